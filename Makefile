@@ -1,0 +1,58 @@
+# Two commands are all that a newcomer needs: `make demo` and `make test`. The rest is for those who work on it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WHEEL_VENV := .venv-wheel
+# Two workers halve the time on two cores; every test makes its own namespaces, so they do not meet.
+PYTEST_OPTIONS ?= -n 2
+
+.PHONY: demo test check lint types layers scripts wheel-test bench soak format clean
+
+demo: $(VENV)/ready
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/ready
+	$(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
+
+# Everything that CI runs.
+check: test lint types layers scripts wheel-test
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/ready
+	$(BIN)/mypy
+	$(BIN)/mypy --config-file pyproject.toml tests examples
+
+layers: $(VENV)/ready
+	$(BIN)/lint-imports
+
+scripts: $(VENV)/ready
+	$(BIN)/shellcheck .ci/run .ci/venv .ci/lock
+
+# The same tests against what users would install. A fresh environment, and -P keeps this folder off the path.
+wheel-test: $(VENV)/ready
+	rm -rf dist $(WHEEL_VENV)
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	.ci/venv $(PYTHON) $(WHEEL_VENV) dist/hostrouting-*.whl
+	HYPOTHESIS_PROFILE=wheel $(WHEEL_VENV)/bin/python -P -m pytest $(PYTEST_OPTIONS)
+
+# Ratios to a C program and to `ip -batch`, interleaved in one run; needs root for its namespace. BENCH_OPTIONS=--quick
+bench: $(VENV)/ready
+	$(BIN)/python tests/benchmarks/run.py --json bench.json $(BENCH_OPTIONS)
+
+# The long profile of the property tests and state machines.
+soak: $(VENV)/ready
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
+
+format: $(VENV)/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/ready: requirements.lock pyproject.toml .ci/venv
+	.ci/venv $(PYTHON) $(VENV)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(WHEEL_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

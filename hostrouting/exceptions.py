@@ -1,0 +1,134 @@
+"""Every error that this library raises on purpose.
+
+    HostRoutingError
+    ├── InvalidConfigError (also a ValueError)    the operator's config, with every error in it
+    ├── BackendError                              the kernel, or whatever stands for it, said no
+    │   ├── LinkNotFoundError                     a device that a route names does not exist
+    │   ├── PermissionDeniedError                 reading is free, changing needs CAP_NET_ADMIN
+    │   └── RouteRejectedError                    one refusal per route, and whether the rollback held
+    ├── UnitError                                 systemd refused, or a unit failed
+    ├── HostFileError                             a file could not be read or written
+    └── LockHeldError                             another run of ours holds the machine
+
+Errors of other libraries and of the operating system never pass through: they are chained
+(`raise ... from`), and the message says what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "BackendError",
+    "ConfigError",
+    "HostFileError",
+    "HostRoutingError",
+    "InvalidConfigError",
+    "LinkNotFoundError",
+    "LockHeldError",
+    "PermissionDeniedError",
+    "Refusal",
+    "RouteRejectedError",
+    "UnitError",
+]
+
+
+class HostRoutingError(Exception):
+    """The root: `except HostRoutingError` catches whatever we raise on purpose."""
+
+
+class ConfigError(NamedTuple):
+    """One thing that is wrong in a config: where, and what.
+
+    >>> str(ConfigError("hostRouting.gates[0]", "'x' is not the name of a .service unit"))
+    "hostRouting.gates[0]: 'x' is not the name of a .service unit"
+    """
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class InvalidConfigError(HostRoutingError, ValueError):
+    """The config is refused; `errors` holds everything that is wrong with it, not just the first.
+
+    >>> raise InvalidConfigError([ConfigError("a", "is wrong"), ConfigError("b", "is wrong too")])
+    Traceback (most recent call last):
+    hostrouting.exceptions.InvalidConfigError: 2 errors in the config:
+      a: is wrong
+      b: is wrong too
+    """
+
+    def __init__(self, errors: list[ConfigError]) -> None:
+        self.errors = errors
+        if len(errors) == 1:
+            message = str(errors[0])
+        else:
+            message = "\n  ".join([f"{len(errors)} errors in the config:", *map(str, errors)])
+        super().__init__(message)
+
+
+class BackendError(HostRoutingError):
+    """The kernel (or a fake) could not answer or refused; `errno` is its number where there is one."""
+
+    def __init__(self, message: str, *, errno: int | None = None) -> None:
+        self.errno = errno
+        super().__init__(message)
+
+
+class LinkNotFoundError(BackendError):
+    """A route names a device that does not exist (any more); `dev` is its name."""
+
+    def __init__(self, message: str, *, dev: str, errno: int | None = None) -> None:
+        self.dev = dev
+        super().__init__(message, errno=errno)
+
+
+class PermissionDeniedError(BackendError):
+    """Changing routes needs root or CAP_NET_ADMIN; reading them does not."""
+
+
+class Refusal(NamedTuple):
+    """One change that was refused: the change as `ip route` would write it, the errno, and the kernel's own words."""
+
+    change: str
+    errno: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.change}: {self.reason}"
+
+
+class RouteRejectedError(BackendError):
+    """At least one change of a batch was refused, so none of the batch is in force.
+
+    `refusals` names every one of them. `rolled_back` is True when a read-back proved that the
+    routes are as they were before; otherwise `left_behind` says in words what differs.
+    """
+
+    def __init__(self, refusals: list[Refusal], *, rolled_back: bool, left_behind: list[str] | None = None) -> None:
+        self.refusals = refusals
+        self.rolled_back = rolled_back
+        self.left_behind = left_behind or []
+        lines = [f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:"]
+        lines += [f"  {refusal}" for refusal in refusals]
+        if rolled_back:
+            lines.append("nothing was changed: the rollback was verified by reading the routes back")
+        else:
+            lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
+            lines += [f"  {line}" for line in self.left_behind]
+        super().__init__("\n".join(lines), errno=refusals[0].errno if refusals else None)
+
+
+class UnitError(HostRoutingError):
+    """systemd refused a request, or a unit of ours failed."""
+
+
+class HostFileError(HostRoutingError):
+    """A file of ours could not be read, written or removed."""
+
+
+class LockHeldError(HostRoutingError):
+    """Another run holds the lock and did not finish within our deadline."""
