@@ -13,6 +13,8 @@ __all__ = ["check_device_name", "format_cidr", "format_ipv4", "netmask", "parse_
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15
+#: Names of folders: in any filesystem, and in /proc/sys/net/ipv4/conf, where the kernel keeps 'all' and 'default'.
+_RESERVED_DEVICE_NAMES: Final = frozenset({".", "..", "all", "default"})
 #: What bash, `ip` or a systemd unit could take for something else than part of a name.
 _SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
 
@@ -107,7 +109,7 @@ def check_device_name(name: str) -> str:
 def _device_name_problem(name: str) -> str | None:
     if not name:
         return "it is empty"
-    if name in {".", ".."}:
+    if name in _RESERVED_DEVICE_NAMES:
         return "the kernel refuses it"
     if name.startswith("-"):
         return "a leading '-' reads as an option"
@@ -118,10 +120,11 @@ def _device_name_problem(name: str) -> str | None:
             return "white space is not allowed in it"
         if not character.isprintable():
             return f"{character!r} is not printable"
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError:
-        return "it is not valid UTF-8"
-    if length > _LONGEST_DEVICE_NAME:
-        return f"it has {length} bytes, the kernel allows {_LONGEST_DEVICE_NAME}"
+    # Lone surrogates, the one text that has no UTF-8, are not printable.
+    encoded = name.encode()
+    if b"\xa0" in encoded:
+        # The kernel reads bytes as Latin-1, where this one is a no-break space: 'à' and its like end in it.
+        return "the kernel takes a byte of it for white space"
+    if len(encoded) > _LONGEST_DEVICE_NAME:
+        return f"it has {len(encoded)} bytes, the kernel allows {_LONGEST_DEVICE_NAME}"
     return None

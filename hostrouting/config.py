@@ -1,1 +1,303 @@
-"""c."""
+"""The operator's config: JSON, and the frozen values that it becomes.
+
+    HostRoutingConfig                     the `hostRouting` object
+    ├── static_routes: StaticRoutesConfig     routes: a tuple of StaticRoute
+    ├── route_overlap: RouteOverlapConfig     what must leave by the node's own interface, and OverlapMode
+    ├── probe_snat: ProbeSNATConfig
+    ├── stale_cni: StaleCNIConfig
+    ├── watch: WatchConfig
+    └── gates                                 the units that wait until routing is right
+
+Every value is right by construction: whoever holds a config need not check it again. What is wrong is reported all
+at once, each with its path. Attributes are the snake_case of the wire's camelCase. A section that is absent is a
+section of defaults, and those do nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
+
+import attrs
+
+from hostrouting import rules
+from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
+from hostrouting.wire import WireValue, describe, read_json, repeated_keys, section, structured, wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "DEFAULT_ALLOWED_DEVS",
+    "DEFAULT_GATES",
+    "OWN_UNITS",
+    "HostRoutingConfig",
+    "OverlapMode",
+    "ProbeSNATConfig",
+    "RouteOverlapConfig",
+    "StaleCNIConfig",
+    "StaticRoute",
+    "StaticRoutesConfig",
+    "WatchConfig",
+]
+
+#: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run, their routes lie
+#: inside expected CIDRs, and rightly so. `docker0` and `br-*` are missing on purpose: those overlaps are real.
+DEFAULT_ALLOWED_DEVS: Final = (
+    "cni*",
+    "cbr0",
+    "cilium_*",
+    "lxc*",
+    "cali*",
+    "vxlan.calico",
+    "tunl0",
+    "azure0",
+    "azv*",
+    "flannel*",
+    "veth*",
+    "kube-*",
+    "nodelocaldns",
+    "unbounded0",
+    "wg518*",
+    "geneve0",
+    "vxlan0",
+    "ipip0",
+)
+#: Every machine of systemd-nspawn, whatever its name.
+DEFAULT_GATES: Final = ("systemd-nspawn@.service",)
+#: Units that we install: one of them as a gate would wait for itself.
+OWN_UNITS: Final = frozenset(
+    {
+        "check-route-overlap.service",
+        "hostrouting-ready.service",
+        "probe-snat.service",
+        "static-routes.service",
+        "watch-routes.service",
+    }
+)
+
+_KEY: Final = "hostRouting"
+
+
+@attrs.frozen(kw_only=True)
+class StaticRoute(WireValue):
+    """One route that the node must have; what is absent is looked up on the node when the route is applied.
+
+    >>> StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0").metric
+    0
+    >>> StaticRoute(destination="172.16.1.5/24", gateway="2001:db8::1")
+    Traceback (most recent call last):
+    hostrouting.exceptions.InvalidConfigError: 2 errors in the config:
+      destination: '172.16.1.5/24' has host bits; the network is '172.16.1.0/24'
+      gateway: '2001:db8::1' is not an IPv4 address
+    """
+
+    destination: str = attrs.field(metadata=wire(rules.destination))
+    #: None (or empty) stands for the gateway of the device's default route.
+    gateway: str | None = attrs.field(default=None, metadata=wire(rules.gateway))
+    #: None (or empty) stands for the device of the default route.
+    dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
+    metric: int = attrs.field(default=0, metadata=wire(rules.whole_number(0, 0xFFFFFFFF)))
+
+    def __str__(self) -> str:
+        """The route as `ip route` would write it, without what is left open."""
+        gateway = f" via {self.gateway}" if self.gateway else ""
+        dev = f" dev {self.dev}" if self.dev else ""
+        metric = f" metric {self.metric}" if self.metric else ""
+        return f"{self.destination}{gateway}{dev}{metric}"
+
+
+def _static_routes(value: object) -> tuple[StaticRoute, ...]:
+    routes, errors = rules.items(value, section(StaticRoute))
+    first: dict[tuple[str, int], int] = {}
+    for index, route in routes.items():
+        # The kernel keeps one route for a destination and metric: the later one would replace the earlier.
+        earlier = first.setdefault((route.destination, route.metric), index)
+        if earlier == index:
+            continue
+        if routes[earlier] == route:
+            errors.append(ConfigError(f"[{index}]", f"'{route}' repeats routes[{earlier}]; remove one of them"))
+        else:
+            clash = f"'{route}' contradicts routes[{earlier}] '{routes[earlier]}'"
+            step = "one destination and metric can go one way only; remove one of them or give it another metric"
+            errors.append(ConfigError(f"[{index}]", f"{clash}: {step}"))
+    if errors:
+        raise InvalidConfigError(errors)
+    return tuple(routes.values())
+
+
+@attrs.frozen(kw_only=True)
+class StaticRoutesConfig(WireValue):
+    """The routes that the node must have, now and at every boot."""
+
+    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    routes: tuple[StaticRoute, ...] = attrs.field(default=(), metadata=wire(_static_routes))
+
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+        if not broken & {"enabled", "routes"} and self.routes and not self.enabled:
+            count = f"{len(self.routes)} route{'s are' if len(self.routes) > 1 else ' is'} given"
+            yield ConfigError("enabled", f"is not true, but {count}; set it to true to install them, or remove them")
+
+
+class OverlapMode(enum.StrEnum):
+    """What an overlap does: WARN logs it and leaves a marker, STRICT keeps the gated units from starting."""
+
+    WARN = "WARN"
+    STRICT = "STRICT"
+
+
+def _mode(value: object) -> OverlapMode:
+    # upper() would turn a long s into an S.
+    if isinstance(value, str) and value.isascii() and value.upper() in {"", *OverlapMode}:
+        return OverlapMode(value.upper() or "WARN")
+    raise ValueError(f"expected 'WARN' or 'STRICT', found {describe(value)}")
+
+
+@attrs.frozen(kw_only=True)
+class RouteOverlapConfig(WireValue):
+    """What must leave by the node's own interface, or by one that a CNI made.
+
+    >>> RouteOverlapConfig(expected_cidrs=("172.16.0.9/16", "172.16.0.0/16"), mode="strict")
+    RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=())
+    """
+
+    #: Masked, and each once.
+    expected_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.ipv4_cidr)))
+    mode: OverlapMode = attrs.field(default=OverlapMode.WARN, metadata=wire(_mode, write=str))
+    #: Shell-style patterns, each once, in addition to `DEFAULT_ALLOWED_DEVS`.
+    allowed_devs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.device_pattern)))
+
+
+@attrs.frozen(kw_only=True)
+class ProbeSNATConfig(WireValue):
+    """IPv6 load-balancer probes that a router may forward: their link-local source becomes a global address."""
+
+    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    #: None (or empty) stands for the device of the IPv6 default route.
+    dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
+    #: Where the cloud's probes come from.
+    source: str = attrs.field(
+        default="fe80::1234:5678:9abc",
+        metadata=wire(rules.ipv6_address(0xFE80 >> 6, 10, "a link-local IPv6 address such as 'fe80::1234:5678:9abc'")),
+    )
+    #: What pods see instead.
+    address: str = attrs.field(
+        default="2603:1062:0:1:fe80:1234:5678:9abc",
+        metadata=wire(rules.ipv6_address(1, 3, "a global unicast IPv6 address (2000::/3)")),
+    )
+    #: Whether the node has IPv6: ask the cloud, look for a global address on `dev`, or take it as given.
+    detect: Literal["imds", "address", "always"] = attrs.field(
+        default="imds", metadata=wire(rules.one_of("imds", "address", "always"))
+    )
+
+
+@attrs.frozen(kw_only=True)
+class StaleCNIConfig(WireValue):
+    """What a removed CNI left behind and may be taken away: only objects of pod addresses in `pod_cidrs`."""
+
+    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    #: IPv4 and IPv6, masked, and each once.
+    pod_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.cidr)))
+    bridge: str = attrs.field(default="azure0", metadata=wire(rules.device))
+    #: How many readings in a row must agree before anything is deleted.
+    confirmations: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
+    backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
+    #: Clean even while the CNI still looks configured.
+    force: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+        if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
+            yield ConfigError("podCidrs", "is required when enabled: the range that the removed CNI gave to pods")
+
+
+@attrs.frozen(kw_only=True)
+class WatchConfig(WireValue):
+    """Keeping routing right after the boot.
+
+    >>> WatchConfig.from_mapping({"enabled": True, "interval": "1m30s"}).interval
+    90.0
+    """
+
+    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    #: Seconds between two full comparisons; text such as "60s" on the wire.
+    interval: float = attrs.field(
+        default=60.0,
+        metadata=wire(rules.seconds(1, 86_400), read=rules.duration(1, 86_400), write=rules.write_duration),
+    )
+
+
+def _gates(value: object) -> tuple[str, ...]:
+    gates, errors = rules.items(value, rules.gate(OWN_UNITS))
+    first: dict[str, int] = {}
+    for index, name in gates.items():
+        if first.setdefault(name, index) != index:
+            errors.append(ConfigError(f"[{index}]", f"{name!r} repeats gates[{first[name]}]; remove one of them"))
+    if errors:
+        raise InvalidConfigError(errors)
+    return tuple(gates.values())
+
+
+@attrs.frozen(kw_only=True)
+class HostRoutingConfig(WireValue):
+    """Everything an operator says about a node's routing.
+
+    >>> config = HostRoutingConfig.from_json('''{"hostRouting": {
+    ...     "staticRoutes": {"enabled": true, "routes": [{"destination": "172.16.1.0/24"}]},
+    ...     "routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT"}}}''')
+    >>> config.static_routes.routes[0].destination, config.gates
+    ('172.16.1.0/24', ('systemd-nspawn@.service',))
+    >>> HostRoutingConfig.from_mapping(config.to_mapping()) == config
+    True
+    """
+
+    _path: ClassVar[str] = _KEY
+
+    static_routes: StaticRoutesConfig = attrs.field(
+        factory=StaticRoutesConfig, metadata=wire(section(StaticRoutesConfig))
+    )
+    route_overlap: RouteOverlapConfig = attrs.field(
+        factory=RouteOverlapConfig, metadata=wire(section(RouteOverlapConfig))
+    )
+    probe_snat: ProbeSNATConfig = attrs.field(factory=ProbeSNATConfig, metadata=wire(section(ProbeSNATConfig)))
+    stale_cni: StaleCNIConfig = attrs.field(factory=StaleCNIConfig, metadata=wire(section(StaleCNIConfig)))
+    watch: WatchConfig = attrs.field(factory=WatchConfig, metadata=wire(section(WatchConfig)))
+    #: Units that cannot start before routing is right; () lets everything start.
+    gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, allow_empty: bool = True) -> Self:
+        """Read a JSON file; raises `HostFileError` if it cannot be read, and what `from_json` raises."""
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
+                document = file.read()
+        # A path with a NUL in it is a ValueError before the system sees it.
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise HostFileError(f"cannot read the config {os.fspath(path)!r}: {reason}") from error
+        return cls.from_json(document, allow_empty=allow_empty)
+
+    @classmethod
+    def from_json(cls, document: str | bytes, *, allow_empty: bool = True) -> Self:
+        """Read JSON text, or its bytes in UTF-8; see `from_mapping` for what may be in it."""
+        # What is no mapping is refused there, with the rest.
+        return cls.from_mapping(cast("Mapping[str, Any]", read_json(document)), allow_empty=allow_empty)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, allow_empty: bool = True) -> Self:
+        """Read the `hostRouting` object, or a whole agent config that has it under this key.
+
+        With the key it is a whole config, whose other keys are not ours and are ignored. An empty mapping is a valid
+        config, which means 'take away what is ours'; a program that would not believe that passes `allow_empty=False`.
+        """
+        document: object = mapping  # in truth: not every caller has a type checker, and JSON may be a list
+        if isinstance(document, Mapping) and _KEY in document:
+            if _KEY in repeated_keys(document):
+                raise InvalidConfigError([ConfigError(_KEY, "is given more than once; keep one")])
+            inner = document[_KEY]
+            return structured(cls, {} if inner is None else inner)
+        if document == {} and not allow_empty:
+            step = f'write {{"{_KEY}": {{}}}} if everything of ours is to be taken away'
+            raise InvalidConfigError([ConfigError(_KEY, f"is missing, and so is every section of it; {step}")])
+        return structured(cls, document, also_known=[_KEY])

@@ -1,0 +1,355 @@
+"""What each field of the config may hold: one small function a rule, which returns the normalised value.
+
+A rule takes whatever was given, in Python or in JSON, and raises ValueError with the rest of a sentence that begins
+with the path of the field: what was expected, what was found, what to write instead. Rules know nothing of each
+other; what must hold between fields stands with the value that has the fields, in `hostrouting.config`.
+"""
+
+from __future__ import annotations
+
+import re
+from socket import AF_INET6, inet_ntop, inet_pton
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from hostrouting.addresses import check_device_name, format_cidr, netmask, parse_cidr, parse_ipv4
+from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.wire import describe, errors_under
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+T = TypeVar("T")
+H = TypeVar("H", bound="Hashable")
+
+#: (first bits, how many of them, what they mean): no route of ours leads there, and no router lives there.
+_NOT_UNICAST: Final = (
+    (0, 8, "0.0.0.0/8, which means 'this network'"),
+    (127, 8, "127.0.0.0/8, the node's own loopback"),
+    (0xE, 4, "224.0.0.0/4, which is multicast"),
+    (0xFFFFFFFF, 32, "the broadcast address"),
+)
+_IPV6_LENGTHS: Final = frozenset(map(str, range(129)))
+_UNIT_NAME: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-")
+_DEVICE_PATTERN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!")
+#: A file name has 255 bytes, and the gate's drop-in folder is named `<gate>.d`.
+_LONGEST_GATE: Final = 253
+_LONGEST_DEVICE_PATTERN: Final = 64
+_LONGEST_STRING: Final = 1024
+_LONGEST_DURATION: Final = 64
+#: Digits, perhaps a fraction, and a unit; Go writes the micro sign and reads the Greek letter too.
+_DURATION_PART: Final = r"(?=\.?[0-9])([0-9]*)\.?([0-9]*)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)"
+_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "\u00b5s": 1_000,
+    "\u03bcs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+
+# --- JSON's own types ------------------------------------------------------------------------------------------------
+
+
+def boolean(value: object) -> bool:
+    """True or false, and nothing that merely looks like it."""
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
+    return value
+
+
+def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
+    """An integer in a range: no boolean, no `1.0`, no `"1"`."""
+
+    def rule(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise ValueError(f"expected a whole number from {lowest} to {highest}, found {describe(value)}")
+        return value
+
+    return rule
+
+
+def string(value: object, wanted: str) -> str:
+    """A string of sane length; `wanted` says in an error what it should be."""
+    if not isinstance(value, str) or len(value) > _LONGEST_STRING:
+        raise ValueError(f"expected {wanted}, found {describe(value)}")
+    return value
+
+
+def items(value: object, rule: Callable[[object], T]) -> tuple[dict[int, T], list[ConfigError]]:
+    """The members of a list that `rule` accepts, by index, and what is wrong with the others."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
+    accepted: dict[int, T] = {}
+    errors: list[ConfigError] = []
+    for index, item in enumerate(value):
+        try:
+            accepted[index] = rule(item)
+        except ValueError as error:
+            errors += errors_under(f"[{index}]", error)
+    return accepted, errors
+
+
+def list_of(rule: Callable[[object], H]) -> Callable[[object], tuple[H, ...]]:
+    """A list whose order counts for readers only: what comes twice after normalising is kept once, in silence."""
+
+    def list_rule(value: object) -> tuple[H, ...]:
+        accepted, errors = items(value, rule)
+        if errors:
+            raise InvalidConfigError(errors)
+        return tuple(dict.fromkeys(accepted.values()))
+
+    return list_rule
+
+
+def one_of(*choices: str) -> Callable[[object], str]:
+    """One of a few words, written exactly so."""
+    wanted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
+
+    def rule(value: object) -> str:
+        if string(value, wanted) not in choices:
+            raise ValueError(f"expected {wanted}, found {describe(value)}")
+        return str(value)
+
+    return rule
+
+
+# --- IPv4 ------------------------------------------------------------------------------------------------------------
+
+
+def destination(value: object) -> str:
+    """Where a static route may lead: an IPv4 network without host bits that a packet can be routed to."""
+    if value is None:
+        raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
+    text = string(value, "an IPv4 network such as '172.16.0.0/16'")
+    address, length = parse_cidr(text)
+    if length == 0:
+        raise ValueError(
+            f"{text!r} is the default route, which is not ours to set; name the networks that need a route"
+        )
+    _refuse_inside(text, address, length, "no route leads there")
+    network = address & netmask(length)
+    if network != address:
+        raise ValueError(f"{text!r} has host bits; the network is {format_cidr(network, length)!r}")
+    return text
+
+
+def gateway(value: object) -> str | None:
+    """The next router's address; absent or empty means that it is looked up."""
+    if value is None or value == "":
+        return None
+    text = string(value, "an IPv4 address such as '10.224.0.1'")
+    _refuse_inside(text, parse_ipv4(text), 32, "a gateway is one host's own address")
+    return text
+
+
+def _refuse_inside(text: str, address: int, length: int, consequence: str) -> None:
+    for bits, count, name in _NOT_UNICAST:
+        if length >= count and address >> (32 - count) == bits:
+            raise ValueError(f"{text!r} {'lies in' if count < 32 else 'is'} {name}; {consequence}")
+
+
+def ipv4_cidr(value: object) -> str:
+    """An IPv4 network; host bits are masked, as upstream does.
+
+    >>> ipv4_cidr("10.0.0.255/24")
+    '10.0.0.0/24'
+    """
+    address, length = parse_cidr(string(value, "an IPv4 CIDR such as '172.16.0.0/16'"))
+    return format_cidr(address & netmask(length), length)
+
+
+# --- IPv6 ------------------------------------------------------------------------------------------------------------
+
+
+def cidr(value: object) -> str:
+    """A network of either family, masked; not the whole address space.
+
+    >>> cidr("10.240.3.1/16"), cidr("FD00:0::1/64")
+    ('10.240.0.0/16', 'fd00::/64')
+    """
+    text = string(value, "a CIDR such as '10.240.0.0/16' or 'fd00::/64'")
+    if ":" not in text:
+        network = ipv4_cidr(text)
+    else:
+        address, slash, length = text.partition("/")
+        packed = _pack_ipv6(address)
+        if packed is None:
+            raise ValueError(f"{text!r} is not an IPv6 CIDR such as 'fd00::/64'")
+        if not slash:
+            raise ValueError(f"{text!r} has no prefix length; write it as '{text}/128' if one address is meant")
+        if length not in _IPV6_LENGTHS:
+            raise ValueError(f"{text!r} has no prefix length from 0 to 128 behind the slash")
+        host_bits = 128 - int(length)
+        masked = int.from_bytes(packed, "big") >> host_bits << host_bits
+        network = f"{inet_ntop(AF_INET6, masked.to_bytes(16, 'big'))}/{length}"
+    if network.endswith("/0"):
+        raise ValueError(f"{text!r} covers every address; name the range that the pods have")
+    return network
+
+
+def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], str]:
+    """An IPv6 address whose first `length` bits are `prefix`, in its canonical text."""
+
+    def rule(value: object) -> str:
+        text = string(value, wanted)
+        if "%" in text:
+            raise ValueError(f"{text!r} has a zone; name the interface in 'dev' instead")
+        packed = _pack_ipv6(text)
+        if packed is None or int.from_bytes(packed, "big") >> (128 - length) != prefix:
+            raise ValueError(f"{text!r} is not {wanted}")
+        return inet_ntop(AF_INET6, packed)
+
+    return rule
+
+
+def _pack_ipv6(text: str) -> bytes | None:
+    try:
+        return inet_pton(AF_INET6, text)
+    # A NUL or a lone surrogate is a ValueError before libc sees it.
+    except (OSError, ValueError):
+        return None
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def device(value: object) -> str:
+    """A device name that the kernel accepts and a shell cannot misread."""
+    return check_device_name(string(value, "a device name such as 'eth0'"))
+
+
+def optional_device(value: object) -> str | None:
+    """A device name; absent or empty means that it is looked up."""
+    return None if value is None or value == "" else device(value)
+
+
+def device_pattern(value: object) -> str:
+    """A shell-style pattern of device names that bash (in the C locale) and Python's fnmatch read alike.
+
+    >>> device_pattern("mesh*"), device_pattern("veth[0-9]?")
+    ('mesh*', 'veth[0-9]?')
+    """
+    text = string(value, "a pattern of device names such as 'mesh*'")
+    problem = _device_pattern_problem(text)
+    if problem:
+        raise ValueError(f"{text!r} is not a pattern of device names: {problem}")
+    return text
+
+
+def _device_pattern_problem(text: str) -> str | None:
+    if not text:
+        return "it is empty"
+    if len(text) > _LONGEST_DEVICE_PATTERN:
+        return f"it has {len(text)} characters, the limit is {_LONGEST_DEVICE_PATTERN}"
+    if text.startswith("-"):
+        return "a leading '-' reads as an option"
+    if not _DEVICE_PATTERN.issuperset(text):
+        return f"{_first_outside(text, _DEVICE_PATTERN)!r} is not allowed in it"
+    rest = text
+    while "[" in rest:
+        members, closed, rest = rest.partition("[")[2].partition("]")
+        members = members.removeprefix("!")
+        # fnmatch drops a falling range, and may then read the next '!' as a negation; bash does not.
+        rising = all(first <= last for first, last in re.findall(r"(.)-(.)", members))
+        if not (closed and rising and re.fullmatch(r"(\w-\w|[\w.])+", members, re.ASCII)):
+            return "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"
+    return None
+
+
+def gate(own_units: frozenset[str]) -> Callable[[object], str]:
+    """The name of a service unit, template or instance, that may wait for ours; `own_units` may not."""
+
+    def rule(value: object) -> str:
+        text = string(value, "the name of a .service unit such as 'kubelet.service'")
+        problem = _gate_problem(text)
+        if problem:
+            raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
+        if text in own_units:
+            raise ValueError(f"{text!r} is a unit of ours, which cannot wait for itself; name the unit that must wait")
+        return text
+
+    return rule
+
+
+def _gate_problem(text: str) -> str | None:
+    prefix = text.removesuffix(".service").partition("@")[0]
+    if not text.endswith(".service"):
+        return "it does not end in '.service'"
+    if not _UNIT_NAME.issuperset(text):
+        return f"{_first_outside(text, _UNIT_NAME)!r} is not allowed in it"
+    if len(text) > _LONGEST_GATE:
+        return f"it has {len(text)} characters, and its drop-in folder leaves room for {_LONGEST_GATE}"
+    if not prefix:
+        return "nothing stands before '@' or '.service'"
+    if text.startswith("-"):
+        return "a leading '-' reads as an option"
+    if prefix.endswith("-"):
+        # foo-.service.d applies to foo-bar.service too, and could so make a unit of ours wait for itself.
+        return "systemd reads a name that ends in '-' as all units that begin so; name each of them"
+    return None
+
+
+def _first_outside(text: str, allowed: frozenset[str]) -> str:
+    return next(character for character in text if character not in allowed)
+
+
+def folder(value: object) -> str:
+    """An absolute path, as one would write it: printable, and without a way back up."""
+    text = string(value, "an absolute path such as '/var/lib/hostrouting/stale-cni'")
+    if not text.startswith("/"):
+        raise ValueError(f"{text!r} is not an absolute path; begin it with '/'")
+    if ".." in text.split("/"):
+        raise ValueError(f"{text!r} has a '..' in it; write out the folder that is meant")
+    if not text.isprintable():
+        raise ValueError(f"{text!r} has a character in it that cannot be printed; name a plain folder")
+    return text
+
+
+# --- durations -------------------------------------------------------------------------------------------------------
+
+
+def seconds(lowest: int, highest: int) -> Callable[[object], float]:
+    """A number of seconds in a range, kept to the nanosecond, which is what Go's durations hold."""
+
+    def rule(value: object) -> float:
+        # No NaN is in any range.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
+            raise ValueError(f"expected a number of seconds from {lowest} to {highest}, found {describe(value)}")
+        return round(value * 1e9) / 1e9
+
+    return rule
+
+
+def duration(lowest: int, highest: int) -> Callable[[object], float]:
+    """The wire form of a number of seconds in a range: text, as Go writes a duration.
+
+    >>> duration(1, 86_400)("1m30s"), duration(1, 86_400)("1.5h")
+    (90.0, 5400.0)
+    """
+    wanted = f"a duration from '{lowest}s' to '{highest}s'"
+
+    def read(value: object) -> float:
+        text = string(value, wanted)
+        # Nobody needs more characters, and with thousands of digits a float overflows.
+        if len(text) > _LONGEST_DURATION or not re.fullmatch(f"(?:{_DURATION_PART})+", text):
+            raise ValueError(f"{text!r} is not a duration such as '60s' or '1m30s'")
+        nanoseconds = 0
+        for whole, fraction, unit in re.findall(_DURATION_PART, text):
+            nanoseconds += int(whole + fraction) * _NANOSECONDS[unit] // int("1" + "0" * len(fraction))
+        if not lowest * _NANOSECONDS["s"] <= nanoseconds <= highest * _NANOSECONDS["s"]:
+            raise ValueError(f"expected {wanted}, found {describe(text)}")
+        return nanoseconds / 1e9
+
+    return read
+
+
+def write_duration(value: float) -> str:
+    """Seconds in their wire form, in the unit that needs no arithmetic to read back.
+
+    >>> write_duration(60.0), write_duration(1.5)
+    ('60s', '1.5s')
+    """
+    whole, fraction = divmod(round(value * 1e9), _NANOSECONDS["s"])
+    return f"{whole}.{fraction:09}".rstrip("0").rstrip(".") + "s"

@@ -1,0 +1,195 @@
+"""Hypothesis strategies for configs: every value that they draw is valid, and every valid value may come up.
+
+    configs()                     a HostRoutingConfig
+    ├── static_routes_configs()       of static_routes()
+    ├── route_overlap_configs()
+    ├── probe_snat_configs()
+    ├── stale_cni_configs()
+    └── watch_configs()
+    ipv4_addresses(), cidrs(), destinations(), gateways(), device_names(), device_patterns(), gate_names()
+
+>>> from hypothesis import given
+>>> @given(static_routes())
+... def routes_lead_somewhere(route):
+...     assert route.destination != "0.0.0.0/0"
+>>> routes_lead_somewhere()
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Network
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from hostrouting import rules
+from hostrouting.addresses import check_device_name, format_cidr, format_ipv4, netmask
+from hostrouting.config import (
+    DEFAULT_GATES,
+    OWN_UNITS,
+    HostRoutingConfig,
+    OverlapMode,
+    ProbeSNATConfig,
+    RouteOverlapConfig,
+    StaleCNIConfig,
+    StaticRoute,
+    StaticRoutesConfig,
+    WatchConfig,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = [
+    "cidrs",
+    "configs",
+    "destinations",
+    "device_names",
+    "device_patterns",
+    "gate_names",
+    "gateways",
+    "ipv4_addresses",
+    "probe_snat_configs",
+    "route_overlap_configs",
+    "stale_cni_configs",
+    "static_routes",
+    "static_routes_configs",
+    "watch_configs",
+]
+
+_ASCII_NAME = "abcxyzABZ0189_.-"
+
+
+def ipv4_addresses() -> SearchStrategy[str]:
+    """Any IPv4 address, as text."""
+    return st.integers(0, 0xFFFFFFFF).map(format_ipv4)
+
+
+def cidrs(min_length: int = 0, max_length: int = 32) -> SearchStrategy[str]:
+    """IPv4 networks without host bits, as text."""
+    lengths = st.integers(min_length, max_length)
+    return st.builds(
+        lambda address, length: format_cidr(address & netmask(length), length), st.integers(0, 0xFFFFFFFF), lengths
+    )
+
+
+def destinations() -> SearchStrategy[str]:
+    """Networks that a static route may lead to."""
+    return cidrs(min_length=1).filter(_accepts(rules.destination))
+
+
+def gateways() -> SearchStrategy[str]:
+    """Addresses that a router may have."""
+    return ipv4_addresses().filter(_accepts(rules.gateway))
+
+
+def device_names() -> SearchStrategy[str]:
+    """Names that the kernel accepts for a device and our config does too; a few are not ASCII."""
+    usual = st.sampled_from(["eth0", "ib0", "ib7", "bond0.100", "azure0"])
+    return usual | st.text(_ASCII_NAME + "+@ü語", min_size=1, max_size=15).filter(_accepts(check_device_name))
+
+
+def device_patterns() -> SearchStrategy[str]:
+    """Shell-style patterns for `allowedDevs`."""
+    usual = st.sampled_from(["mesh*", "ib?", "veth[0-9]", "wg[!ab]*"])
+    return usual | st.text(_ASCII_NAME + "*?[]!", min_size=1, max_size=64).filter(_accepts(rules.device_pattern))
+
+
+def gate_names() -> SearchStrategy[str]:
+    """Names of service units, templates and instances that may be gates."""
+    usual = st.sampled_from([*DEFAULT_GATES, "kubelet.service", "systemd-nspawn@kube.service"])
+    odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map(lambda prefix: f"{prefix}.service")
+    return usual | odd.filter(_accepts(rules.gate(OWN_UNITS)))
+
+
+def static_routes() -> SearchStrategy[StaticRoute]:
+    """Routes with and without a gateway, a device and a metric."""
+    return st.builds(
+        StaticRoute,
+        destination=destinations(),
+        gateway=st.none() | gateways(),
+        dev=st.none() | device_names(),
+        metric=st.sampled_from([0, 1, 100, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF),
+    )
+
+
+def static_routes_configs() -> SearchStrategy[StaticRoutesConfig]:
+    """Sections whose routes do not contradict each other; without routes they may be enabled or not."""
+    routes = st.lists(static_routes(), max_size=5, unique_by=lambda route: (route.destination, route.metric)).map(tuple)
+    return st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes) | st.just(StaticRoutesConfig())
+
+
+def route_overlap_configs() -> SearchStrategy[RouteOverlapConfig]:
+    """Sections of `routeOverlap`."""
+    return st.builds(
+        RouteOverlapConfig,
+        expected_cidrs=_tuples(cidrs()),
+        mode=st.sampled_from(OverlapMode),
+        allowed_devs=_tuples(device_patterns()),
+    )
+
+
+def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
+    """Sections of `probeSnat`."""
+    return st.builds(
+        ProbeSNATConfig,
+        enabled=st.booleans(),
+        dev=st.none() | device_names(),
+        source=st.ip_addresses(network="fe80::/10").map(str),
+        address=st.ip_addresses(network="2000::/3").map(str),
+        detect=st.sampled_from(["imds", "address", "always"]),
+    )
+
+
+def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
+    """Sections of `staleCni`, with pod networks of both families."""
+    ipv6 = st.builds(
+        lambda address, length: str(IPv6Network((address, length), strict=False)),
+        st.integers(0, (1 << 128) - 1),
+        st.integers(1, 128),
+    )
+    pod_cidrs = st.lists(cidrs(min_length=1) | ipv6, min_size=1, max_size=3).map(tuple)
+    return st.just(StaleCNIConfig()) | st.builds(
+        StaleCNIConfig,
+        enabled=st.booleans(),
+        pod_cidrs=pod_cidrs,
+        bridge=device_names(),
+        confirmations=st.integers(1, 10),
+        backup_dir=st.text("abc/-_ é", max_size=20).map(lambda rest: f"/{rest}"),
+        force=st.booleans(),
+    )
+
+
+def watch_configs() -> SearchStrategy[WatchConfig]:
+    """Sections of `watch`."""
+    return st.builds(WatchConfig, enabled=st.booleans(), interval=st.integers(1, 86_400) | st.floats(1, 86_400))
+
+
+def configs() -> SearchStrategy[HostRoutingConfig]:
+    """Whole configs, from the empty one to one with every section filled."""
+    return st.builds(
+        HostRoutingConfig,
+        static_routes=static_routes_configs(),
+        route_overlap=route_overlap_configs(),
+        probe_snat=probe_snat_configs(),
+        stale_cni=stale_cni_configs(),
+        watch=watch_configs(),
+        gates=st.just(DEFAULT_GATES) | st.lists(gate_names(), max_size=3, unique=True).map(tuple),
+    )
+
+
+def _tuples(members: SearchStrategy[str]) -> SearchStrategy[tuple[str, ...]]:
+    return st.lists(members, max_size=3).map(tuple)
+
+
+def _accepts(rule: Callable[[str], object]) -> Callable[[str], bool]:
+    def accepts(value: str) -> bool:
+        try:
+            rule(value)
+        except ValueError:
+            return False
+        return True
+
+    return accepts

@@ -1,0 +1,314 @@
+"""Between JSON and frozen values: strict reading, every error with its path, and the way back.
+
+A `WireValue` is a frozen attrs class whose fields each name a *rule*: a function that returns the normalised
+value or raises ValueError. The same rules run whether a value is built in Python or read from JSON, so there is one
+truth about what is valid, and a bad value cannot exist. That is all the structuring that a config of six sections
+needs; a library for it would cost 14 ms of start-up.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
+
+import attrs
+
+from hostrouting.exceptions import ConfigError, InvalidConfigError
+
+__all__ = [
+    "Rule",
+    "WireValue",
+    "describe",
+    "errors_under",
+    "read_json",
+    "repeated_keys",
+    "section",
+    "structured",
+    "wire",
+]
+
+Rule = Callable[[object], Any]
+V = TypeVar("V", bound="WireValue")
+
+_NO_DEFAULT = object()
+_LONGEST_SHOWN = 80
+#: Longer keys are nobody's typing error, and comparing them with all known ones takes time.
+_LONGEST_GUESSED = 40
+
+
+class _RepeatedKeys(dict[str, object]):
+    """A JSON object in which at least one key was given more than once; `repeated` names them."""
+
+    repeated: Collection[str] = ()
+
+
+class _Field(NamedTuple):
+    attribute: str
+    rule: Rule
+    read: Rule | None
+    write: Callable[[Any], object] | None
+    default: object
+
+
+def wire(rule: Rule, *, read: Rule | None = None, write: Callable[[Any], object] | None = None) -> dict[str, Any]:
+    """Metadata of a field: its rule and, if JSON has another form than Python, how to read and write that form."""
+    return {"rule": rule, "read": read, "write": write}
+
+
+class WireValue:
+    """A frozen attrs class with a wire form: camelCase names, defaults left out, `null` read as absent.
+
+    Constructing it checks every field and raises one `InvalidConfigError` with all that is wrong. Where a field wants
+    another such value, its wire mapping will do.
+
+    >>> @attrs.frozen(kw_only=True)
+    ... class Door(WireValue):
+    ...     opens_at: int = attrs.field(default=8, metadata=wire(int))
+    >>> Door.from_mapping({"opensAt": "9"})
+    Door(opens_at=9)
+    >>> Door(opens_at=9).to_mapping()
+    {'opensAt': 9}
+    >>> Door.from_mapping({"opnsAt": 9})
+    Traceback (most recent call last):
+    hostrouting.exceptions.InvalidConfigError: opnsAt: is not a known key; did you mean 'opensAt'?
+    """
+
+    __slots__ = ()
+
+    #: Where the value lies in the document. Only the outermost value knows; whoever holds a value adds its own part.
+    _path: ClassVar[str] = ""
+
+    def __attrs_post_init__(self) -> None:
+        errors: list[ConfigError] = []
+        for name, field in _fields(type(self)).items():
+            given = getattr(self, field.attribute)
+            try:
+                value = field.rule(given)
+            except ValueError as error:
+                errors += errors_under(name, error)
+            else:
+                if value is not given:
+                    object.__setattr__(self, field.attribute, value)
+        errors += self._cross_field_errors(frozenset(error.path for error in errors))
+        if errors:
+            raise InvalidConfigError(errors_under(self._path, InvalidConfigError(errors)))
+
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigError]:  # noqa: ARG002 (for those who override it)
+        """What is wrong between fields; `broken` holds the wire names of those without any usable value."""
+        return ()
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Read the wire form; raises `InvalidConfigError` with everything that is wrong with it."""
+        return structured(cls, mapping)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The canonical wire form, ready for JSON: what equals its default is left out, the order is fixed."""
+        mapping = {}
+        for name, field in _fields(type(self)).items():
+            value = getattr(self, field.attribute)
+            if value != field.default:
+                mapping[name] = field.write(value) if field.write else _to_wire(value)
+        return mapping
+
+
+def section(cls: type[V]) -> Callable[[object], V]:
+    """The rule of a field that holds another value: that value, or the wire mapping of one."""
+
+    def rule(value: object) -> V:
+        return value if isinstance(value, cls) else structured(cls, value)
+
+    return rule
+
+
+def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ()) -> V:
+    """What `from_mapping` does; `also_known` are keys worth suggesting that are not fields."""
+    if not isinstance(mapping, Mapping):
+        raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
+    fields = _fields(cls)
+    # A required field that is absent goes through its own rule as None, which says what it wants.
+    values: dict[str, object] = {field.attribute: None for field in fields.values() if field.default is _NO_DEFAULT}
+    errors = [
+        ConfigError(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
+        for name in repeated_keys(mapping)
+    ]
+    for name, value in mapping.items():
+        field = fields.get(name) if isinstance(name, str) else None
+        if field is None:
+            errors.append(_unknown_key(name, [*fields, *also_known]))
+        elif value is not None:
+            try:
+                values[field.attribute] = field.read(value) if field.read else value
+            except ValueError as error:
+                errors += errors_under(name, error)
+    errors = errors_under(cls._path, InvalidConfigError(errors)) if errors else errors
+    try:
+        result = cast("Callable[..., V]", cls)(**values)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(errors + error.errors) from None
+    if errors:
+        raise InvalidConfigError(errors)
+    return result
+
+
+def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
+    """The keys that `read_json` found more than once in this object."""
+    return mapping.repeated if isinstance(mapping, _RepeatedKeys) else ()
+
+
+def _read_fields(cls: type[Any]) -> dict[str, _Field]:
+    fields = {}
+    for attribute in attrs.fields(cls):
+        metadata = attribute.metadata
+        default = _default(attribute)
+        fields[_camel_case(attribute.name)] = _Field(
+            attribute.name, metadata["rule"], metadata["read"], metadata["write"], default
+        )
+    return fields
+
+
+# Fields by wire name, read once for a class.
+_fields: Callable[[type[Any]], dict[str, _Field]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
+
+
+def _default(attribute: attrs.Attribute[Any]) -> object:
+    if attribute.default is attrs.NOTHING:
+        return _NO_DEFAULT
+    # mypy does not know that a default may be a Factory, which is how attrs spells `factory=`.
+    factory = getattr(attribute.default, "factory", None)
+    return factory() if factory else attribute.default
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _to_wire(value: object) -> object:
+    if isinstance(value, WireValue):
+        return value.to_mapping()
+    if isinstance(value, tuple):
+        return [_to_wire(item) for item in value]
+    return value
+
+
+def errors_under(path: str, error: ValueError) -> list[ConfigError]:
+    """What a rule raised, as seen from one level further out.
+
+    >>> errors_under("routes", InvalidConfigError([ConfigError("[0].dev", "is wrong")]))
+    [ConfigError(path='routes[0].dev', message='is wrong')]
+    >>> errors_under("metric", ValueError("is wrong"))
+    [ConfigError(path='metric', message='is wrong')]
+    """
+    if not isinstance(error, InvalidConfigError):
+        return [ConfigError(path, str(error))]
+    if not path:
+        return error.errors
+    return [
+        ConfigError(f"{path}.{inner}" if inner and not inner.startswith("[") else f"{path}{inner}", message)
+        for inner, message in error.errors
+    ]
+
+
+def _unknown_key(name: object, known: list[str]) -> ConfigError:
+    if not isinstance(name, str):
+        return ConfigError("", f"expected strings as keys, found {describe(name)}")
+    guess = _closest(name, known) if len(name) <= _LONGEST_GUESSED else None
+    step = f"did you mean {guess!r}?" if guess else f"known here are {', '.join(sorted(known))}"
+    return ConfigError(_key(name), f"is not a known key; {step}")
+
+
+def _closest(name: str, known: list[str]) -> str | None:
+    from difflib import get_close_matches  # only who mistypes pays for it
+
+    by_lower_case = {key.lower(): key for key in known}
+    matches = get_close_matches(name.lower(), by_lower_case, n=1)
+    return by_lower_case[matches[0]] if matches else None
+
+
+def _key(name: str) -> str:
+    """A key as a step of a path: `name`, or `['odd name']`, so that a path is always one readable line."""
+    if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_SHOWN:
+        return name
+    return f"[{_shortened(name)}]"
+
+
+def _shortened(text: str) -> str:
+    return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}..."
+
+
+def describe(value: object) -> str:
+    """A value in JSON's words, for messages: short, printable, and safe for whatever a caller hands in.
+
+    >>> describe(True), describe("24"), describe([1, 2]), describe(None)
+    ('the boolean true', "the string '24'", 'a list', 'null')
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return f"the boolean {'true' if value else 'false'}"
+    if isinstance(value, str):
+        return f"the string {_shortened(value)}"
+    if isinstance(value, int):
+        # Python refuses to write very long integers out.
+        return f"the number {value:d}" if value.bit_length() <= 128 else "a number of more than 128 bits"
+    if isinstance(value, float):
+        return f"the number {value!r}"
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return f"a Python {type(value).__name__}"
+
+
+def read_json(document: str | bytes) -> object:
+    """Parse JSON, the whole of it and nothing but it; raises `InvalidConfigError` for anything else.
+
+    Objects with repeated keys come back as a kind of dict that knows them, so that whoever reads that part can name
+    the place, and whoever ignores it is not bothered.
+
+    >>> read_json('{"metric": 1}')
+    {'metric': 1}
+    >>> read_json('{"metric": 1} x')
+    Traceback (most recent call last):
+    hostrouting.exceptions.InvalidConfigError: not JSON: Extra data: line 1 column 15 (char 14)
+    """
+    import json  # 8 ms that `import hostrouting` does not need
+
+    try:
+        text = document if isinstance(document, str) else document.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_json(f"byte {error.start} is not UTF-8; save the config as UTF-8") from error
+    if text.startswith("\ufeff"):
+        raise _not_json("it begins with a byte order mark; save the config as UTF-8 without one")
+    try:
+        return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise _not_json(str(error)) from error
+    except RecursionError as error:
+        raise _not_json("it is nested too deeply; a config is an object of a few levels") from error
+    except InvalidConfigError:
+        raise
+    except ValueError as error:
+        # What is left is Python's limit on the digits of an integer.
+        raise _not_json("a number in it has thousands of digits; no field takes more than ten") from error
+
+
+def _not_json(reason: str) -> InvalidConfigError:
+    return InvalidConfigError([ConfigError("", f"not JSON: {reason}")])
+
+
+def _refuse_constant(name: str) -> object:
+    raise _not_json(f"{name} is no JSON number")
+
+
+def _json_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    mapping = dict(pairs)
+    if len(mapping) == len(pairs):
+        return mapping
+    names = [name for name, _ in pairs]
+    result = _RepeatedKeys(mapping)
+    result.repeated = [name for name, count in Counter(names).items() if count > 1]
+    return result

@@ -1,0 +1,148 @@
+"""IPv4 text and device names are read strictly: against the standard library, and against the kernel's own rule."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hostrouting.addresses import check_device_name, format_cidr, format_ipv4, netmask, parse_cidr, parse_ipv4
+
+#: Text near enough to addresses that random changes hit the edges.
+NEARLY_ADDRESSES = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){2,4}", fullmatch=True) | st.text("0123456789./ +x٣\n")
+NEARLY_CIDRS = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]{0,3})?", fullmatch=True) | st.text(
+    "0123456789./ +٣\n"
+)
+
+
+def _accepts(function: object, text: str) -> bool:
+    assert callable(function)
+    try:
+        function(text)
+    except ValueError:
+        return False
+    return True
+
+
+@given(st.integers(0, 0xFFFFFFFF))
+def test_addresses_read_back_what_was_written(address: int) -> None:
+    """Every address survives the way to text, which is the standard library's text, and back."""
+    text = format_ipv4(address)
+    assert text == str(ipaddress.IPv4Address(address))
+    assert parse_ipv4(text) == address
+
+
+@given(NEARLY_ADDRESSES)
+@example("1.2.3")
+@example("010.0.0.1")
+@example("1.2.3.4 ")
+@example("1.2.3.٣")
+@example("")
+def test_only_what_the_standard_library_accepts_is_an_address(text: str) -> None:
+    """parse_ipv4 accepts exactly what ipaddress.IPv4Address accepts, and reads the same number."""
+    assert _accepts(parse_ipv4, text) == _accepts(ipaddress.IPv4Address, text)
+    if _accepts(parse_ipv4, text):
+        assert parse_ipv4(text) == int(ipaddress.IPv4Address(text))
+
+
+@given(NEARLY_CIDRS)
+@example("10.0.0.0/8")
+@example("10.0.0.0/08")
+@example("10.0.0.0/+8")
+@example("10.0.0.0/٨")
+@example("10.0.0.0/33")
+@example("10.0.0.0/")
+@example("10.0.0.0/8/8")
+@example("10.0.0.0/" + "1" * 5000)
+def test_a_cidr_is_an_address_and_a_decimal_length(text: str) -> None:
+    """parse_cidr accepts what ipaddress.IPv4Interface does, minus missing lengths, netmasks and leading zeros."""
+    length = text.partition("/")[2]
+    strict = re.fullmatch("[0-9]|[1-9][0-9]", length) is not None
+    assert _accepts(parse_cidr, text) == (strict and _accepts(ipaddress.IPv4Interface, text))
+    if _accepts(parse_cidr, text):
+        interface = ipaddress.IPv4Interface(text)
+        assert parse_cidr(text) == (int(interface.ip), interface.network.prefixlen)
+
+
+@given(st.integers(0, 0xFFFFFFFF), st.integers(0, 32))
+def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int) -> None:
+    """Masking an address and writing the network gives what ipaddress.IPv4Network gives."""
+    network = ipaddress.IPv4Network((address, length), strict=False)
+    assert netmask(length) == int(network.netmask)
+    assert format_cidr(address & netmask(length), length) == str(network)
+
+
+@pytest.mark.parametrize(
+    "text", ["\x00", "1.2.3.4\x00", "\ud800", "1.2.3.4%eth0", "::1", "1.2.3.4\n", "0x7f.1", "1.2.3.256", "-1.2.3.4"]
+)
+def test_text_that_libc_would_choke_on_is_a_plain_value_error(text: str) -> None:
+    """NUL, surrogates, zones, other families and other notations are refused with the one message."""
+    with pytest.raises(ValueError, match="is not an IPv4 address") as caught:
+        parse_ipv4(text)
+    assert str(caught.value) == f"{text!r} is not an IPv4 address"
+
+
+@pytest.mark.parametrize(
+    "name", ["eth0", "ib6", "bond0.100", "veth-foo_bar", "a+b", "a@b", "ü", "日本", "x" * 15, "lo"]
+)
+def test_device_names_that_the_kernel_takes_are_accepted(name: str) -> None:
+    """Upstream's good names, and those that it rejected although the kernel takes them."""
+    assert check_device_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "it is empty"),
+        (".", "the kernel refuses it"),
+        ("..", "the kernel refuses it"),
+        ("all", "the kernel refuses it"),
+        ("default", "the kernel refuses it"),
+        ("toolong123456789a", "it has 17 bytes, the kernel allows 15"),
+        ("ü" * 8, "it has 16 bytes, the kernel allows 15"),
+        ("à", "the kernel takes a byte of it for white space"),
+        ("-x", "a leading '-' reads as an option"),
+        ("a/b", "'/' is not allowed in it"),
+        ("eth0:1", "':' is not allowed in it"),
+        ("eth0 eth1", "white space is not allowed in it"),
+        ("eth0\n", "white space is not allowed in it"),
+        ("eth0\u2003", "white space is not allowed in it"),
+        ("$(whoami)", "'$' is not allowed in it"),
+        ("a|b", "'|' is not allowed in it"),
+        ('a"b', "'\"' is not allowed in it"),
+        ("a'b", '"\'" is not allowed in it'),
+        ("eth%d", "'%' is not allowed in it"),
+        ("a\x1bb", "'\\x1b' is not printable"),
+        ("a\u202eb", "'\\u202e' is not printable"),
+        ("a\ud800", "'\\ud800' is not printable"),
+    ],
+)
+def test_device_names_are_refused_with_the_reason(name: str, problem: str) -> None:
+    """What the kernel refuses, and what a shell or `ip` could take for something else, is no device name."""
+    with pytest.raises(ValueError, match="is not a device name") as caught:
+        check_device_name(name)
+    assert str(caught.value) == f"{name!r} is not a device name: {problem}"
+
+
+def _kernel_accepts(name: bytes) -> bool:
+    """dev_valid_name() of net/core/dev.c, with the kernel's isspace(), which reads Latin-1."""
+    return 0 < len(name) < 16 and name not in {b".", b".."} and not set(name) & set(b"/:\t\n\v\f\r \xa0")
+
+
+@given(st.text(max_size=17) | st.text("ab.-_+@é/: \t$à语", max_size=17))
+def test_no_name_is_accepted_that_the_kernel_refuses(name: str) -> None:
+    """Whatever is accepted is a device name in the kernel's eyes, holds no shell's special character, and prints."""
+    if _accepts(check_device_name, name):
+        assert _kernel_accepts(name.encode())
+        assert name.isprintable()
+        assert not set(name) & set("\"'`$|&;<>()[]{}*?!#~\\%=^,")
+        assert not name.startswith("-")
+
+
+@given(st.text("abXY01._+@-é语", max_size=17))
+def test_harmless_names_are_accepted_exactly_if_the_kernel_does(name: str) -> None:
+    """Among names without special characters, the kernel's rule and the leading '-' alone decide."""
+    assert _accepts(check_device_name, name) == (_kernel_accepts(name.encode()) and not name.startswith("-"))

@@ -1,0 +1,332 @@
+"""What a config means: defaults, normalisation, upstream's cases, the way to JSON and back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import attrs
+import pytest
+
+from hostrouting.config import (
+    DEFAULT_ALLOWED_DEVS,
+    DEFAULT_GATES,
+    HostRoutingConfig,
+    OverlapMode,
+    ProbeSNATConfig,
+    RouteOverlapConfig,
+    StaleCNIConfig,
+    StaticRoute,
+    StaticRoutesConfig,
+    WatchConfig,
+)
+from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
+
+#: The whole wire form, every field away from its default.
+FULL: dict[str, Any] = {
+    "staticRoutes": {
+        "enabled": True,
+        "routes": [
+            {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0", "metric": 100},
+            {"destination": "172.16.2.0/24"},
+        ],
+    },
+    "routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT", "allowedDevs": ["mesh*"]},
+    "probeSnat": {"enabled": True, "dev": "eth0", "source": "fe80::1", "address": "2001:db8::1", "detect": "address"},
+    "staleCni": {
+        "enabled": True,
+        "podCidrs": ["10.240.0.0/16", "fd00::/64"],
+        "bridge": "azure1",
+        "confirmations": 3,
+        "backupDir": "/var/backups",
+        "force": True,
+    },
+    "watch": {"enabled": True, "interval": "90s"},
+    "gates": ["kubelet.service"],
+}
+
+
+def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
+    """What is camelCase on the wire is snake_case in Python, and lists are tuples."""
+    assert HostRoutingConfig.from_mapping(FULL) == HostRoutingConfig(
+        static_routes=StaticRoutesConfig(
+            enabled=True,
+            routes=(
+                StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0", metric=100),
+                StaticRoute(destination="172.16.2.0/24", gateway=None, dev=None, metric=0),
+            ),
+        ),
+        route_overlap=RouteOverlapConfig(
+            expected_cidrs=("172.16.0.0/16",), mode=OverlapMode.STRICT, allowed_devs=("mesh*",)
+        ),
+        probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", source="fe80::1", address="2001:db8::1", detect="address"),
+        stale_cni=StaleCNIConfig(
+            enabled=True,
+            pod_cidrs=("10.240.0.0/16", "fd00::/64"),
+            bridge="azure1",
+            confirmations=3,
+            backup_dir="/var/backups",
+            force=True,
+        ),
+        watch=WatchConfig(enabled=True, interval=90.0),
+        gates=("kubelet.service",),
+    )
+
+
+def test_the_wire_form_is_written_as_it_was_read() -> None:
+    """A canonical wire form with every field away from its default comes back unchanged, through JSON too."""
+    config = HostRoutingConfig.from_mapping(FULL)
+    assert config.to_mapping() == FULL
+    assert json.loads(json.dumps(config.to_mapping())) == FULL
+
+
+def test_defaults_are_documented_values() -> None:
+    """An empty config does nothing, gates machines of systemd-nspawn, and has the cloud's addresses ready."""
+    config = HostRoutingConfig.from_mapping({})
+    assert config == HostRoutingConfig()
+    assert config.to_mapping() == {}
+    assert config.gates == DEFAULT_GATES == ("systemd-nspawn@.service",)
+    assert config.static_routes == StaticRoutesConfig(enabled=False, routes=())
+    assert config.route_overlap == RouteOverlapConfig(expected_cidrs=(), mode=OverlapMode.WARN, allowed_devs=())
+    assert config.probe_snat == ProbeSNATConfig(
+        enabled=False,
+        dev=None,
+        source="fe80::1234:5678:9abc",
+        address="2603:1062:0:1:fe80:1234:5678:9abc",
+        detect="imds",
+    )
+    assert config.stale_cni == StaleCNIConfig(
+        enabled=False,
+        pod_cidrs=(),
+        bridge="azure0",
+        confirmations=2,
+        backup_dir="/var/lib/hostrouting/stale-cni",
+        force=False,
+    )
+    assert config.watch == WatchConfig(enabled=False, interval=60.0)
+
+
+def test_the_default_allowed_devices_are_valid_patterns() -> None:
+    """The built-in list would pass as `allowedDevs`, so that bash and Python read it alike."""
+    assert RouteOverlapConfig(allowed_devs=DEFAULT_ALLOWED_DEVS).allowed_devs == DEFAULT_ALLOWED_DEVS
+    assert "docker0" not in DEFAULT_ALLOWED_DEVS
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {"hostRouting": FULL},
+        {"hostRouting": FULL, "cluster": {"name": "x"}, 7: None},
+    ],
+    ids=["alone", "beside other keys"],
+)
+def test_a_whole_agent_config_is_read_by_its_key(whole: dict[str, Any]) -> None:
+    """Under `hostRouting` lies the same object, and other keys of a whole config are not ours."""
+    assert HostRoutingConfig.from_mapping(whole) == HostRoutingConfig.from_mapping(FULL)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {"hostRouting": None},
+        {"hostRouting": {}},
+        dict.fromkeys(FULL),
+        {"staticRoutes": {"enabled": None, "routes": None}},
+        {"routeOverlap": dict.fromkeys(FULL["routeOverlap"])},
+        {"probeSnat": dict.fromkeys(FULL["probeSnat"])},
+        {"staleCni": dict.fromkeys(FULL["staleCni"])},
+        {"watch": dict.fromkeys(FULL["watch"])},
+    ],
+)
+def test_null_means_absent_at_every_level(wire: dict[str, Any]) -> None:
+    """A null is read as Go reads it: as if the key were not there."""
+    assert HostRoutingConfig.from_mapping(wire) == HostRoutingConfig()
+
+
+@pytest.mark.parametrize("absent", [None, ""])
+def test_an_empty_dev_or_gateway_is_absent(absent: str | None) -> None:
+    """Empty text means 'look it up', as null does, and is None from then on."""
+    route = StaticRoute.from_mapping({"destination": "10.0.0.0/8", "gateway": absent, "dev": absent, "metric": None})
+    assert route == StaticRoute(destination="10.0.0.0/8", gateway=absent, dev=absent)
+    assert (route.gateway, route.dev, route.metric) == (None, None, 0)
+    assert route.to_mapping() == {"destination": "10.0.0.0/8"}
+    assert ProbeSNATConfig(dev=absent).dev is None
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {"destination": "172.16.1.0/24", "gateway": "172.18.1.1", "dev": "eth0"},
+        {"destination": "172.16.2.0/24"},
+        {"destination": "10.0.0.0/8", "gateway": "10.1.0.1", "metric": 100},
+    ],
+)
+def test_routes_that_upstream_accepts_are_accepted(wire: dict[str, Any]) -> None:
+    """Upstream's good routes come back as they were written."""
+    assert StaticRoute.from_mapping(wire).to_mapping() == wire
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        "0.0.0.0/1",
+        "128.0.0.0/1",
+        "126.0.0.0/7",
+        "192.0.0.0/2",
+        "169.254.169.254/32",
+        "240.0.0.0/4",
+        "255.255.255.254/32",
+    ],
+)
+def test_destinations_that_merely_touch_refused_ranges_are_accepted(destination: str) -> None:
+    """Halves of the address space, a route wider than loopback and class E are the operator's to route."""
+    assert StaticRoute(destination=destination).destination == destination
+
+
+def test_routes_are_told_apart_by_destination_and_metric() -> None:
+    """The same destination under two metrics is a fallback, not a contradiction."""
+    routes = (
+        StaticRoute(destination="10.0.0.0/8", gateway="10.1.0.1"),
+        StaticRoute(destination="10.0.0.0/8", gateway="10.1.0.2", metric=100),
+    )
+    assert StaticRoutesConfig(enabled=True, routes=routes).routes == routes
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_routes_are_fine_either_way(enabled: bool) -> None:  # noqa: FBT001 (parametrized)
+    """Without routes there is nothing to opt in to."""
+    assert StaticRoutesConfig(enabled=enabled).routes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("", OverlapMode.WARN),
+        ("WARN", OverlapMode.WARN),
+        ("warn", OverlapMode.WARN),
+        ("STRICT", OverlapMode.STRICT),
+        ("strict", OverlapMode.STRICT),
+        ("Strict", OverlapMode.STRICT),
+    ],
+)
+def test_modes_are_read_in_any_case(text: str, mode: OverlapMode) -> None:
+    """Upstream's modes, in any case; empty means WARN."""
+    assert RouteOverlapConfig.from_mapping({"mode": text}).mode is mode
+
+
+def test_expected_cidrs_are_masked_and_kept_once() -> None:
+    """Host bits are accepted as upstream does, and what is the same after masking counts once, in order."""
+    wire = {"expectedCidrs": ["172.16.5.5/16", "10.0.0.255/24", "172.16.0.0/16", "0.0.0.0/0", "169.254.169.254/32"]}
+    section = RouteOverlapConfig.from_mapping(wire)
+    assert section.expected_cidrs == ("172.16.0.0/16", "10.0.0.0/24", "0.0.0.0/0", "169.254.169.254/32")
+
+
+def test_pod_cidrs_of_both_families_are_masked_and_canonical() -> None:
+    """IPv6 text is normalised, so that equal networks are equal strings."""
+    section = StaleCNIConfig(pod_cidrs=("10.240.1.2/16", "FD00:0:0::5/64", "fd00::/64", "fd00::1/128"))
+    assert section.pod_cidrs == ("10.240.0.0/16", "fd00::/64", "fd00::1/128")
+
+
+def test_probe_addresses_are_canonical_text() -> None:
+    """Upper case and spelled-out zeros are the same address."""
+    section = ProbeSNATConfig(source="FE80:0:0:0:0:0:0:1", address="2001:0DB8::0001")
+    assert (section.source, section.address) == ("fe80::1", "2001:db8::1")
+
+
+@pytest.mark.parametrize("name", ["probeSnat", "staleCni", "watch"])
+def test_details_of_a_disabled_section_are_fine(name: str) -> None:
+    """A section can be switched off without losing what it says."""
+    wire = {name: {key: value for key, value in FULL[name].items() if key != "enabled"}}
+    assert HostRoutingConfig.from_mapping(wire).to_mapping() == wire
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "canonical"),
+    [
+        ("60s", 60.0, None),
+        ("1m0s", 60.0, None),
+        ("1m30s", 90.0, "90s"),
+        ("1.5h", 5400.0, "5400s"),
+        (".5m", 30.0, "30s"),
+        ("1500ms", 1.5, "1.5s"),
+        ("1s1ns", 1.000000001, "1.000000001s"),
+        ("1000000us", 1.0, "1s"),
+        ("1000000\u00b5s", 1.0, "1s"),
+        ("24h", 86400.0, "86400s"),
+    ],
+)
+def test_intervals_are_go_durations(text: str, seconds: float, canonical: str | None) -> None:
+    """What Go's time.ParseDuration reads is read, and written back in seconds; the default is left out."""
+    section = WatchConfig.from_mapping({"interval": text})
+    assert section.interval == seconds
+    assert section.to_mapping().get("interval") == canonical
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        (),
+        ("kubelet.service",),
+        ("foo@.service", "foo@x.service", "foo@x@y.service"),
+        (r"dev-disk\x2dby.service", "a:b_c.d-e.service"),
+        ("x" * 245 + ".service",),
+    ],
+)
+def test_service_units_of_every_kind_can_be_gates(gates: tuple[str, ...]) -> None:
+    """Plain units, templates, instances, escapes, up to the longest name whose drop-in folder can exist; or none."""
+    assert HostRoutingConfig(gates=gates).gates == gates
+
+
+@pytest.mark.parametrize("pattern", ["mesh*", "ib?", "ib[0-7]", "ib[!0]", "*", "a+b", "x" * 64])
+def test_shell_patterns_extend_the_allowed_devices(pattern: str) -> None:
+    """Patterns that bash and fnmatch read alike are accepted, each once."""
+    assert RouteOverlapConfig(allowed_devs=(pattern, pattern)).allowed_devs == (pattern,)
+
+
+def test_a_value_names_its_own_fields() -> None:
+    """Building a value directly refuses it with every error, at paths as seen from that value."""
+    with pytest.raises(InvalidConfigError) as caught:
+        StaticRoute(destination="172.16.1.5/24", gateway="2001:db8::1", dev="eth0; rm -rf /", metric=-1)
+    assert caught.value.errors == [
+        ConfigError("destination", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
+        ConfigError("gateway", "'2001:db8::1' is not an IPv4 address"),
+        ConfigError("dev", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
+        ConfigError("metric", "expected a whole number from 0 to 4294967295, found the number -1"),
+    ]
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, HostRoutingError)
+
+
+def test_a_value_accepts_the_wire_form_of_its_parts() -> None:
+    """Where a value wants another one, a mapping does as well."""
+    config = HostRoutingConfig(static_routes=FULL["staticRoutes"])
+    assert config.static_routes.routes[1] == StaticRoute(destination="172.16.2.0/24")
+
+
+def test_values_are_frozen_and_hashable() -> None:
+    """A config that was valid once stays so, and can be a key."""
+    config = HostRoutingConfig.from_mapping(FULL)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        config.gates = ()  # type: ignore[misc] # that is the point
+    assert len({config, HostRoutingConfig.from_mapping(FULL)}) == 1
+    with pytest.raises(InvalidConfigError):
+        attrs.evolve(config.static_routes.routes[0], metric=-1)
+
+
+def test_a_route_reads_like_ip_route() -> None:
+    """str() of a route is what an operator would type, without what is left open."""
+    first, second = HostRoutingConfig.from_mapping(FULL).static_routes.routes
+    assert str(first) == "172.16.1.0/24 via 10.224.0.1 dev eth0 metric 100"
+    assert str(second) == "172.16.2.0/24"
+
+
+def test_importing_the_config_loads_nothing_that_only_some_need() -> None:
+    """json, difflib, ipaddress and logging cost start-up time, so they wait until somebody needs them."""
+    program = (
+        "import sys; before = set(sys.modules); import hostrouting.config; "
+        "print(sorted({'json', 'difflib', 'ipaddress', 'logging', 'pathlib'} & (set(sys.modules) - before)))"
+    )
+    result = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

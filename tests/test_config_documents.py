@@ -1,0 +1,147 @@
+"""Files and JSON text: read strictly, and refused with nothing but our own errors."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.config import HostRoutingConfig, WatchConfig
+from hostrouting.exceptions import HostFileError, InvalidConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = HostRoutingConfig(watch=WatchConfig(enabled=True))
+TEXT = '{"hostRouting": {"watch": {"enabled": true}}}'
+
+
+def _refusal(document: str | bytes) -> str:
+    with pytest.raises(InvalidConfigError) as caught:
+        HostRoutingConfig.from_json(document)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("document", [TEXT, TEXT.encode(), f"\r\n\t {TEXT} \n"])
+def test_text_and_utf8_bytes_are_read(document: str | bytes) -> None:
+    """JSON comes as text or as bytes, with white space around it."""
+    assert HostRoutingConfig.from_json(document) == CONFIG
+
+
+def test_escapes_are_part_of_json() -> None:
+    r"""A key or value written with \u escapes is the same key or value."""
+    assert HostRoutingConfig.from_json(r'{"\u0077atch": {"enabled": true, "interval": "6\u0030s"}}') == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("", "Expecting value: line 1 column 1 (char 0)"),
+        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("{'watch': 1}", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        (TEXT + "}", "Extra data: line 1 column 46 (char 45)"),
+        (TEXT + "\x00", "Extra data: line 1 column 46 (char 45)"),
+        ("// comment\n{}", "Expecting value: line 1 column 1 (char 0)"),
+        ('{"gates": ["a\nb"]}', "Invalid control character at: line 1 column 14 (char 13)"),
+        ('{"x": NaN}', "NaN is no JSON number"),
+        ('{"x": [Infinity]}', "Infinity is no JSON number"),
+        ('{"x": -Infinity}', "-Infinity is no JSON number"),
+        ('{"x": 01}', "Expecting ',' delimiter: line 1 column 8 (char 7)"),
+        ('{"x": ' + "9" * 5000 + "}", "a number in it has thousands of digits; no field takes more than ten"),
+        ("[" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
+        ('{"x":' * 100_000, "it is nested too deeply; a config is an object of a few levels"),
+        ("[" * 100_000 + "]" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
+        ("\ufeff{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
+        (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
+        (b'{"x": "\xff"}', "byte 7 is not UTF-8; save the config as UTF-8"),
+        (b'{"x": "\xed\xa0\x80"}', "byte 7 is not UTF-8; save the config as UTF-8"),
+        (TEXT.encode("utf-16"), "byte 0 is not UTF-8; save the config as UTF-8"),
+        (TEXT.encode("utf-16-le"), "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_what_is_not_json_is_refused(document: str | bytes, message: str) -> None:
+    """Whatever is not JSON, however long or deep, is one InvalidConfigError that says why."""
+    assert _refusal(document) == f"not JSON: {message}"
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [("null", "null"), ("[]", "a list"), ('"hostRouting"', "the string 'hostRouting'"), ("1e999", "the number inf")],
+)
+def test_json_that_is_no_object_is_refused(document: str, found: str) -> None:
+    """A config is an object."""
+    assert _refusal(document) == f"hostRouting: expected an object, found {found}"
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        ('{"watch": {}, "watch": {}}', "hostRouting.watch"),
+        ('{"hostRouting": {"gates": [], "gates": []}}', "hostRouting.gates"),
+        ('{"watch": {"enabled": true, "enabled": true}}', "hostRouting.watch.enabled"),
+        (
+            '{"staticRoutes": {"enabled": true, "routes": [{"dev": "a", "dev": "a", "destination": "1.0.0.0/8"}]}}',
+            "hostRouting.staticRoutes.routes[0].dev",
+        ),
+    ],
+)
+def test_repeated_keys_are_refused_where_they_stand(document: str, path: str) -> None:
+    """Readers differ on which of two equal keys counts, so a repeated one is an error, even with equal values."""
+    assert _refusal(document) == (
+        f"{path}: is given more than once, and readers of JSON differ on which one counts; keep one"
+    )
+
+
+def test_two_host_routing_objects_are_refused() -> None:
+    """Which of the two counts is nothing to guess about."""
+    assert _refusal('{"hostRouting": {}, "hostRouting": {}}') == "hostRouting: is given more than once; keep one"
+
+
+def test_repeated_keys_elsewhere_are_not_ours() -> None:
+    """In a whole agent config, what other programs read is theirs to judge."""
+    assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG
+
+
+def test_a_lone_surrogate_is_refused_like_any_odd_value() -> None:
+    """Text that JSON can escape but nobody can encode ends in a printable message."""
+    assert _refusal(r'{"gates": ["\ud800.service"]}') == (
+        r"hostRouting.gates[0]: '\ud800.service' is not the name of a .service unit that can be a gate: "
+        r"'\ud800' is not allowed in it"
+    )
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_file_is_read_by_path(tmp_path: Path, as_text: bool) -> None:  # noqa: FBT001 (parametrized)
+    """from_file takes text and path-like paths."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"hostRouting": CONFIG.to_mapping()}))
+    assert HostRoutingConfig.from_file(str(path) if as_text else path) == CONFIG
+
+
+def test_a_bad_file_is_an_invalid_config(tmp_path: Path) -> None:
+    """What from_json refuses, from_file refuses in the same words; and an empty object on request."""
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xff")
+    with pytest.raises(InvalidConfigError) as caught:
+        HostRoutingConfig.from_file(path)
+    assert str(caught.value) == "not JSON: byte 0 is not UTF-8; save the config as UTF-8"
+    path.write_text("{}")
+    assert HostRoutingConfig.from_file(path) == HostRoutingConfig()
+    with pytest.raises(InvalidConfigError):
+        HostRoutingConfig.from_file(path, allow_empty=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("absent.json", "No such file or directory"), (".", "Is a directory"), ("a\x00b", "embedded null byte")],
+)
+def test_a_file_that_cannot_be_read_names_path_and_reason(tmp_path: Path, name: str, reason: str) -> None:
+    """The system's refusal becomes a HostFileError, with the cause chained."""
+    path = os.path.join(tmp_path, name)  # noqa: PTH118 (pathlib would drop the '.')
+    with pytest.raises(HostFileError) as caught:
+        HostRoutingConfig.from_file(path)
+    assert str(caught.value) == f"cannot read the config {path!r}: {reason}"
+    assert isinstance(caught.value.__cause__, OSError | ValueError)

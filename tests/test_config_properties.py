@@ -1,0 +1,186 @@
+"""What holds for every config and for every input, searched by Hypothesis."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hostrouting import rules
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError
+from hostrouting.testing.config_strategies import (
+    cidrs,
+    configs,
+    destinations,
+    device_names,
+    device_patterns,
+    gate_names,
+    gateways,
+    ipv4_addresses,
+    static_routes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WIRE_NAMES = """
+    hostRouting staticRoutes routeOverlap probeSnat staleCni watch gates enabled routes destination gateway dev metric
+    expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force interval
+"""
+KEYS = st.sampled_from(WIRE_NAMES.split())
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["", "10.0.0.0/8", "10.0.0.1", "eth0", "STRICT", "60s", "a.service", "fe80::1", "/x", "\ud800"])
+)
+JSON_VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(), inner, max_size=5),
+    max_leaves=25,
+)
+
+
+class Hostile:
+    """A Python object that answers nothing sensibly."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("no truth")
+
+
+def _is_config_or_refused(read: Any, document: Any) -> None:
+    refusal = None
+    config = None
+    try:
+        config = read(document)
+    except InvalidConfigError as error:
+        refusal = error
+    if refusal is None:
+        assert isinstance(config, HostRoutingConfig)
+        assert HostRoutingConfig.from_mapping(config.to_mapping()) == config
+    else:
+        assert refusal.errors
+        assert all(message for _, message in refusal.errors)
+        assert all(path.startswith("hostRouting") or path == "" for path, _ in refusal.errors)
+        str(refusal).encode()
+
+
+@given(configs())
+def test_a_config_survives_the_way_to_json_and_back(config: HostRoutingConfig) -> None:
+    """to_mapping is JSON, reads back as the same config, bare or under its key, and is then written the same again."""
+    mapping = config.to_mapping()
+    text = json.dumps(mapping)
+    assert json.loads(text) == mapping
+    assert HostRoutingConfig.from_mapping(mapping) == config
+    assert HostRoutingConfig.from_json(text) == config
+    assert HostRoutingConfig.from_json(json.dumps({"hostRouting": mapping, "other": 1}).encode()) == config
+    assert json.dumps(HostRoutingConfig.from_mapping(mapping).to_mapping()) == text
+
+
+@given(JSON_VALUES | st.dictionaries(KEYS, JSON_VALUES))
+def test_any_json_value_is_a_config_or_refused(value: Any) -> None:
+    """from_mapping raises InvalidConfigError and nothing else, at paths that start with hostRouting."""
+    _is_config_or_refused(HostRoutingConfig.from_mapping, value)
+    _is_config_or_refused(HostRoutingConfig.from_mapping, {"hostRouting": value})
+
+
+@given(st.text() | st.binary() | JSON_VALUES.map(json.dumps))
+def test_any_text_is_a_config_or_refused(document: str | bytes) -> None:
+    """from_json raises InvalidConfigError and nothing else, whatever the bytes."""
+    _is_config_or_refused(HostRoutingConfig.from_json, document)
+
+
+@given(configs(), st.data())
+def test_a_config_with_one_value_changed_is_a_config_or_refused(config: HostRoutingConfig, data: st.DataObject) -> None:
+    """Near a valid config, too, there is no third outcome; and if it is refused, the path leads to the change."""
+    mapping = copy.deepcopy(config.to_mapping())
+    places = list(_places(mapping))
+    assume(places)
+    container, key, path = data.draw(st.sampled_from(places), label="place")
+    value: Any = data.draw(SCALARS | st.just([]) | st.just({}), label="value")
+    container[key] = value
+    _is_config_or_refused(HostRoutingConfig.from_mapping, mapping)
+    if isinstance(value, float):  # no field takes one
+        with pytest.raises(InvalidConfigError) as caught:
+            HostRoutingConfig.from_mapping(mapping)
+        assert f"hostRouting{path}" in [error.path for error in caught.value.errors]
+
+
+def _places(value: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
+    steps: list[tuple[Any, str]] = (
+        [(key, f"{path}.{key}") for key in value]
+        if isinstance(value, dict)
+        else [(index, f"{path}[{index}]") for index in range(len(value))]
+    )
+    for key, below in steps:
+        yield value, key, below
+        if isinstance(value[key], dict | list):
+            yield from _places(value[key], below)
+
+
+@given(configs(), KEYS)
+def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str) -> None:
+    """A Python object that raises from repr() and bool() is refused like any other wrong type."""
+    mapping = copy.deepcopy(config.to_mapping())
+    for container in (mapping, *(part for part in mapping.values() if isinstance(part, dict))):
+        changed = container | {key: Hostile()}
+        _is_config_or_refused(HostRoutingConfig.from_mapping, changed)
+        _is_config_or_refused(HostRoutingConfig.from_mapping, {"watch": changed, "gates": [Hostile()]})
+
+
+@given(
+    address=ipv4_addresses(),
+    cidr=cidrs(),
+    destination=destinations(),
+    gateway=gateways(),
+    device=device_names(),
+    pattern=device_patterns(),
+    gate=gate_names(),
+)
+def test_strategies_draw_canonical_values(**drawn: str) -> None:
+    """What the strategies draw is valid, and normalising it changes nothing."""
+    assert rules.ipv4_cidr(drawn["cidr"]) == drawn["cidr"]
+    assert rules.ipv4_cidr(drawn["address"] + "/32") == drawn["address"] + "/32"
+    assert rules.destination(drawn["destination"]) == drawn["destination"]
+    assert rules.gateway(drawn["gateway"]) == drawn["gateway"]
+    assert rules.device(drawn["device"]) == drawn["device"]
+    assert rules.device_pattern(drawn["pattern"]) == drawn["pattern"]
+    assert rules.gate(frozenset())(drawn["gate"]) == drawn["gate"]
+
+
+@given(static_routes())
+def test_a_route_reads_back_from_its_own_wire_form(route: Any) -> None:
+    """Parts of a config have the same way to JSON and back: it is what a suggestion prints for pasting."""
+    assert type(route).from_mapping(json.loads(json.dumps(route.to_mapping()))) == route
+
+
+@given(st.floats(1, 86_400) | st.integers(1, 86_400))
+def test_intervals_survive_their_wire_form(interval: float) -> None:
+    """A duration is kept to the nanosecond, so that writing and reading it changes nothing."""
+    seconds = rules.seconds(1, 86_400)(interval)
+    assert abs(seconds - interval) <= 1e-9
+    assert rules.duration(1, 86_400)(rules.write_duration(seconds)) == seconds
+
+
+@given(st.lists(st.tuples(device_names().filter(str.isascii), device_patterns()), min_size=20, max_size=40))
+def test_bash_and_python_agree_on_patterns(pairs: list[tuple[str, str]]) -> None:
+    """Every accepted pattern matches the same device names in bash, where the boot script uses it, as in fnmatch."""
+    script = "while (($#)); do [[ $1 == $2 ]] && echo 1 || echo 0; shift 2; done"
+    words = [word for pair in pairs for word in pair]
+    result = subprocess.run(
+        ["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True, env={"LC_ALL": "C"}
+    )
+    expected = [str(int(fnmatch.fnmatchcase(name, pattern))) for name, pattern in pairs]
+    assert list(zip(pairs, result.stdout.split(), strict=True)) == list(zip(pairs, expected, strict=True))
