@@ -1,0 +1,120 @@
+"""run_command: a subprocess that dies with its context."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from phases.exceptions import CommandFailedError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping, Sequence
+
+    from phases.context import Context
+
+__all__ = ["CommandResult", "run_command"]
+
+
+class CommandResult(NamedTuple):
+    """How a command ended, and all it said; a negative status is the signal that killed it."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+
+
+def run_command(
+    ctx: Context,
+    argv: Sequence[str],
+    *,
+    input: str | bytes | None = None,  # noqa: A002 - as subprocess.run calls it
+    check: bool = True,
+    env: Mapping[str, str] | None = None,
+    grace: float = 1.0,
+) -> CommandResult:
+    r"""Run a command to its end, or to that of the context.
+
+    When the context ends, the command and all that it started get SIGTERM, and `grace` seconds
+    later SIGKILL; then CancelledError or DeadlineExceededError is raised. Any thread may call this.
+
+    Args:
+        ctx: How long the command may take.
+        argv: The command and its arguments; no shell reads them.
+        input: What the command reads from stdin, which is /dev/null otherwise.
+        check: Whether another status than 0 is a CommandFailedError. One that cannot be started always is.
+        env: Variables besides those of this process. LC_ALL is C, so that messages can be read.
+        grace: Seconds between SIGTERM and SIGKILL.
+
+    >>> from phases import Context
+    >>> run_command(Context(), ["echo", "hello"]).stdout
+    'hello\n'
+    """
+    if isinstance(argv, str):
+        raise TypeError(f"argv is a list of arguments, not the text {argv!r}")
+    ctx.check()
+    data = input.encode() if isinstance(input, str) else input
+    process = _start(argv, with_input=data is not None, env=env)
+    outcome: list[tuple[bytes, bytes] | BaseException] = []
+
+    def communicate() -> None:
+        try:
+            with process:  # closes the pipes and waits for the end, whatever happens
+                outcome.append(process.communicate(data))
+        except BaseException as error:  # noqa: BLE001 - it is raised again below, in the caller's thread
+            outcome.append(error)
+        ctx.notify()
+
+    try:
+        # A thread reads, so that this one can listen to the context. A daemon, see _kill.
+        threading.Thread(target=communicate, name=f"run {argv[0]}", daemon=True).start()
+        ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=ctx.deadline)
+    except BaseException:
+        _kill(ctx, process, outcome, grace)
+        raise
+    if not outcome:
+        _kill(ctx, process, outcome, grace)
+        ctx.check()
+    said = outcome[0]
+    if isinstance(said, BaseException):
+        raise said
+    stdout, stderr = (stream.decode(errors="replace") for stream in said)
+    if check and process.returncode != 0:
+        raise CommandFailedError(argv, process.returncode, stdout=stdout, stderr=stderr)
+    return CommandResult(tuple(argv), process.returncode, stdout, stderr)
+
+
+def _start(argv: Sequence[str], *, with_input: bool, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+    # Here, as it takes 8 ms that only those who start processes should pay.
+    import subprocess
+
+    try:
+        return subprocess.Popen(  # noqa: S603 - what to run is the caller's business; no shell is involved
+            argv,
+            stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C", **(env or {})},
+            # A session of its own: one signal reaches all that it starts, and the terminal's Ctrl-C only us.
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise CommandFailedError(argv, None, reason="was not found: is it installed, and on PATH?") from error
+    except (OSError, ValueError) as error:
+        raise CommandFailedError(argv, None, reason=f"could not be started: {error}") from error
+
+
+def _kill(ctx: Context, process: subprocess.Popen[bytes], outcome: Sequence[object], grace: float) -> None:
+    from signal import SIGKILL, SIGTERM  # rarely needed
+
+    for number in (SIGTERM, SIGKILL):
+        # Its id is that of its session and group. Gone in the meantime, or not ours to kill (sudo): nothing to do.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        # SIGKILL comes even if SIGTERM was obeyed: by the command, that is, but perhaps not by all it started.
+        # What fled into a session of its own may hold the pipes for ever, and the kernel may hold a process:
+        # not even SIGKILL is waited for without end. The reading thread outlives us then.
+        ctx.wait(lambda: bool(outcome), until=ctx.clock.monotonic() + grace)

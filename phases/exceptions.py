@@ -1,0 +1,177 @@
+"""Every error that this package raises on purpose.
+
+PhaseError
+├── TaskFailedError         a task failed: which one, and every cause
+├── CancelledError          the context was cancelled, and why
+├── DeadlineExceededError   the context's time ran out
+├── UnknownTaskError        a name to skip that no task has; nothing has run
+└── CommandFailedError      a subprocess failed, or could not be started
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "CONTEXT_OVER",
+    "CancelledError",
+    "CommandFailedError",
+    "DeadlineExceededError",
+    "PhaseError",
+    "TaskFailedError",
+    "UnknownTaskError",
+    "describe",
+]
+
+#: As much of a command's stderr as an error shows: the end of it, where the reason stands.
+_STDERR_TAIL: Final = 2000
+
+
+class PhaseError(Exception):
+    """The root: `except PhaseError` catches whatever this package raises on purpose."""
+
+
+class TaskFailedError(PhaseError):
+    """A task failed; the message names it by its path, once, and says why.
+
+    `path` is that path as text, `names` the same as a tuple. Groups without a name of their own
+    stand in no path. `failures` holds every cause, flat, however deep the groups were nested; the
+    first one is also `cause` and `__cause__`. `others` are the further failures, each with its own path: of
+    siblings that ran in parallel, of earlier attempts, of undo.
+
+    >>> error = TaskFailedError(["static-routes"], OSError("no such device")).under("bootstrap")
+    >>> str(error), error.path, error.failures
+    ('bootstrap/static-routes: no such device', 'bootstrap/static-routes', (OSError('no such device'),))
+    """
+
+    def __init__(self, names: Sequence[str], cause: BaseException, *, others: Sequence[TaskFailedError] = ()) -> None:
+        self.names = tuple(names)
+        self.others = tuple(others)
+        self.cause = cause
+        # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
+        self.__cause__ = cause
+        # Three attempts that fail alike read as one.
+        super().__init__("; ".join(dict.fromkeys(_lines(self))))
+
+    @property
+    def path(self) -> str:
+        """The names of the groups and of the task, as `bootstrap/configure-static-routes`."""
+        return "/".join(self.names)
+
+    @property
+    def failures(self) -> tuple[BaseException, ...]:
+        """Every cause: the one that this error shows first, then those of the others."""
+        return (self.cause, *(cause for other in self.others for cause in other.failures))
+
+    def under(self, *names: str) -> TaskFailedError:
+        """The same failure seen from outside: its paths begin with `names`."""
+        others = [other.under(*names) for other in self.others]
+        return TaskFailedError((*names, *self.names), self.cause, others=others)
+
+    @classmethod
+    def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
+        """One error out of several: the first is its face, the rest are reached through it."""
+        first, *rest = errors
+        return cls(first.names, first.cause, others=(*first.others, *rest))
+
+
+def _lines(error: TaskFailedError) -> Iterator[str]:
+    why = describe(error.cause)
+    yield f"{error.path}: {why}" if error.names else why
+    for other in error.others:
+        yield from _lines(other)
+
+
+class CancelledError(PhaseError):
+    """The context was cancelled; `reason` is what its canceller gave."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"cancelled: {reason}")
+
+
+class DeadlineExceededError(PhaseError):
+    """The context's deadline passed; `timeout` is how many seconds there had been."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        super().__init__(f"deadline exceeded: not done within {timeout:g} s")
+
+
+class UnknownTaskError(PhaseError):
+    """A name that no task has was to be skipped; `unknown` and `known` are the names.
+
+    >>> raise UnknownTaskError(["check-route-overlp"], ["configure-static-routes", "check-route-overlap"])
+    Traceback (most recent call last):
+    phases.exceptions.UnknownTaskError: no task is named 'check-route-overlp' (did you mean 'check-route-overlap'?); \
+the tasks are: configure-static-routes, check-route-overlap
+    """
+
+    def __init__(self, unknown: Sequence[str], known: Sequence[str]) -> None:
+        from difflib import get_close_matches  # only this error needs it
+
+        self.unknown = tuple(unknown)
+        self.known = tuple(known)
+        parts = []
+        for name in self.unknown:
+            matches = get_close_matches(name, self.known, n=1)
+            parts.append(f"{name!r}" + (f" (did you mean {matches[0]!r}?)" if matches else ""))
+        super().__init__(f"no task is named {', '.join(parts)}; the tasks are: {', '.join(self.known)}")
+
+
+class CommandFailedError(PhaseError):
+    """A command ended badly, or could not be started: then `status` is None.
+
+    `argv`, `status` (negative: the signal that killed it), `stdout` and `stderr` are whole; the
+    message shows the end of a long stderr.
+
+    >>> raise CommandFailedError(["ip", "link", "show", "ib9"], 1, stderr='Device "ib9" does not exist.')
+    Traceback (most recent call last):
+    phases.exceptions.CommandFailedError: `ip link show ib9` ended with status 1: Device "ib9" does not exist.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], status: int | None, *, stdout: str = "", stderr: str = "", reason: str = ""
+    ) -> None:
+        from shlex import join  # only errors need it
+
+        self.argv = tuple(argv)
+        self.status = status
+        self.stdout = stdout
+        self.stderr = stderr
+        said = stderr.strip()
+        if len(said) > _STDERR_TAIL:
+            said = f"... {said[-_STDERR_TAIL:]}"
+        ending = reason or _ending(status)
+        super().__init__(f"`{join(self.argv)}` {ending}" + (f": {said}" if said else ""))
+
+
+def _ending(status: int | None) -> str:
+    from signal import Signals  # only errors need it
+
+    if status is None or status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {Signals(-status).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-status}"
+
+
+#: What `Context.check` raises. Whoever catches these asks the context whether it was really its own end.
+CONTEXT_OVER: Final = (CancelledError, DeadlineExceededError)
+
+
+def describe(error: BaseException) -> str:
+    """What an error says, for a reader who does not see its type.
+
+    >>> describe(OSError("no such device")), describe(KeyError("dev")), describe(TimeoutError())
+    ('no such device', "KeyError: 'dev'", 'TimeoutError')
+    """
+    name = type(error).__name__
+    text = str(error)
+    # str() of a KeyError is only the key, that of a SystemExit only a number.
+    tells = isinstance(error, Exception) and not isinstance(error, KeyError)
+    return text if text and tells else f"{name}: {text}" if text else name

@@ -1,0 +1,141 @@
+"""For the tests of those who write tasks: tasks that record or fail, and time that the test drives."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from phases.context import ring
+from phases.task import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from phases.context import Context
+
+__all__ = ["FailingTask", "ManualClock", "RecordingTask"]
+
+
+class RecordingTask:
+    """Writes every call into a journal that tasks may share.
+
+    >>> from phases import Serial, execute, undo
+    >>> journal = []
+    >>> both = Serial(RecordingTask("a", journal), RecordingTask("b", journal))
+    >>> execute(both)
+    >>> undo(both)
+    >>> journal
+    ['do a', 'do b', 'undo b', 'undo a']
+    """
+
+    def __init__(self, name: str, journal: list[str], *, changes: Sequence[Change] | None = None) -> None:
+        self.name = name
+        self.journal = journal
+        self.changes = [Change("+", name)] if changes is None else changes
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def do(self, ctx: Context) -> None:
+        """Record it, unless the context is over."""
+        ctx.check()
+        self.journal.append(f"do {self.name}")
+
+    def plan(self, ctx: Context) -> Sequence[Change]:
+        """Record it; the changes are those given, or one of the task's name."""
+        ctx.check()
+        self.journal.append(f"plan {self.name}")
+        return self.changes
+
+    def undo(self, ctx: Context) -> None:
+        """Record it, unless the context is over."""
+        ctx.check()
+        self.journal.append(f"undo {self.name}")
+
+
+class FailingTask:
+    """Raises an error: always, or so many times.
+
+    >>> from phases import with_retry, execute
+    >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
+    """
+
+    def __init__(self, name: str, error: BaseException, *, times: int | None = None) -> None:
+        self.name = name
+        self.error = error
+        self.times = times
+        #: How often it was done.
+        self.calls = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def do(self, ctx: Context) -> None:
+        """Raise the error, or do nothing once it was raised `times` times."""
+        ctx.check()
+        self.calls += 1
+        if self.times is None or self.calls <= self.times:
+            raise self.error
+
+
+class ManualClock:
+    """Time that passes only when the test says so: by `advance`, or at once if `auto` is set.
+
+    With `auto`, whoever waits gets there immediately: for code in one thread. Without, another
+    thread waits in truth; `wait_for_sleepers` tells the test when it does.
+
+    >>> from phases import Context
+    >>> clock = ManualClock(auto=True)
+    >>> Context(clock=clock).sleep(3600)
+    >>> clock.monotonic()
+    3600.0
+    """
+
+    #: The start of 2026, so that reports of tests are the same every day.
+    EPOCH = 1767225600.0
+
+    def __init__(self, *, auto: bool = False) -> None:
+        self._auto = auto
+        self._now = 0.0
+        self._changed = threading.Condition()
+        self._sleepers: set[threading.Lock] = set()
+
+    def monotonic(self) -> float:
+        """Seconds that the test let pass."""
+        return self._now
+
+    def time(self) -> float:
+        """The same, since the start of 2026."""
+        return self.EPOCH + self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and wake all who wait."""
+        with self._changed:
+            self._now += seconds
+            # Who is woken does not count as a sleeper until it waits again.
+            while self._sleepers:
+                ring(self._sleepers.pop())
+
+    def wait_for_sleepers(self, count: int = 1, *, timeout: float = 10.0) -> None:
+        """Return when at least `count` threads wait for time to pass; real seconds later, fail."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._sleepers) >= count, timeout):
+                raise TimeoutError(f"{len(self._sleepers)} of {count} threads sleep after {timeout:g} s")
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        """See `phases.Clock`."""
+        if until is None:
+            doorbell.acquire()
+            return
+        with self._changed:
+            if self._auto:
+                self._now = max(self._now, until)
+            if self._now >= until:
+                return
+            self._sleepers.add(doorbell)
+            self._changed.notify_all()
+        try:
+            doorbell.acquire()
+        finally:
+            with self._changed:
+                self._sleepers.discard(doorbell)

@@ -1,0 +1,26 @@
+"""What the tests of phases share: threads to run things in, time that they drive."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Threads for what blocks; the test ends when they do."""
+    with ThreadPoolExecutor(max_workers=4) as executor:
+        yield executor
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Time that passes when the test says so."""
+    return ManualClock()

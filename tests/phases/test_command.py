@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from phases import (
+    CancelledError,
+    CommandFailedError,
+    CommandResult,
+    Context,
+    DeadlineExceededError,
+    Parallel,
+    execute,
+    run_command,
+    task,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+    from io import TextIOWrapper
+    from pathlib import Path
+
+    from phases.testing import ManualClock
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """A pipe that a command writes into when it is ready, and that ends when the last of its processes does."""
+    path = tmp_path / "ready"
+    os.mkfifo(path)
+    return path
+
+
+def _ready(fifo: Path) -> TextIOWrapper:
+    """Wait until the command says that it is ready."""
+    stream = fifo.open()
+    assert stream.readline() == "ready\n"
+    return stream
+
+
+def test_both_streams_are_captured() -> None:
+    """Stdout and stderr come as text, apart."""
+    argv = ["sh", "-c", "echo out; echo err >&2"]
+    assert run_command(Context(), argv) == CommandResult(tuple(argv), 0, "out\n", "err\n")
+
+
+def test_a_failing_command() -> None:
+    """Another status than 0 is an error that shows command, status and stderr."""
+    argv = ["sh", "-c", "echo partial; echo broken >&2; exit 3"]
+    with pytest.raises(CommandFailedError) as caught:
+        run_command(Context(), argv)
+    error = caught.value
+    assert str(error) == "`sh -c 'echo partial; echo broken >&2; exit 3'` ended with status 3: broken"
+    assert (error.argv, error.status, error.stdout, error.stderr) == (tuple(argv), 3, "partial\n", "broken\n")
+
+
+def test_a_killed_command() -> None:
+    """A command that a signal ended says which."""
+    with pytest.raises(CommandFailedError, match=r"^`sh -c 'kill -KILL \$\$'` was killed by SIGKILL$"):
+        run_command(Context(), ["sh", "-c", "kill -KILL $$"])
+
+
+def test_status_can_be_the_answer() -> None:
+    """Unchecked, a status is a result like any other."""
+    assert run_command(Context(), ["sh", "-c", "exit 3"], check=False).status == 3
+
+
+def test_command_not_found() -> None:
+    """A command that does not exist says so, checked or not."""
+    for check in (True, False):
+        with pytest.raises(CommandFailedError) as caught:
+            run_command(Context(), ["no-such-command", "x"], check=check)
+        assert str(caught.value) == "`no-such-command x` was not found: is it installed, and on PATH?"
+        assert caught.value.status is None
+
+
+def test_command_that_cannot_start(tmp_path: Path) -> None:
+    """A file that is no program, and a NUL in an argument, are clear errors too."""
+    program = tmp_path / "program"
+    program.touch(mode=0o644)
+    with pytest.raises(CommandFailedError, match=r"could not be started: .*Permission denied"):
+        run_command(Context(), [str(program)])
+    with pytest.raises(CommandFailedError, match=r"could not be started: embedded null byte$"):
+        run_command(Context(), ["echo", "\0"])
+
+
+def test_a_shell_line_is_refused() -> None:
+    """Argv is a list, never text for a shell."""
+    with pytest.raises(TypeError, match=r"^argv is a list of arguments, not the text 'echo hello'$"):
+        run_command(Context(), "echo hello")
+
+
+def test_stdin_is_empty_or_given() -> None:
+    """Stdin is /dev/null, or the input."""
+    assert run_command(Context(), ["cat"]).stdout == ""
+    assert run_command(Context(), ["cat"], input="räksmörgås\n").stdout == "räksmörgås\n"
+    assert run_command(Context(), ["cat"], input=b"").stdout == ""
+
+
+def test_much_of_everything() -> None:
+    """A megabyte in, and out on both streams, does not block."""
+    code = "import sys; data = sys.stdin.read(); sys.stderr.write(data); sys.stdout.write(data)"
+    data = "x" * 1_000_000
+    result = run_command(Context(), [sys.executable, "-c", code], input=data)
+    assert (result.stdout, result.stderr) == (data, data)
+
+
+def test_what_is_no_text_is_shown_all_the_same() -> None:
+    """Bytes that are not UTF-8 are replaced."""
+    assert run_command(Context(), ["printf", r"a\377b"]).stdout == "a\N{REPLACEMENT CHARACTER}b"
+
+
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands have our environment, LC_ALL=C so that messages can be read, and what the caller adds."""
+    monkeypatch.setenv("OURS", "1")
+    monkeypatch.setenv("LC_ALL", "sv_SE.UTF-8")
+    script = 'echo "$OURS $LC_ALL $THEIRS"'
+    assert run_command(Context(), ["sh", "-c", script], env={"THEIRS": "2"}).stdout == "1 C 2\n"
+
+
+def test_a_context_that_is_over_starts_nothing(tmp_path: Path) -> None:
+    """Nothing is started for a cancelled context."""
+    ctx = Context()
+    ctx.cancel("stop")
+    with pytest.raises(CancelledError):
+        run_command(ctx, ["touch", str(tmp_path / "file")])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cancel_ends_the_command_and_its_children(fifo: Path, threads: ThreadPoolExecutor) -> None:
+    """SIGTERM reaches the command and all that it started, at once."""
+    ctx = Context()
+    script = f"exec 3>{fifo}; sleep 60 & echo ready >&3; wait"
+    running = threads.submit(run_command, ctx, ["sh", "-c", script])
+    stream = _ready(fifo)
+    ctx.cancel("stop")
+    assert str(running.exception(timeout=10)) == "cancelled: stop"
+    # The end of the file: no process has the pipe any more.
+    assert stream.read() == ""
+    stream.close()
+
+
+def test_deadline_ends_the_command(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
+    """At the deadline the command is ended, and DeadlineExceededError raised."""
+    script = f"exec 3>{fifo}; echo ready >&3; exec sleep 60"
+    running = threads.submit(run_command, Context(timeout=5, clock=clock), ["sh", "-c", script])
+    stream = _ready(fifo)
+    clock.wait_for_sleepers()
+    clock.advance(5)
+    assert isinstance(running.exception(timeout=10), DeadlineExceededError)
+    assert stream.read() == ""
+    stream.close()
+
+
+def test_who_ignores_sigterm_is_killed(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
+    """After the grace period SIGKILL follows."""
+    ctx = Context(clock=clock)
+    script = f"trap '' TERM; exec 3>{fifo}; echo ready >&3; sleep 60"
+    running = threads.submit(run_command, ctx, ["sh", "-c", script], grace=7)
+    stream = _ready(fifo)
+    ctx.cancel("stop")
+    # It sleeps after SIGTERM was sent.
+    clock.wait_for_sleepers()
+    clock.advance(6)
+    clock.wait_for_sleepers()
+    assert not running.done()
+    clock.advance(1)
+    assert isinstance(running.exception(timeout=10), CancelledError)
+    assert stream.read() == ""
+    stream.close()
+
+
+def test_stubborn_grandchild_is_killed(fifo: Path, threads: ThreadPoolExecutor) -> None:
+    """What the command started is killed too, even if it ignores SIGTERM and the command obeys."""
+    ctx = Context()
+    child = "trap '' TERM; echo ready >&3; sleep 60"
+    script = f'exec 3>{fifo}; sh -c "{child}" >/dev/null 2>&1 & wait'
+    running = threads.submit(run_command, ctx, ["sh", "-c", script])
+    stream = _ready(fifo)
+    ctx.cancel("stop")
+    assert isinstance(running.exception(timeout=10), CancelledError)
+    assert stream.read() == ""
+    stream.close()
+
+
+def test_who_fled_is_not_waited_for(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
+    """A process in a session of its own that holds our pipes cannot make us wait for ever."""
+    ctx = Context(clock=clock)
+    script = f"exec 3>{fifo}; setsid sh -c 'echo $$ >&3; exec sleep 60' & echo ready >&3; wait"
+    running = threads.submit(run_command, ctx, ["sh", "-c", script], grace=7)
+    stream = fifo.open()
+    said = {stream.readline(), stream.readline()}
+    ctx.cancel("stop")
+    for _ in ("SIGTERM", "SIGKILL"):
+        clock.wait_for_sleepers()
+        clock.advance(7)
+    assert isinstance(running.exception(timeout=10), CancelledError)
+    (fled,) = said - {"ready\n"}
+    os.kill(int(fled), signal.SIGKILL)
+    assert stream.read() == ""
+    stream.close()
+
+
+def test_interrupt_ends_the_command(fifo: Path) -> None:
+    """An interrupt of the thread that waits ends the command, and passes."""
+    streams: list[TextIOWrapper] = []
+
+    class Interrupted(Context):
+        def wait(self, done: object, *, until: float | None = None) -> bool:
+            if not streams:
+                streams.append(_ready(fifo))
+                raise KeyboardInterrupt
+            return super().wait(done, until=until)  # type: ignore[arg-type]  # passed on as it came
+
+    with pytest.raises(KeyboardInterrupt):
+        run_command(Interrupted(), ["sh", "-c", f"exec 3>{fifo}; echo ready >&3; exec sleep 60"])
+    assert streams[0].read() == ""
+    streams[0].close()
+
+
+def test_a_failing_sibling_ends_commands(fifo: Path) -> None:
+    """Within a Parallel, a command ends when a sibling fails."""
+
+    def fail(_: Context) -> None:
+        _ready(fifo).close()
+        raise OSError("x")
+
+    command = task("command")(
+        lambda ctx: _discard(run_command(ctx, ["sh", "-c", f"echo ready >{fifo}; exec sleep 60"]))
+    )
+    with pytest.raises(Exception, match=r"^fail: x$"):
+        execute(Parallel(command, task("fail")(fail)))
+
+
+def _discard(_: object) -> None:
+    pass
+
+
+def test_input_of_a_wrong_type_is_an_error() -> None:
+    """What the reading thread meets is raised in the caller's."""
+    with pytest.raises(TypeError):
+        run_command(Context(), ["cat"], input=5)  # type: ignore[arg-type]  # that is the point

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from phases import CancelledError, Context, DeadlineExceededError
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+
+def test_a_fresh_context_lets_go_on() -> None:
+    """Without timeout and cancel there is nothing to stop for."""
+    ctx = Context()
+    ctx.check()
+    assert (ctx.cancelled, ctx.over, ctx.reason, ctx.deadline, ctx.remaining()) == (False, False, None, None, None)
+
+
+def test_cancel_gives_its_reason() -> None:
+    """Check raises CancelledError with the reason; the first reason stays."""
+    ctx = Context()
+    ctx.cancel("SIGTERM")
+    ctx.cancel("too late")
+    with pytest.raises(CancelledError, match=r"^cancelled: SIGTERM$") as caught:
+        ctx.check()
+    assert caught.value.reason == "SIGTERM"
+
+
+def test_deadline(clock: ManualClock) -> None:
+    """Check raises DeadlineExceededError from the deadline on, and says what the timeout was."""
+    ctx = Context(timeout=30, clock=clock)
+    clock.advance(29)
+    ctx.check()
+    assert (ctx.remaining(), ctx.deadline, ctx.over) == (1, 30, False)
+    clock.advance(1)
+    assert (ctx.remaining(), ctx.over, ctx.cancelled) == (0, True, False)
+    with pytest.raises(DeadlineExceededError, match=r"^deadline exceeded: not done within 30 s$"):
+        ctx.check()
+
+
+def test_cancel_outranks_the_deadline(clock: ManualClock) -> None:
+    """Who was cancelled hears why, even if time ran out as well."""
+    ctx = Context(timeout=0, clock=clock)
+    ctx.cancel("stop")
+    with pytest.raises(CancelledError):
+        ctx.check()
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, 30), (10, 10), (60, 30)])
+def test_child_inherits_the_earlier_deadline(clock: ManualClock, own: float | None, expected: float) -> None:
+    """A child never has more time than its parent."""
+    assert Context(timeout=30, clock=clock).child(timeout=own).remaining() == expected
+
+
+def test_child_ends_with_its_parent() -> None:
+    """Cancelling a context cancels children and grandchildren, also those made afterwards."""
+    ctx = Context()
+    before = ctx.child().child()
+    ctx.cancel("stop")
+    assert (before.reason, ctx.child().reason) == ("stop", "stop")
+
+
+def test_cancelling_a_child_leaves_the_parent() -> None:
+    """A child's end is its own."""
+    ctx = Context()
+    child = ctx.child()
+    child.cancel("stop")
+    assert (child.cancelled, ctx.cancelled, ctx.child().cancelled) == (True, False, False)
+
+
+def test_children_do_not_stay_with_their_parent() -> None:
+    """A context that lives for months does not collect the children that it had."""
+    ctx = Context()
+    for _ in range(100):
+        ctx.child(timeout=1).sleep(0)
+    gc.collect()
+    assert len([each for each in gc.get_objects() if isinstance(each, Context) and each.clock is ctx.clock]) == 1
+    assert not ctx._doorbells
+
+
+def test_sleep_lets_time_pass(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
+    """Sleep returns when its time has come, not earlier."""
+    sleeping = threads.submit(Context(clock=clock).sleep, 10)
+    clock.wait_for_sleepers()
+    clock.advance(9)
+    assert not sleeping.done()
+    clock.wait_for_sleepers()
+    clock.advance(1)
+    assert sleeping.result(timeout=10) is None
+
+
+def test_sleep_wakes_on_cancel(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
+    """Cancelling a parent wakes who sleeps on a child, without time passing."""
+    ctx = Context(clock=clock)
+    sleeping = threads.submit(ctx.child(timeout=100).sleep, 10)
+    clock.wait_for_sleepers()
+    ctx.cancel("enough")
+    assert str(sleeping.exception(timeout=10)) == "cancelled: enough"
+    assert clock.monotonic() == 0
+
+
+def test_sleep_ends_at_the_deadline(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
+    """A sleep that would outlast the context ends with it."""
+    sleeping = threads.submit(Context(timeout=5, clock=clock).sleep, 10)
+    clock.wait_for_sleepers()
+    clock.advance(5)
+    assert isinstance(sleeping.exception(timeout=10), DeadlineExceededError)
+
+
+def test_sleep_on_real_time() -> None:
+    """The system's clock sleeps and measures too."""
+    ctx = Context(timeout=3600)
+    ctx.sleep(0.001)
+    assert 3590 < (ctx.remaining() or 0) < 3600
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_times_are_checked(seconds: float) -> None:
+    """A negative time and nan are refused, for timeouts and for sleeps."""
+    with pytest.raises(ValueError, match=r"^a time to wait is 0 or more seconds, not (-1|nan)$"):
+        Context(timeout=seconds)
+    with pytest.raises(ValueError, match="0 or more seconds"):
+        Context().sleep(seconds)
+    with pytest.raises(ValueError, match="0 or more seconds"):
+        Context().child(timeout=seconds)
+
+
+def test_an_infinite_timeout_is_one() -> None:
+    """float('inf') is a timeout like any other."""
+    ctx = Context(timeout=float("inf"))
+    ctx.sleep(0)
+    assert ctx.wait(lambda: True)
+
+
+def test_wait_is_rung_by_notify(threads: ThreadPoolExecutor) -> None:
+    """Wait looks again after each notify anywhere in the same family."""
+    ctx = Context()
+    seen: list[int] = []
+    waiting = threads.submit(ctx.child().wait, lambda: len(seen) == 2)
+    for number in range(2):
+        seen.append(number)
+        ctx.child().notify()
+    assert waiting.result(timeout=10) is True
+
+
+def test_cancel_between_look_and_sleep_is_not_lost() -> None:
+    """A signal handler may cancel in the very moment before the waiting begins."""
+
+    class Interrupted(ManualClock):
+        def monotonic(self) -> float:
+            # Called after `done` said no, in the thread that is about to wait: as a handler would be.
+            ctx.cancel("SIGTERM")
+            return super().monotonic()
+
+    ctx = Context(clock=Interrupted())
+    with pytest.raises(CancelledError, match="SIGTERM"):
+        ctx.sleep(3600)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from phases import CommandFailedError, PhaseError, TaskFailedError, UnknownTaskError
+
+
+def test_path_is_said_once() -> None:
+    """However many groups a failure passes, its message has the path once, in front."""
+    error = TaskFailedError(["c"], OSError("broken")).under("b").under("a")
+    assert (str(error), error.path, error.names) == ("a/b/c: broken", "a/b/c", ("a", "b", "c"))
+
+
+def test_combine_loses_nothing() -> None:
+    """Combined errors show all messages and flatten all causes, the first in front."""
+    causes = [OSError("one"), OSError("two"), OSError("three")]
+    first, second, third = (TaskFailedError([str(each)], each) for each in causes)
+    error = TaskFailedError.combine([TaskFailedError.combine([first, second]).under("x"), third]).under("y")
+    assert error.failures == tuple(causes)
+    assert error.__cause__ is error.cause is causes[0]
+    assert str(error) == "y/x/one: one; y/x/two: two; y/three: three"
+
+
+def test_equal_failures_read_as_one() -> None:
+    """Attempts that fail alike are told once, and all reached."""
+    error = TaskFailedError.combine([TaskFailedError(["a"], OSError("busy")) for _ in range(3)])
+    assert str(error) == "a: busy"
+    assert len(error.failures) == 3
+
+
+def test_unknown_task_offers_what_there_is() -> None:
+    """The message says what was meant, perhaps, and lists what there is."""
+    error = UnknownTaskError(["beta", "zzz"], ["alpha", "bta"])
+    assert str(error) == "no task is named 'beta' (did you mean 'bta'?), 'zzz'; the tasks are: alpha, bta"
+    assert (error.unknown, error.known) == (("beta", "zzz"), ("alpha", "bta"))
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [(2, "ended with status 2"), (-9, "was killed by SIGKILL"), (-40, "was killed by signal 40")],
+)
+def test_command_failure_shows_how_it_ended(status: int, ending: str) -> None:
+    """Statuses and signals are told apart; arguments are quoted as a shell would need them."""
+    error = CommandFailedError(["ip", "route", "a b"], status, stderr="No such device\n")
+    assert str(error) == f"`ip route 'a b'` {ending}: No such device"
+    assert isinstance(error, PhaseError)
+
+
+def test_command_failure_shows_the_end_of_a_long_stderr() -> None:
+    """The message has the last 2,000 characters, the attribute all."""
+    error = CommandFailedError(["x"], 1, stderr="a" * 5000 + "b" * 2000)
+    assert str(error) == f"`x` ended with status 1: ... {'b' * 2000}"
+    assert len(error.stderr) == 7000

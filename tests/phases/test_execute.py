@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from phases import (
+    CancelledError,
+    Context,
+    DeadlineExceededError,
+    Parallel,
+    Serial,
+    TaskFailedError,
+    execute,
+    task,
+    with_timeout,
+)
+from phases.testing import FailingTask, ManualClock, RecordingTask
+
+
+@pytest.fixture(autouse=True)
+def _logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def _extra(record: Any) -> tuple[str, str, str, float | None, str | None]:
+    return (record.task, record.path, record.status, record.duration, record.error)
+
+
+def test_success_is_logged(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A task that works logs `started` and `completed`, with the values also in `extra`."""
+    execute(task("nap")(lambda _: clock.advance(1.5)), Context(clock=clock))
+    assert _lines(caplog) == ["started task=nap", "completed task=nap duration=1.500s status=ok"]
+    assert [_extra(record) for record in caplog.records] == [
+        ("nap", "nap", "started", None, None),
+        ("nap", "nap", "ok", 1.5, None),
+    ]
+    assert {record.name for record in caplog.records} == {"phases"}
+
+
+def test_failure_is_logged_on_one_line(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """An error is quoted, so that the line stays one; each line names its task once."""
+    with pytest.raises(TaskFailedError):
+        execute(Serial(FailingTask("routes", OSError("no\nroute")), name="bootstrap"), Context(clock=clock))
+    assert _lines(caplog) == [
+        "started task=bootstrap",
+        "started task=bootstrap/routes",
+        r"failed task=bootstrap/routes duration=0.000s status=failed error='no\nroute'",
+        r"failed task=bootstrap duration=0.000s status=failed error='routes: no\nroute'",
+    ]
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "ERROR", "ERROR"]
+    assert _extra(caplog.records[2]) == ("routes", "bootstrap/routes", "failed", 0.0, "no\nroute")
+
+
+def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
+    """The logger given to the outermost task is that of the tasks inside."""
+    execute(Serial(Parallel(RecordingTask("a", []))), logger=logging.getLogger("agent"))
+    assert {record.name for record in caplog.records} == {"agent"}
+
+
+def test_failure_names_the_task_and_its_cause() -> None:
+    """Any exception becomes a TaskFailedError with the path, chained to what was raised."""
+    cause = OSError("no such device")
+    with pytest.raises(TaskFailedError, match=r"^static-routes: no such device$") as caught:
+        execute(FailingTask("static-routes", cause))
+    assert caught.value.path == "static-routes"
+    assert caught.value.failures == (cause,)
+    assert caught.value.__cause__ is cause
+
+
+def test_failure_under_three_groups() -> None:
+    """Named groups stand in the path once, anonymous ones do not; the cause is reached through all."""
+    cause = ValueError("overlap")
+    deep = Serial(Parallel(Serial(FailingTask("check", cause), name="inner")), name="outer")
+    with pytest.raises(TaskFailedError, match=r"^outer/inner/check: overlap$") as caught:
+        execute(deep)
+    assert caught.value.failures == (cause,)
+    assert caught.value.__cause__ is cause
+
+
+def test_task_that_executes_tasks() -> None:
+    """A task may compose others while it runs, in its context or in one of its own: the path is whole once."""
+    inner = Serial(FailingTask("c", OSError("x")), name="b")
+    for outer in (task("a")(lambda ctx: execute(inner, ctx)), task("a")(lambda _: execute(inner))):
+        with pytest.raises(TaskFailedError, match=r"^a/b/c: x$"):
+            execute(outer)
+
+
+def test_task_gets_the_context_it_is_executed_with() -> None:
+    """A task that cancels its context cancels that of its caller."""
+    ctx = Context()
+    journal: list[str] = []
+    with pytest.raises(CancelledError, match=r"^cancelled: maintenance$"):
+        execute(Serial(task("a")(lambda ctx: ctx.cancel("maintenance")), RecordingTask("b", journal)), ctx)
+    assert ctx.reason == "maintenance"
+    assert journal == []
+
+
+def test_cancelled_task_is_no_failure(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """CancelledError passes as it is if the context was cancelled, and is logged as such."""
+    ctx = Context(clock=clock)
+    ctx.cancel("stop")
+    with pytest.raises(CancelledError):
+        execute(RecordingTask("a", []), ctx)
+    assert _lines(caplog)[1] == "cancelled task=a duration=0.000s status=cancelled error='cancelled: stop'"
+
+
+def test_callers_deadline_is_no_failure() -> None:
+    """DeadlineExceededError passes as it is if it is the caller's deadline."""
+    ctx = Context(timeout=5, clock=ManualClock(auto=True))
+    with pytest.raises(DeadlineExceededError):
+        execute(Serial(task("nap")(lambda ctx: ctx.sleep(60)), name="all"), ctx)
+
+
+def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The task that with_timeout stopped has failed; the tasks inside it were cancelled."""
+    nap = task("nap")(lambda ctx: ctx.sleep(60))
+    with pytest.raises(TaskFailedError, match=r"^all: deadline exceeded: not done within 5 s$") as caught:
+        execute(with_timeout(Serial(nap, name="all"), 5), Context(clock=ManualClock(auto=True)))
+    assert isinstance(caught.value.__cause__, DeadlineExceededError)
+    statuses = [(record.__dict__["task"], record.__dict__["status"]) for record in caplog.records[2:]]
+    assert statuses == [("nap", "cancelled"), ("all", "failed")]
+
+
+def test_cancelling_a_context_of_ones_own_is_a_failure() -> None:
+    """CancelledError from a narrower context than the caller's is a failure like any other."""
+
+    def do(ctx: Context) -> None:
+        child = ctx.child()
+        child.cancel("mine")
+        child.check()
+
+    with pytest.raises(TaskFailedError, match=r"^a: cancelled: mine$"):
+        execute(task("a")(do))
+
+
+def test_other_errors_of_a_cancelled_task_are_failures() -> None:
+    """A real error counts, even if the context is over when it comes."""
+
+    def do(ctx: Context) -> None:
+        ctx.cancel("stop")
+        raise OSError("broken")
+
+    with pytest.raises(TaskFailedError, match=r"^a: broken$"):
+        execute(task("a")(do))
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(3)])
+def test_interrupts_cancel_and_pass(interrupt: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """KeyboardInterrupt and SystemExit cancel the context and are raised as they are, through any group."""
+    ctx = Context()
+    with pytest.raises(type(interrupt)) as caught:
+        execute(Serial(Parallel(FailingTask("a", interrupt))), ctx)
+    assert caught.value is interrupt
+    assert ctx.cancelled
+    assert {record.__dict__["status"] for record in caplog.records} == {"started", "cancelled"}
+
+
+def test_serial_stops_at_the_first_failure() -> None:
+    """What comes after the failure is not done."""
+    journal: list[str] = []
+    group = Serial(RecordingTask("a", journal), FailingTask("b", OSError("x")), RecordingTask("c", journal))
+    with pytest.raises(TaskFailedError, match=r"^b: x$"):
+        execute(group)
+    assert journal == ["do a"]

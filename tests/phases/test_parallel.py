@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import contextvars
+import logging
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from phases import CancelledError, Context, DeadlineExceededError, Parallel, TaskFailedError, execute, task
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from phases.testing import ManualClock
+
+
+def test_tasks_run_side_by_side() -> None:
+    """All tasks are under way at once: each waits for the other here."""
+    meeting = threading.Barrier(2, timeout=10)
+    execute(Parallel(task("a")(lambda _: _discard(meeting.wait())), task("b")(lambda _: _discard(meeting.wait()))))
+
+
+def _discard(_: object) -> None:
+    pass
+
+
+def test_first_failure_cancels_the_siblings() -> None:
+    """A sibling is woken and told why; having been cancelled by us is no failure of its own."""
+    reasons: list[str | None] = []
+    asleep = threading.Event()
+
+    def sleep(ctx: Context) -> None:
+        asleep.set()
+        try:
+            ctx.sleep(3600)
+        finally:
+            reasons.append(ctx.reason)
+
+    def fail(_: Context) -> None:
+        asleep.wait(10)
+        raise OSError("x")
+
+    ctx = Context()
+    with pytest.raises(TaskFailedError, match=r"^fail: x$") as caught:
+        execute(Parallel(task("sleep")(sleep), task("fail")(fail)), ctx)
+    assert reasons == ["fail failed"]
+    assert len(caught.value.failures) == 1
+    assert not ctx.cancelled
+
+
+def test_no_failure_is_lost() -> None:
+    """The first failure is raised, all are reached and told."""
+    first, second = OSError("first"), OSError("second")
+
+    def later(ctx: Context) -> None:
+        ctx.wait(lambda: ctx.cancelled)
+        raise second
+
+    def sooner(_: Context) -> None:
+        raise first
+
+    with pytest.raises(TaskFailedError, match=r"^both/sooner: first; both/later: second$") as caught:
+        execute(Parallel(task("later")(later), task("sooner")(sooner), name="both"))
+    assert caught.value.failures == (first, second)
+    assert caught.value.__cause__ is first
+
+
+def test_cancelled_from_outside() -> None:
+    """Cancelled by its caller, a group ends as cancelled."""
+    ctx = Context()
+    with pytest.raises(CancelledError, match=r"^cancelled: stop$"):
+        execute(
+            Parallel(task("a")(lambda ctx: ctx.sleep(3600)), task("b")(lambda _: ctx.cancel("stop"))),
+            ctx,
+        )
+
+
+def test_deadline_from_outside(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
+    """At its caller's deadline, a group ends with DeadlineExceededError."""
+    nap = task("nap")(lambda ctx: ctx.sleep(60))
+    running = threads.submit(execute, Parallel(nap, nap), Context(timeout=5, clock=clock))
+    clock.wait_for_sleepers(3)
+    clock.advance(5)
+    assert isinstance(running.exception(timeout=10), DeadlineExceededError)
+
+
+def test_who_ignores_its_context_is_named_and_waited_for(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
+    """After the grace period the log names the sibling that goes on, and the group still waits for it."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    logger = logging.getLogger("test_parallel")
+    logger.setLevel(logging.INFO)
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.put(record.getMessage())  # type: ignore[method-assign]  # a test's handler
+    logger.addHandler(handler)
+    release = threading.Event()
+
+    def fail(_: Context) -> None:
+        raise OSError("x")
+
+    group = Parallel(task("stubborn")(lambda _: _discard(release.wait(10))), task("fail")(fail), grace=5)
+    running = threads.submit(execute, group, Context(clock=clock), logger=logger)
+    clock.wait_for_sleepers()
+    clock.advance(5)
+    while "still waiting" not in (line := lines.get(timeout=10)):
+        pass
+    assert line == "still waiting for stubborn: cancelled 5 s ago"
+    assert not running.done()
+    release.set()
+    assert str(running.exception(timeout=10)) == "fail: x"
+
+
+def test_interrupt_while_waiting() -> None:
+    """An interrupt of the thread that waits cancels the children, waits for them, and passes."""
+    reasons: list[str | None] = []
+    asleep = threading.Event()
+
+    def sleep(ctx: Context) -> None:
+        asleep.set()
+        try:
+            ctx.sleep(3600)
+        finally:
+            reasons.append(ctx.reason)
+
+    class Interrupted(Parallel):
+        """Ctrl-C hits while it waits for the first time."""
+
+        interrupts = 1
+
+        def _wait(self, ctx: Context, running: dict[int, object]) -> None:  # type: ignore[override]  # same at runtime
+            if self.interrupts:
+                self.interrupts -= 1
+                asleep.wait(10)
+                raise KeyboardInterrupt
+            super()._wait(ctx, running)  # type: ignore[arg-type]  # same
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(Interrupted(task("a")(sleep)))
+    assert reasons == ["KeyboardInterrupt"]
+
+
+def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the system refuses a thread, those that run are cancelled and the group says so."""
+    start = threading.Thread.start
+
+    def refuse_b(thread: threading.Thread) -> None:
+        if thread.name == "b":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_b)
+    with pytest.raises(TaskFailedError, match=r"^both: can't start new thread$"):
+        execute(Parallel(task("a")(lambda ctx: ctx.sleep(3600)), task("b")(lambda _: None), name="both"))
+
+
+def test_context_variables_reach_the_threads() -> None:
+    """What the caller bound to its log lines holds in the threads too."""
+    variable = contextvars.ContextVar("variable", default="unset")
+    variable.set("node-1")
+    seen: list[str] = []
+    execute(Parallel(task("a")(lambda _: seen.append(variable.get()))))
+    assert seen == ["node-1"]
+
+
+def test_the_same_task_twice() -> None:
+    """A group may hold a task twice; it is done twice."""
+    calls: list[int] = []
+    twice = task("a")(lambda _: calls.append(1))
+    execute(Parallel(twice, twice))
+    assert calls == [1, 1]

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from phases import (
+    CancelledError,
+    Change,
+    Context,
+    DeadlineExceededError,
+    Parallel,
+    Serial,
+    TaskFailedError,
+    execute,
+    plan,
+    task,
+    undo,
+    with_retry,
+)
+from phases.testing import FailingTask, ManualClock, RecordingTask
+
+
+def test_plan_collects_changes_in_order() -> None:
+    """The plan has all changes in the order of doing, and the task that each belongs to."""
+    two = RecordingTask("b", [], changes=[Change("-", "x"), Change("~", "y", "mode")])
+    planned = plan(Serial(RecordingTask("a", []), Parallel(two), name="all"))
+    assert planned.changes == (Change("+", "a"), Change("-", "x"), Change("~", "y", "mode"))
+    assert planned.by_task == (("all/a", (Change("+", "a"),)), ("all/b", (Change("-", "x"), Change("~", "y", "mode"))))
+    assert planned.unplannable == ()
+
+
+def test_plan_says_who_cannot_plan() -> None:
+    """Tasks without a plan are named, also through wrappers."""
+    planned = plan(Serial(RecordingTask("a", []), with_retry(FailingTask("b", OSError()), attempts=2), name="all"))
+    assert planned.unplannable == ("all/b",)
+    assert str(planned) == "+ a\n? all/b cannot say what it would change"
+
+
+def test_plan_does_nothing() -> None:
+    """Planning calls plan, not do."""
+    journal: list[str] = []
+    group = Serial(RecordingTask("a", journal), RecordingTask("b", journal))
+    plan(group)
+    assert journal == ["plan a", "plan b"]
+    assert group.plan(Context()) == (Change("+", "a"), Change("+", "b"))
+
+
+def test_plan_failure_has_its_path() -> None:
+    """A plan that fails is a TaskFailedError with the whole path, once, also within a task."""
+
+    def refuse(_: Context) -> list[Change]:
+        raise OSError("no netlink")
+
+    broken = Serial(Serial(task("a", plan=refuse)(lambda _: None), name="inner"), name="outer")
+    with pytest.raises(TaskFailedError, match=r"^outer/inner/a: no netlink$"):
+        plan(broken)
+    with pytest.raises(TaskFailedError, match=r"^top/outer/inner/a: no netlink$"):
+        execute(Serial(task("top")(lambda ctx: _discard(plan(broken, ctx)))))
+
+
+def _discard(_: object) -> None:
+    pass
+
+
+def test_plan_ends_with_its_context() -> None:
+    """A cancelled plan raises CancelledError as it is."""
+    ctx = Context()
+    ctx.cancel("stop")
+    with pytest.raises(CancelledError):
+        plan(Serial(RecordingTask("a", [])), ctx)
+
+
+def test_undo_is_newest_first() -> None:
+    """Groups are undone from their end, at every level."""
+    journal: list[str] = []
+    a, b, c = (RecordingTask(name, journal) for name in "abc")
+    undo(Serial(a, Parallel(b, c)))
+    assert journal == ["undo c", "undo b", "undo a"]
+
+
+def test_undo_goes_on_past_failures(caplog: pytest.LogCaptureFixture) -> None:
+    """All that can be undone is, all failures are in the one error at the end."""
+
+    def fail_to_undo(name: str) -> TaskFailedError | None:
+        raise OSError(f"{name} is stuck")
+
+    def stuck(name: str) -> object:
+        return task(name, undo=lambda _: _discard(fail_to_undo(name)))(lambda _: None)
+
+    journal: list[str] = []
+    group = Serial(
+        RecordingTask("a", journal),
+        stuck("b"),  # type: ignore[arg-type]  # a task, as `object` for brevity
+        Serial(RecordingTask("c", journal), stuck("d"), name="inner"),  # type: ignore[arg-type]  # same
+        name="all",
+    )
+    with caplog.at_level(logging.INFO), pytest.raises(TaskFailedError) as caught:
+        undo(group)
+    assert journal == ["undo c", "undo a"]
+    assert str(caught.value) == "all/inner/d: d is stuck; all/b: b is stuck"
+    assert [str(failure) for failure in caught.value.failures] == ["d is stuck", "b is stuck"]
+    assert caplog.records[0].getMessage() == "undo started task=all"
+    assert caplog.records[-1].getMessage().startswith("undo failed task=all duration=")
+
+
+def test_undo_says_who_cannot(caplog: pytest.LogCaptureFixture) -> None:
+    """A task that cannot be undone is named in the log, and the rest is undone."""
+    journal: list[str] = []
+    undo(Serial(RecordingTask("a", journal), FailingTask("b", OSError()), name="all"))
+    assert journal == ["undo a"]
+    assert [record.getMessage() for record in caplog.records] == ["cannot undo task=all/b"]
+
+
+def test_undo_ends_with_its_context() -> None:
+    """When the context ends, undoing stops; failures until then are not lost."""
+    clock = ManualClock(auto=True)
+
+    def late(ctx: Context) -> None:
+        ctx.sleep(60)
+
+    def broken(_: Context) -> None:
+        raise OSError("stuck")
+
+    last = task("last", undo=broken)(lambda _: None)
+    slow = task("slow", undo=late)(lambda _: None)
+    with pytest.raises(DeadlineExceededError):
+        undo(Serial(slow), Context(timeout=5, clock=clock))
+    with pytest.raises(TaskFailedError, match=r"^last: stuck$"):
+        undo(Serial(slow, last), Context(timeout=5, clock=clock))

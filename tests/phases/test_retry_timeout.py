@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from phases import (
+    CancelledError,
+    Context,
+    DeadlineExceededError,
+    Group,
+    Plannable,
+    Serial,
+    TaskFailedError,
+    Undoable,
+    execute,
+    task,
+    with_retry,
+    with_timeout,
+)
+from phases.testing import FailingTask, ManualClock, RecordingTask
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Nobody but the one thread of these tests waits."""
+    return ManualClock(auto=True)
+
+
+def test_retry_until_it_works(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A task is done again until it works; each retry is a line."""
+    flaky = FailingTask("flaky", OSError("busy"), times=2)
+    with caplog.at_level(logging.WARNING):
+        execute(with_retry(flaky, attempts=5, backoff=1), Context(clock=clock))
+    assert flaky.calls == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "attempt 1 of 5 failed, next in 1 s task=flaky error='busy'",
+        "attempt 2 of 5 failed, next in 2 s task=flaky error='busy'",
+    ]
+
+
+def test_backoff_doubles_up_to_its_maximum(clock: ManualClock) -> None:
+    """Pauses are 1, 2, 4, 5, 5 seconds: 17 in all."""
+    with pytest.raises(TaskFailedError):
+        execute(with_retry(FailingTask("a", OSError()), attempts=6, max_backoff=5), Context(clock=clock))
+    assert clock.monotonic() == 17
+
+
+def test_all_attempts_are_reached(clock: ManualClock) -> None:
+    """The last error is raised, the earlier ones are in its failures."""
+    errors = [OSError("one"), OSError("two"), OSError("three")]
+    left = list(errors)
+
+    @task("a")
+    def fail(_: Context) -> None:
+        raise left.pop(0)
+
+    with pytest.raises(TaskFailedError, match=r"^all/a: three; all/a: one; all/a: two$") as caught:
+        execute(Serial(with_retry(fail, attempts=3), name="all"), Context(clock=clock))
+    assert caught.value.__cause__ is errors[2]
+    assert set(caught.value.failures) == set(errors)
+
+
+def test_group_is_tried_again(clock: ManualClock) -> None:
+    """A group is done again as a whole, if all its failures are worth it."""
+    journal: list[str] = []
+    group = Serial(RecordingTask("a", journal), FailingTask("b", OSError("busy"), times=1))
+    execute(with_retry(group, attempts=2, retry_on=(OSError,)), Context(clock=clock))
+    assert journal == ["do a", "do a"]
+
+
+def test_only_the_given_errors_are_tried_again(clock: ManualClock) -> None:
+    """Another error than those of retry_on fails at once, in a group too."""
+    wrong = FailingTask("a", ValueError("wrong"))
+    for each in (wrong, Serial(wrong)):
+        with pytest.raises(TaskFailedError, match=r"^a: wrong$"):
+            execute(with_retry(each, attempts=5, retry_on=(OSError,)), Context(clock=clock))
+    assert wrong.calls == 2
+    assert clock.monotonic() == 0
+
+
+def test_cancelled_is_not_tried_again() -> None:
+    """A cancelled task is not done again, nor one that raises CancelledError of its own."""
+    ctx = Context()
+    calls: list[int] = []
+
+    def cancel(ctx: Context) -> None:
+        calls.append(1)
+        ctx.cancel("stop")
+        ctx.check()
+
+    with pytest.raises(CancelledError):
+        execute(with_retry(task("a")(cancel), attempts=3), ctx)
+    own = FailingTask("b", CancelledError("mine"))
+    with pytest.raises(TaskFailedError):
+        execute(with_retry(own, attempts=3))
+    assert (len(calls), own.calls) == (1, 1)
+
+
+def test_interrupt_is_not_tried_again() -> None:
+    """KeyboardInterrupt passes."""
+    interrupted = FailingTask("a", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        execute(with_retry(interrupted, attempts=3))
+    assert interrupted.calls == 1
+
+
+def test_pause_ends_with_the_context(clock: ManualClock) -> None:
+    """A deadline in the pause ends it; the last error is its cause."""
+    with pytest.raises(DeadlineExceededError) as caught:
+        execute(with_retry(FailingTask("a", OSError("busy")), attempts=9), Context(timeout=2, clock=clock))
+    assert str(caught.value.__cause__) == "busy"
+    assert clock.monotonic() == 2
+
+
+def test_timeouts_are_tried_again(clock: ManualClock) -> None:
+    """Each attempt can have a deadline of its own."""
+    naps = [60.0, 1.0]
+    nap = task("nap")(lambda ctx: ctx.sleep(naps.pop(0)))
+    execute(with_retry(with_timeout(nap, 5), attempts=2, backoff=1), Context(clock=clock))
+    assert clock.monotonic() == 5 + 1 + 1
+
+
+def test_attempts_are_checked() -> None:
+    """No attempt at all is refused."""
+    with pytest.raises(ValueError, match=r"^attempts is 1 or more, not 0$"):
+        with_retry(FailingTask("a", OSError()), attempts=0)
+
+
+def test_wrapping_keeps_name_and_abilities() -> None:
+    """A wrapped task plans, undoes and is seen into as before; one that cannot does not seem to."""
+    plain, full, group = FailingTask("a", OSError()), RecordingTask("b", []), Serial(RecordingTask("c", []))
+    for wrapped in (with_timeout(plain, 1), with_retry(plain, attempts=1)):
+        assert wrapped.name == "a"
+        assert not isinstance(wrapped, (Plannable, Undoable, Group))
+    for wrapped in (with_timeout(full, 1), with_retry(full, attempts=1)):
+        assert isinstance(wrapped, Plannable)
+        assert isinstance(wrapped, Undoable)
+        assert not isinstance(wrapped, Group)
+    wrapped = with_retry(with_timeout(group, 1), attempts=1)
+    assert isinstance(wrapped, Group)
+    assert (wrapped.subtasks, wrapped.anonymous) == (group.subtasks, True)
+
+
+def test_done_too_late_is_done() -> None:
+    """A task that does not look at its context and completes has completed."""
+    execute(with_timeout(task("a")(lambda _: None), 0))

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from phases import (
+    CancelledError,
+    Change,
+    Context,
+    DeadlineExceededError,
+    Parallel,
+    Report,
+    Serial,
+    Task,
+    TaskFailedError,
+    UnknownTaskError,
+    execute,
+    run,
+    task,
+    with_retry,
+    with_timeout,
+)
+from phases.testing import FailingTask, ManualClock, RecordingTask
+
+
+def _statuses(report: Report) -> dict[str, str]:
+    return {each.name: each.status for each in report.walk()}
+
+
+def test_report_of_a_run() -> None:
+    """The report is the tree of tasks: what became of each, when, how long it took, what it changed."""
+    clock = ManualClock(auto=True)
+    nap = task("nap", plan=lambda _: [Change("+", "rest", "1 s")])(lambda ctx: ctx.sleep(1))
+    report = run(Serial(nap, FailingTask("fail", OSError("x")), RecordingTask("never", []), name="all"), clock=clock)
+    assert report.to_mapping() == {
+        "name": "all",
+        "status": "failed",
+        "start": "2026-01-01T00:00:00.000000Z",
+        "duration": 1.0,
+        "error": "all/fail: x",
+        "changes": [],
+        "children": [
+            {
+                "name": "nap",
+                "status": "ok",
+                "start": "2026-01-01T00:00:00.000000Z",
+                "duration": 1.0,
+                "error": None,
+                "changes": [{"action": "+", "subject": "rest", "detail": "1 s"}],
+                "children": [],
+            },
+            {
+                "name": "fail",
+                "status": "failed",
+                "start": "2026-01-01T00:00:01.000000Z",
+                "duration": 0.0,
+                "error": "fail: x",
+                "changes": [],
+                "children": [],
+            },
+            {
+                "name": "never",
+                "status": "skipped",
+                "start": None,
+                "duration": None,
+                "error": None,
+                "changes": [],
+                "children": [],
+            },
+        ],
+    }
+    assert json.loads(report.to_json()) == report.to_mapping()
+    assert not report.ok
+    with pytest.raises(TaskFailedError, match=r"^all/fail: x$"):
+        report.raise_for_failure()
+
+
+def test_success() -> None:
+    """A run that went well is ok, and raises nothing."""
+    report = run(RecordingTask("a", []))
+    assert (report.ok, report.status, report.error) == (True, "ok", None)
+    report.raise_for_failure()
+    assert repr(report) == "<Report of a: ok>"
+
+
+def test_skip_leaves_tasks_out() -> None:
+    """Skipped tasks are not done; a skipped group takes its tasks along."""
+    journal: list[str] = []
+    a, b, c = (RecordingTask(name, journal) for name in "abc")
+    report = run(Serial(a, Serial(b, name="inner"), c, name="all"), skip=["a", "inner"])
+    assert [entry for entry in journal if entry.startswith("do")] == ["do c"]
+    assert _statuses(report) == {"all": "ok", "a": "skipped", "inner": "skipped", "b": "skipped", "c": "ok"}
+
+
+def test_skip_reaches_into_wrappers() -> None:
+    """Tasks inside with_retry and with_timeout have names like all others."""
+    journal: list[str] = []
+    group = with_retry(with_timeout(Serial(RecordingTask("a", journal), name="all"), 5), attempts=2)
+    assert run(group, skip=["a"]).ok
+    assert journal == []
+
+
+def test_unknown_skip_runs_nothing() -> None:
+    """A name to skip that no task has is refused before anything runs."""
+    journal: list[str] = []
+    group = Serial(RecordingTask("configure-static-routes", journal), RecordingTask("check-route-overlap", journal))
+    with pytest.raises(UnknownTaskError) as caught:
+        run(group, skip=["check-route-overlp"])
+    assert str(caught.value) == (
+        "no task is named 'check-route-overlp' (did you mean 'check-route-overlap'?); "
+        "the tasks are: configure-static-routes, check-route-overlap"
+    )
+    assert journal == []
+
+
+def test_skip_is_no_text() -> None:
+    """One name without its list is refused, as its letters could be names."""
+    with pytest.raises(TypeError, match=r"^skip takes a list of names, not the text 'ab'$"):
+        run(Serial(RecordingTask("a", []), RecordingTask("b", [])), skip="ab")
+
+
+def test_timeout() -> None:
+    """A run that takes too long is cancelled, as is the task that was under way."""
+    nap = task("nap")(lambda ctx: ctx.sleep(60))
+    report = run(Serial(nap, RecordingTask("b", []), name="all"), timeout=5, clock=ManualClock(auto=True))
+    assert _statuses(report) == {"nap": "cancelled", "b": "skipped", "all": "cancelled"}
+    assert isinstance(report.error, DeadlineExceededError)
+
+
+def test_a_plan_that_fails_does_not_matter(caplog: pytest.LogCaptureFixture) -> None:
+    """A task whose changes cannot be foreseen runs all the same; the log says why there are none."""
+
+    def refuse(_: Context) -> list[Change]:
+        raise OSError("not yet")
+
+    report = run(task("a", plan=refuse)(lambda _: None))
+    assert (report.status, report.changes) == ("ok", ())
+    assert [record.getMessage() for record in caplog.records] == ["cannot foresee the changes of a: not yet"]
+
+
+def test_undo_on_failure() -> None:
+    """What had completed is undone, newest first; what failed is not, and says why."""
+    journal: list[str] = []
+    a, b, c = (RecordingTask(name, journal) for name in "abc")
+    report = run(
+        Serial(a, Serial(b, c, name="inner"), FailingTask("d", OSError("x")), name="all"), undo_on_failure=True
+    )
+    assert [entry for entry in journal if entry.startswith("undo")] == ["undo c", "undo b", "undo a"]
+    assert _statuses(report) == {
+        "a": "undone",
+        "b": "undone",
+        "c": "undone",
+        "inner": "undone",
+        "d": "failed",
+        "all": "failed",
+    }
+    assert str(report.error) == "all/d: x"
+
+
+def test_nothing_is_undone_unless_asked() -> None:
+    """Without undo_on_failure, and after success, everything stays."""
+    journal: list[str] = []
+    run(Serial(RecordingTask("a", journal), FailingTask("b", OSError())))
+    run(RecordingTask("c", journal), undo_on_failure=True)
+    assert not [entry for entry in journal if entry.startswith("undo")]
+
+
+def test_undo_after_a_timeout_has_time() -> None:
+    """Undoing does not happen in the context that is over."""
+    journal: list[str] = []
+    nap = task("nap")(lambda ctx: ctx.sleep(60))
+    group = Serial(RecordingTask("a", journal), nap)
+    report = run(group, timeout=5, undo_on_failure=True, clock=ManualClock(auto=True))
+    assert journal[-1] == "undo a"
+    assert _statuses(report)["a"] == "undone"
+
+
+def test_undo_that_fails_is_told() -> None:
+    """What could not be undone is reported as failed, and noted on the error; the rest is undone."""
+    journal: list[str] = []
+
+    def stuck(_: Context) -> None:
+        raise OSError("stuck")
+
+    inner = Serial(RecordingTask("a", journal), task("b", undo=stuck)(lambda _: None), name="inner")
+    report = run(Serial(inner, FailingTask("c", OSError("x")), name="all"), undo_on_failure=True)
+    assert journal[-1] == "undo a"
+    assert _statuses(report) == {"a": "undone", "b": "failed", "inner": "failed", "c": "failed", "all": "failed"}
+    assert report.error is not None
+    assert report.error.__notes__ == ["undo failed too: all/inner/b: stuck"]
+
+
+def test_what_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture) -> None:
+    """A completed task without undo is named in the log and stays as it is."""
+    caplog.set_level(logging.WARNING)
+    report = run(Serial(task("a")(lambda _: None), FailingTask("b", OSError("x"))), undo_on_failure=True)
+    assert _statuses(report)["a"] == "ok"
+    assert "cannot undo task=a" in [record.getMessage() for record in caplog.records]
+
+
+class _Composite:
+    """A task that composes others while it runs."""
+
+    name = "composite"
+
+    def __init__(self, *inside: Task) -> None:
+        self.inside = inside
+
+    def do(self, ctx: Context) -> None:
+        """Execute them."""
+        for each in self.inside:
+            execute(each, ctx)
+
+
+def test_tasks_composed_on_the_fly_are_reported() -> None:
+    """Tasks that another one executes stand under it in the report, and are undone with all others."""
+    journal: list[str] = []
+    group = Serial(_Composite(RecordingTask("a", journal)), FailingTask("b", OSError("x")), name="all")
+    report = run(group, undo_on_failure=True)
+    assert [child.name for child in report.children[0].children] == ["a"]
+    assert report.children[0].children[0].status == "undone"
+    assert journal[-1] == "undo a"
+
+
+def test_a_task_that_undoes_itself_undoes_its_inside() -> None:
+    """If the outer task can be undone, its inside is not undone a second time."""
+    journal: list[str] = []
+
+    class Whole(_Composite):
+        def undo(self, _: Context) -> None:
+            journal.append("undo whole")
+
+    report = run(Serial(Whole(RecordingTask("a", journal)), FailingTask("b", OSError("x"))), undo_on_failure=True)
+    assert journal[-2:] == ["do a", "undo whole"]
+    assert {"composite": "undone", "a": "undone"}.items() <= _statuses(report).items()
+
+
+def test_a_loop_of_tasks_keeps_the_latest_report() -> None:
+    """A task that runs for months and makes tasks as it goes does not fill the memory with reports."""
+
+    class Loop(_Composite):
+        def do(self, ctx: Context) -> None:
+            for _ in range(100):
+                execute(RecordingTask("reconcile", []), ctx)
+
+    assert len(run(Loop()).children) == 1
+
+
+def test_retried_tasks_report_the_last_attempt() -> None:
+    """A task that was done again has one report, and is undone once."""
+    journal: list[str] = []
+    group = with_retry(
+        Serial(RecordingTask("a", journal), FailingTask("b", OSError("busy"), times=1)), attempts=2, backoff=0
+    )
+    report = run(Serial(group, FailingTask("c", OSError("x"))), undo_on_failure=True)
+    assert _statuses(report) | {"b": "ok", "a": "undone", "c": "failed"} == _statuses(report)
+    assert journal.count("undo a") == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(1)])
+def test_interrupts_undo_and_pass(interrupt: BaseException) -> None:
+    """An interrupt is raised from run, after what had completed was undone."""
+    journal: list[str] = []
+    with pytest.raises(type(interrupt)):
+        run(Serial(RecordingTask("a", journal), FailingTask("b", interrupt)), undo_on_failure=True)
+    assert journal[-1] == "undo a"
+
+
+def test_cancelled_siblings_are_reported() -> None:
+    """In a Parallel that failed, the sibling is cancelled, not failed."""
+    nap = task("nap")(lambda ctx: ctx.sleep(3600))
+    report = run(Parallel(nap, FailingTask("fail", OSError("x"))))
+    assert _statuses(report) == {"nap": "cancelled", "fail": "failed", "parallel(nap, fail)": "failed"}
+    assert isinstance(report.children[0].error, CancelledError)
+
+
+def _program(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own: signals are a matter of whole processes."""
+    start = "import os, signal, sys\nfrom phases import *\nfrom phases.testing import *\n"
+    argv = [sys.executable, "-P", "-c", start + textwrap.dedent(code)]
+    return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_signals_cancel(name: str) -> None:
+    """SIGINT and SIGTERM wake the task and end the run; the handlers of before are back afterwards."""
+    program = _program(f"""
+        def do(ctx):
+            os.kill(os.getpid(), signal.{name})
+            ctx.sleep(3600)
+        before = signal.getsignal(signal.{name})
+        report = run(Parallel(task("a")(do), name="all"), handle_signals=True)
+        assert signal.getsignal(signal.{name}) is before
+        print(report.status, report.error)
+        """)
+    assert (program.returncode, program.stdout) == (0, f"cancelled cancelled: {name}\n")
+
+
+def test_second_signal_is_not_ours() -> None:
+    """A second SIGINT is a KeyboardInterrupt again, even for a task that does not listen."""
+    program = _program("""
+        def do(ctx):
+            os.kill(os.getpid(), signal.SIGINT)
+            print(ctx.reason)
+            os.kill(os.getpid(), signal.SIGINT)
+        try:
+            run(task("a")(do), handle_signals=True)
+        except KeyboardInterrupt:
+            print("KeyboardInterrupt")
+        """)
+    assert program.stdout == "SIGINT\nKeyboardInterrupt\n"
+
+
+def test_interrupt_while_a_parallel_waits() -> None:
+    """Ctrl-C without handle_signals cancels the threads, waits for them, undoes, and is a KeyboardInterrupt."""
+    program = _program("""
+        def do(ctx):
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                ctx.sleep(3600)
+            finally:
+                print(ctx.reason)
+        journal = []
+        try:
+            run(Serial(RecordingTask("a", journal), Parallel(task("b")(do))), undo_on_failure=True)
+        except KeyboardInterrupt:
+            print(journal[-1])
+        """)
+    assert program.stdout == "KeyboardInterrupt\nundo a\n"
+
+
+def test_second_sigterm_kills() -> None:
+    """A second SIGTERM ends the process as if nobody handled it."""
+    program = _program("""
+        def do(ctx):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        run(task("a")(do), handle_signals=True)
+        """)
+    assert program.returncode == -15
+
+
+def test_signals_undo_too() -> None:
+    """A cancelled run undoes what had completed."""
+    program = _program("""
+        def do(ctx):
+            os.kill(os.getpid(), signal.SIGTERM)
+            ctx.sleep(3600)
+        journal = []
+        report = run(Serial(RecordingTask("a", journal), task("b")(do)), handle_signals=True, undo_on_failure=True)
+        print(journal[-1], report.status)
+        """)
+    assert program.stdout == "undo a cancelled\n"
+
+
+def test_signals_outside_the_main_thread() -> None:
+    """In another thread, handle_signals leaves the handlers alone and the run works."""
+    program = _program("""
+        import threading
+        def body():
+            print(run(task("a")(lambda ctx: None), handle_signals=True).status)
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+        """)
+    assert program.stdout == "ok\n"

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from phases import Change, Context, Group, Parallel, Plannable, Serial, Task, Undoable, execute, task
+from phases.testing import FailingTask, RecordingTask
+
+
+def test_any_object_with_name_and_do_is_a_task() -> None:
+    """Nothing has to be inherited."""
+
+    class Mine:
+        name = "mine"
+
+        def do(self, ctx: Context) -> None:
+            """Do nothing."""
+
+    assert isinstance(Mine(), Task)
+    assert not isinstance(Mine(), Plannable)
+    assert not isinstance(Mine(), Undoable)
+    assert not isinstance(object(), Task)
+
+
+def test_change_is_a_line() -> None:
+    """A change reads as one line, with its detail in parentheses."""
+    assert str(Change("+", "route 172.16.1.0/24 via 10.224.0.1 dev eth0")) == (
+        "+ route 172.16.1.0/24 via 10.224.0.1 dev eth0"
+    )
+    assert str(Change("-", "/etc/x", "ours")) == "- /etc/x (ours)"
+
+
+def test_change_is_a_value() -> None:
+    """Changes are compared by what they say, and cannot be changed."""
+    change = Change("~", "/etc/x", detail="2 lines")
+    assert change == Change("~", "/etc/x", "2 lines")
+    assert change.to_mapping() == {"action": "~", "subject": "/etc/x", "detail": "2 lines"}
+    with pytest.raises(AttributeError):
+        change.subject = "/etc/y"  # type: ignore[misc]  # that is the point
+
+
+def test_change_refuses_an_unknown_action() -> None:
+    """Only + - and ~ are actions."""
+    with pytest.raises(ValueError, match=r"^the action of a change is '\+', '-' or '~', not 'add'$"):
+        Change("add", "/etc/x")  # type: ignore[arg-type]  # that is the point
+
+
+def test_function_becomes_a_task() -> None:
+    """@task makes a task of a function; it can plan and undo only if told how."""
+    journal: list[str] = []
+
+    @task("plain")
+    def plain(ctx: Context) -> None:
+        ctx.check()
+        journal.append("plain")
+
+    full = task("full", plan=lambda _: [Change("+", "x")], undo=lambda _: None)(lambda _: None)
+    execute(plain)
+    assert journal == ["plain"]
+    assert (plain.name, isinstance(plain, Plannable), isinstance(plain, Undoable)) == ("plain", False, False)
+    assert isinstance(full, Plannable)
+    assert isinstance(full, Undoable)
+    assert repr(full) == "<task full>"
+
+
+def test_task_decorator_needs_a_name() -> None:
+    """`@task` without its parentheses says how to write it."""
+    with pytest.raises(TypeError, match=r'^a task needs a name: write @task\("name"\)$'):
+        task(lambda _: None)  # type: ignore[arg-type]  # that is the point
+
+
+def test_groups_are_named_after_their_tasks() -> None:
+    """Groups are named as upstream names them, unless they get a name."""
+    a, b = RecordingTask("a", []), RecordingTask("b", [])
+    assert Serial(a, Parallel(a, b)).name == "serial(a, parallel(a, b))"
+    assert Serial(a, b, name="bootstrap").name == "bootstrap"
+    assert isinstance(Serial(), Group)
+    assert isinstance(Serial(), Plannable)
+    assert isinstance(Serial(), Undoable)
+
+
+def test_group_refuses_what_is_no_task() -> None:
+    """A list instead of tasks is refused when the group is made."""
+    with pytest.raises(TypeError, match=r"is no task: a task has a name and do\(ctx\)$"):
+        Serial([FailingTask("a", OSError())])  # type: ignore[arg-type]  # that is the point
+
+
+def test_empty_groups_do_nothing() -> None:
+    """Groups without tasks succeed."""
+    execute(Serial())
+    execute(Parallel())

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from phases import CancelledError, Change, Context
+from phases.testing import FailingTask, ManualClock, RecordingTask
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+
+def test_recording_task_records() -> None:
+    """Each call is an entry; the plan is what was given."""
+    journal: list[str] = []
+    recording = RecordingTask("a", journal, changes=[])
+    recording.do(Context())
+    assert recording.plan(Context()) == []
+    assert RecordingTask("b", journal).plan(Context()) == [Change("+", "b")]
+    recording.undo(Context())
+    assert journal == ["do a", "plan a", "plan b", "undo a"]
+    assert repr(recording) == "<RecordingTask a>"
+
+
+def test_recording_task_heeds_its_context() -> None:
+    """Cancelled, it records nothing."""
+    ctx, journal = Context(), list[str]()
+    ctx.cancel("stop")
+    with pytest.raises(CancelledError):
+        RecordingTask("a", journal).do(ctx)
+    assert journal == []
+
+
+def test_failing_task_fails_so_many_times() -> None:
+    """It raises the very error, and works afterwards if so told."""
+    error = OSError("x")
+    failing = FailingTask("a", error, times=1)
+    with pytest.raises(OSError, match="x") as caught:
+        failing.do(Context())
+    failing.do(Context())
+    assert (caught.value is error, failing.calls, repr(failing)) == (True, 2, "<FailingTask a>")
+
+
+def test_clock_stands_still() -> None:
+    """Time passes by advance only, on both faces of the clock."""
+    clock = ManualClock()
+    clock.advance(1.5)
+    assert (clock.monotonic(), clock.time()) == (1.5, 1767225601.5)
+
+
+def test_advance_wakes_those_whose_time_has_come(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
+    """Of two sleepers, only the one whose time has come goes on."""
+    short = threads.submit(Context(clock=clock).sleep, 1)
+    clock.wait_for_sleepers(1)
+    long = threads.submit(Context(clock=clock).sleep, 2)
+    clock.wait_for_sleepers(2)
+    clock.advance(1)
+    short.result(timeout=10)
+    assert not long.done()
+    clock.wait_for_sleepers(1)
+    clock.advance(1)
+    long.result(timeout=10)
+
+
+def test_waiting_for_sleepers_has_an_end(clock: ManualClock) -> None:
+    """A test in which nobody sleeps fails instead of hanging."""
+    with pytest.raises(TimeoutError, match=r"^0 of 1 threads sleep after 0 s$"):
+        clock.wait_for_sleepers(timeout=0)
