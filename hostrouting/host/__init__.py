@@ -1,1 +1,106 @@
-"""The machine behind ports."""
+"""The machine behind ports: what tasks may ask of it, the values they speak, and `Host`, which assembles it.
+
+    Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
+    ports           RouteBackend, ServiceManager, FileStore, RunLock: their docstrings are the contract
+    routes          Route, RouteChange; ObservedRoute, Link, Rule, Lookup, ...: what the route port speaks
+    units           UnitState: what the service port speaks
+    netlink, pyroute            the kernel's routes, lean and over pyroute2
+    systemd, files, lock        this machine's, and those of an offline image
+    offline                     what has no routes and says so
+
+Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import attrs
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.host.ports import FileStore, RouteBackend, RunLock, ServiceManager
+from hostrouting.host.routes import (
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    OUR_PROTOCOL,
+    Address,
+    Link,
+    Lookup,
+    NextHop,
+    ObservedRoute,
+    Route,
+    RouteChange,
+    Rule,
+)
+from hostrouting.host.units import UnitState
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = [
+    "LOCAL_TABLE",
+    "MAIN_TABLE",
+    "OUR_PROTOCOL",
+    "Address",
+    "FileStore",
+    "Host",
+    "Link",
+    "Lookup",
+    "NextHop",
+    "ObservedRoute",
+    "Route",
+    "RouteBackend",
+    "RouteChange",
+    "Rule",
+    "RunLock",
+    "ServiceManager",
+    "UnitState",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Host:
+    """One machine, or one image that machines will be made of.
+
+    Where `is_live` is False only files and links of units can be changed: there is no kernel to ask, and nothing runs.
+    """
+
+    routes: RouteBackend
+    services: ServiceManager
+    files: FileStore
+    lock: RunLock
+    is_live: bool = True
+
+    @classmethod
+    def live(cls) -> Self:
+        """This machine: its kernel, in the network namespace that we are in, its systemd, its files."""
+        # All of these here and not at the top: whoever brings backends of their own need not pay for ours.
+        from hostrouting.host.files import RootedFiles
+        from hostrouting.host.lock import FileLock
+        from hostrouting.host.netlink import NetlinkBackend
+        from hostrouting.host.systemd import Systemctl
+
+        return cls(routes=NetlinkBackend(), services=Systemctl(), files=RootedFiles(), lock=FileLock())
+
+    @classmethod
+    def offline(cls, root: str | os.PathLike[str]) -> Self:
+        """The image whose root folder is `root`, be it `/`; this machine's kernel and systemd are left alone."""
+        from pathlib import Path
+
+        from hostrouting.host.files import RootedFiles
+        from hostrouting.host.lock import FileLock
+        from hostrouting.host.offline import OfflineRoutes
+        from hostrouting.host.systemd import OfflineSystemctl
+
+        # Absolute, for we are not told when somebody changes the working directory; and systemctl takes no other.
+        folder = Path(root).absolute()
+        if not folder.is_dir():
+            raise HostFileError(f"cannot prepare the image {folder}: there is no such folder")
+        root = str(folder)
+        return cls(
+            routes=OfflineRoutes(),
+            services=OfflineSystemctl(root),
+            files=RootedFiles(root),
+            lock=FileLock(root=root),
+            is_live=False,
+        )

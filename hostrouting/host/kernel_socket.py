@@ -1,0 +1,201 @@
+"""A conversation with the kernel over one rtnetlink socket."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from contextlib import suppress
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from hostrouting.host import link_messages, rtnetlink
+from hostrouting.host.route_reader import RouteReader, UnknownDeviceError, strike_seen
+from hostrouting.host.route_writer import LookupWriter, dump_request
+from hostrouting.host.routes import Lookup
+from hostrouting.host.transaction import AnswersLostError, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hostrouting.host.route_writer import RouteWriter
+    from hostrouting.host.routes import Link, ObservedRoute, Rule
+    from hostrouting.host.transaction import Step
+
+_Result = TypeVar("_Result")
+
+_SOL_NETLINK: Final = 270
+#: Refusals come without the request that they refuse, but with the kernel's sentence; dumps filter by table.
+_CAP_ACK, _EXT_ACK, _STRICT_CHECK = 10, 11, 12
+
+#: Fits an answer with some twenty next hops, and bytes of this size come from Python's own fast allocator.
+_USUAL_ANSWER: Final = 448
+_RECEIVE_BYTES: Final = 1 << 17
+#: The barrier's sequence number; those of route messages start at 1.
+_BARRIER: Final = 0
+#: How often a table that changes while it is read is read again before we say that it never rests.
+_READINGS: Final = 20
+
+
+class _AnswerCutError(Exception):
+    """An answer filled the whole buffer, so it may have been longer: ask again with more room."""
+
+
+class KernelSocket:
+    """Asks and tells the kernel. OSError is what the kernel refuses as a whole; the backend translates it."""
+
+    def __init__(self, opened: socket.socket, *, batch: int) -> None:
+        self._socket = opened
+        self._batch = batch
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        for option in _CAP_ACK, _EXT_ACK, _STRICT_CHECK:
+            # Kernels before 4.20 lack some; what they answer then is longer, not different.
+            with suppress(OSError):
+                opened.setsockopt(_SOL_NETLINK, option, 1)
+        opened.bind((0, 0))
+
+    def links(self) -> list[Link]:
+        """Every device with its addresses."""
+        return self._consistently(
+            lambda: link_messages.parse_links(self._dump(link_messages.LINKS), self._dump(link_messages.ADDRESSES))
+        )
+
+    def names(self) -> dict[int, str]:
+        """Device names by interface index."""
+        return self._consistently(lambda: link_messages.parse_names(self._dump(link_messages.LINKS)))
+
+    def rules(self) -> list[Rule]:
+        """The policy rules in the kernel's order."""
+        return self._consistently(lambda: link_messages.parse_rules(self._dump(link_messages.RULES)))
+
+    def routes(self) -> list[ObservedRoute]:
+        """The routes of every table."""
+
+        def read() -> list[ObservedRoute]:
+            reader = RouteReader(self.names())
+            routes: list[ObservedRoute] = []
+            self._socket.send(dump_request())
+            while not reader.read_dump(self._buffer[: self._receive()], routes):
+                pass
+            return routes
+
+        return self._consistently(read)
+
+    def strike_seen(self, echoes: set[bytes], *, table: int | None, protocol: int | None) -> None:
+        """Take from `echoes` every route message that the kernel shows when asked for that table and protocol."""
+        self._socket.send(dump_request(table=table, protocol=protocol))
+        try:
+            while not strike_seen(self._buffer[: self._receive()], echoes):
+                pass
+        except InterruptedError:
+            self._discard_queued()
+
+    def lookup(
+        self, destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool
+    ) -> list[Lookup]:
+        """One answer for each destination."""
+        try:
+            return self._consistently(lambda: self._lookup(destinations, sources, resolve, _USUAL_ANSWER))
+        except _AnswerCutError:
+            return self._consistently(lambda: self._lookup(destinations, sources, resolve, _RECEIVE_BYTES))
+
+    def _lookup(
+        self, destinations: Sequence[int], sources: Sequence[int | None] | None, resolve: bool, longest: int
+    ) -> list[Lookup]:
+        size = self._batch
+        reader = RouteReader(self.names())
+        writer = LookupWriter(size, with_sources=sources is not None, resolve=resolve)
+        answers: list[Lookup] = []
+        receive = self._socket.recv
+        try:
+            for start in range(0, len(destinations), size):
+                batch = destinations[start : start + size]
+                self._socket.send(writer.write(batch, sources[start : start + size] if sources is not None else None))
+                # Exactly one answer to each, in order.
+                received = [receive(longest) for _ in batch]
+                if longest in map(len, received):
+                    raise _AnswerCutError
+                answers += _lookups(batch, reader.read_answers(memoryview(b"".join(received))))
+        except OSError as error:
+            if error.errno == errno.ENOBUFS:
+                raise AnswersLostError from error
+            raise
+        return answers
+
+    def send(self, steps: Iterable[Step], writer: RouteWriter, echoes: set[bytes] | None) -> dict[int, Failure]:
+        """Send route messages by the batch, going on past refusals, which are returned by the step's position.
+
+        Replies are in the queue when `send` returns, so nothing here ever waits; a barrier that is not there
+        at the end means that replies were lost.
+        """
+        failures: dict[int, Failure] = {}
+        for batch in writer.batches(steps, size=self._batch, echoes=echoes):
+            self._socket.send(batch)
+            self._drain(failures)
+        self._socket.send(rtnetlink.barrier(_BARRIER))
+        if not self._drain(failures):
+            raise AnswersLostError
+        return failures
+
+    def _drain(self, failures: dict[int, Failure]) -> bool:
+        """Note every refusal that is queued; True when the barrier's answer was among them."""
+        passed = False
+        while True:
+            try:
+                length = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return passed
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:
+                    raise AnswersLostError from error
+                raise
+            answer = bytes(self._buffer[:length])
+            sequence = int.from_bytes(answer[8:12], "big")
+            if sequence == _BARRIER:
+                passed = True
+            else:
+                failures[sequence - 1] = Failure(*rtnetlink.error_of(answer))
+
+    def _dump(self, request: tuple[int, bytes]) -> Iterator[bytes]:
+        kind, payload = request
+        self._socket.send(rtnetlink.message(kind, rtnetlink.REQUEST | rtnetlink.DUMP, payload))
+        while True:
+            received = self._buffer[: self._receive()]
+            offset = 0
+            while offset < len(received):
+                length, kind, flags = rtnetlink.message_start(received, offset)
+                one = received[offset : offset + length]
+                rtnetlink.check_dump_message(one, kind, flags)
+                if kind == rtnetlink.DONE:
+                    return
+                yield bytes(one)
+                offset += length + 3 & ~3
+
+    def _receive(self) -> int:
+        length = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
+        if length > len(self._buffer):
+            raise OSError(errno.EMSGSIZE, f"the kernel sent {length} bytes at once, more than {len(self._buffer)}")
+        return length
+
+    def _consistently(self, read: Callable[[], _Result]) -> _Result:
+        """Read again when what was read changed meanwhile."""
+        for _ in range(_READINGS):
+            with suppress(InterruptedError, UnknownDeviceError):
+                return read()
+            self._discard_queued()
+        raise OSError(errno.EAGAIN, f"the routes changed during each of {_READINGS} readings")
+
+    def _discard_queued(self) -> None:
+        # The kernel goes on with a dump whenever some of it was received: only an empty queue is its end.
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+
+
+def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
+    if int in set(map(type, answers)):
+        return [
+            Lookup(destination, None, answer) if isinstance(answer, int) else Lookup(destination, answer)
+            for destination, answer in zip(destinations, answers, strict=True)
+        ]
+    # Lookup(destination, route, 0) for each, without a Python call for each.
+    return map(tuple.__new__, repeat(Lookup), zip(destinations, answers, repeat(0)))

@@ -1,0 +1,54 @@
+"""Opening a netlink socket in another network namespace, and coming back from there for certain."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Final
+
+_CLONE_NEWNET: Final = 0x40000000
+_NAMED_NAMESPACES: Final = "/run/netns"
+
+
+def open_in_namespace(netns: str) -> socket.socket:
+    """A raw rtnetlink socket in the namespace `netns` (a name as `ip netns` has it, or a path); OSError if it fails.
+
+    A socket belongs to the namespace that its thread was in when it was made. So a thread of its own goes there
+    and ends there: no failure can leave one of the caller's threads behind in a foreign namespace.
+    """
+    path = netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
+    outcome: list[socket.socket | OSError] = []
+
+    def enter_and_open() -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _setns(descriptor)
+                outcome.append(open_here())
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=enter_and_open, name=f"enter-{netns}", daemon=True)
+    thread.start()
+    thread.join()
+    if isinstance(outcome[0], OSError):
+        raise outcome[0]
+    return outcome[0]
+
+
+def open_here() -> socket.socket:
+    """A raw rtnetlink socket in the namespace of this thread."""
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+
+
+def _setns(descriptor: int) -> None:
+    # os.setns came with Python 3.12; ctypes takes 5 ms to import, which only those pay who name a namespace.
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,52 @@
+"""What stands for the kernel where an image is prepared: nothing, and it says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from hostrouting.exceptions import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host.routes import RouteChange
+
+__all__ = ["OfflineRoutes"]
+
+
+class OfflineRoutes:
+    """Refuses every question: an image has no routes, and those of the machine that prepares it mean nothing.
+
+    Answering with no routes would let a task believe that it has seen a kernel. Tasks ask `Host.is_live` first.
+    """
+
+    def links(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def routes(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def rules(self) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def lookup(
+        self,
+        destinations: Sequence[int],  # noqa: ARG002 - the port asks with these
+        *,
+        sources: Sequence[int | None] | None = None,  # noqa: ARG002 - same
+        resolve: bool = False,  # noqa: ARG002 - same
+    ) -> NoReturn:
+        """Refuse."""
+        self._refuse()
+
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> NoReturn:  # noqa: ARG002 - same
+        """Refuse."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise BackendError(
+            "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
+        )

@@ -1,0 +1,309 @@
+"""A backend over the pyroute2 `IPRoute` or `NetNS` that an agent already holds.
+
+Plain where `netlink` is fast: one request a route, and pyroute2 does all the packing and parsing. So it is
+also the second opinion that the packed messages are held to.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from hostrouting.addresses import format_ipv4, parse_ipv4
+from hostrouting.exceptions import BackendError
+from hostrouting.host import transaction
+from hostrouting.host.routes import (
+    FLAG_ONLINK,
+    KIND_NUMBERS,
+    KINDS,
+    Address,
+    Link,
+    Lookup,
+    NextHop,
+    ObservedRoute,
+    Rule,
+)
+from hostrouting.host.rtnetlink import HEADER_LENGTH, attributes, number_of
+from hostrouting.host.transaction import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hostrouting.host.routes import Route, RouteChange
+    from hostrouting.host.transaction import Step
+
+_AF_INET: Final = 2
+_COMMANDS: Final = {"add": "add", "replace": "change", "remove": "del", "restore": "append"}
+_LOOKUP_TABLE, _FIB_MATCH = 0x1000, 0x2000
+#: Attributes of a route by number: those that have fields of their own, those of answers only, and those that
+#: travel along as `extra` and that pyroute2 can be told to send again.
+_OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15})
+_ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
+_METRICS, _FLOW = 8, 11
+_METRIC_NAMES: Final = {
+    2: "mtu",
+    3: "window",
+    4: "rtt",
+    5: "rttvar",
+    6: "ssthresh",
+    7: "cwnd",
+    8: "advmss",
+    10: "hoplimit",
+}
+_RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
+_RULE_SELECTORS: Final = {
+    "FRA_IIFNAME": "iif",
+    "FRA_OIFNAME": "oif",
+    "FRA_FWMARK": "fwmark",
+    "FRA_FWMASK": "fwmask",
+    "FRA_FLOW": "realms",
+    "FRA_TUN_ID": "tun_id",
+    "FRA_L3MDEV": "l3mdev",
+    "FRA_UID_RANGE": "uidrange",
+    "FRA_IP_PROTO": "ipproto",
+    "FRA_SPORT_RANGE": "sport",
+    "FRA_DPORT_RANGE": "dport",
+}
+
+
+class Pyroute2Backend:
+    """A `RouteBackend` over `ipr`, which stays the caller's: it is neither configured nor closed here.
+
+    >>> from pyroute2 import IPRoute
+    >>> with IPRoute() as ipr:
+    ...     Pyroute2Backend(ipr).links()[0].name
+    'lo'
+    """
+
+    def __init__(self, ipr: Any) -> None:
+        self._ipr = ipr
+        # One conversation at a time over a socket that is not ours.
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self._ipr).__name__})"
+
+    def links(self) -> list[Link]:
+        """Every device with its addresses."""
+        with self._translated():
+            addresses = [(message["index"], _address(message)) for message in self._ipr.get_addr(family=_AF_INET)]
+            links = [
+                Link(
+                    name=message.get_attr("IFLA_IFNAME"),
+                    ifindex=message["index"],
+                    up=bool(message["flags"] & 0x1),
+                    carrier=bool(message["flags"] & 0x10000),
+                    loopback=bool(message["flags"] & 0x8),
+                    addresses=tuple(address for index, address in addresses if index == message["index"]),
+                )
+                for message in self._ipr.get_links()
+            ]
+        return sorted(links, key=lambda link: link.ifindex)
+
+    def routes(self) -> list[ObservedRoute]:
+        """The routes of every table."""
+        with self._translated():
+            names = self._names()
+            return [_observed(message, names) for message in self._ipr.get_routes(family=_AF_INET)]
+
+    def rules(self) -> list[Rule]:
+        """The policy rules in the kernel's order."""
+        with self._translated():
+            return [_rule(message) for message in self._ipr.get_rules(family=_AF_INET)]
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        """Ask which route decides each destination."""
+        if sources is not None and len(sources) != len(destinations):
+            raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
+        flags = _LOOKUP_TABLE if resolve else _LOOKUP_TABLE | _FIB_MATCH
+        with self._translated():
+            names = self._names()
+            return [
+                self._ask(destination, source, flags, names)
+                for destination, source in zip(destinations, sources or [None] * len(destinations), strict=True)
+            ]
+
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        """Make all the changes, in their order, or none of them."""
+        if not changes:
+            return
+        with self._translated():
+            indexes = {name: index for index, name in self._names().items()}
+            transaction.check_devices(changes, indexes)
+            transaction.commit(_Pyroute2Transport(self, indexes), changes, verify=verify)
+
+    def request(self, verb: str, route: Route | ObservedRoute, indexes: dict[str, int]) -> Failure | None:
+        """Send one change; the refusal, if it is one."""
+        from pyroute2 import NetlinkError
+
+        with self._lock:
+            try:
+                self._ipr.route(_COMMANDS[verb], **_request(route, indexes))
+            except NetlinkError as error:
+                return Failure(error.code, _reason(error))
+        return None
+
+    def _ask(self, destination: int, source: int | None, flags: int, names: dict[int, str]) -> Lookup:
+        from pyroute2 import NetlinkError
+
+        asked = {"dst": format_ipv4(destination), "flags": flags, "family": _AF_INET}
+        if source:
+            asked |= {"src": format_ipv4(source), "src_len": 32}
+        try:
+            (answer,) = self._ipr.route("get", **asked)
+        except NetlinkError as error:
+            return Lookup(destination, None, error.code)
+        return Lookup(destination, _observed(answer, names))
+
+    def _names(self) -> dict[int, str]:
+        return {message["index"]: message.get_attr("IFLA_IFNAME") for message in self._ipr.get_links()}
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        from pyroute2 import NetlinkError
+
+        with self._lock:
+            try:
+                yield
+            except NetlinkError as error:
+                raise BackendError(f"pyroute2: {_reason(error)}", errno=error.code) from error
+            except OSError as error:
+                raise BackendError(f"pyroute2: {error.strerror or error}", errno=error.errno) from error
+
+
+class _Pyroute2Transport:
+    """How `transaction` reaches the kernel."""
+
+    def __init__(self, backend: Pyroute2Backend, indexes: dict[str, int]) -> None:
+        self._backend = backend
+        self._indexes = indexes
+
+    def send(self, steps: Iterable[Step], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
+        answers = [self._backend.request(verb, route, self._indexes) for verb, route in steps]
+        return {position: answer for position, answer in enumerate(answers) if answer is not None}
+
+    def routes(self) -> list[ObservedRoute]:
+        return self._backend.routes()
+
+    def unfulfilled(self, changes: Sequence[RouteChange]) -> dict[int, Failure]:
+        return transaction.missing_after(changes, self.routes())
+
+
+def _reason(error: Any) -> str:
+    """What pyroute2 knows of a refusal: the errno's text, and the kernel's sentence if the socket was asked for it."""
+    return str(error.args[1]) if len(error.args) > 1 else str(error)
+
+
+def _request(route: Route | ObservedRoute, indexes: dict[str, int]) -> dict[str, Any]:
+    """A route as arguments of `IPRoute.route`."""
+    request: dict[str, Any] = {
+        "family": _AF_INET,
+        "dst": format_ipv4(route.network),
+        "dst_len": route.prefix_length,
+        "table": route.table,
+        "proto": route.protocol,
+        "type": KIND_NUMBERS[route.kind],
+        "scope": route.scope,
+        "tos": route.tos,
+        "flags": FLAG_ONLINK if route.onlink else 0,
+    }
+    if route.gateway is not None:
+        request["gateway"] = format_ipv4(route.gateway)
+    if route.dev is not None:
+        request["oif"] = indexes[route.dev]
+    if route.metric:
+        request["priority"] = route.metric
+    if route.source is not None:
+        request["prefsrc"] = format_ipv4(route.source)
+    if route.nexthops:
+        request["multipath"] = [_hop_request(hop, indexes) for hop in route.nexthops]
+    for number, payload in route.extra:
+        if number == _METRICS:
+            request["metrics"] = {_METRIC_NAMES[key]: number_of(value) for key, value in attributes(payload)}
+        elif number == _FLOW:
+            request["flow"] = number_of(payload)
+        else:
+            raise BackendError(
+                f"{route}: pyroute2 cannot be told attribute {number} of this route; use NetlinkBackend",
+                errno=errno.ENOTSUP,
+            )
+    return request
+
+
+def _hop_request(hop: NextHop, indexes: dict[str, int]) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "oif": indexes[hop.dev],
+        "hops": hop.weight - 1,
+        "flags": FLAG_ONLINK if hop.onlink else 0,
+    }
+    if hop.gateway is not None:
+        request["gateway"] = format_ipv4(hop.gateway)
+    return request
+
+
+def _ipv4(text: str | None) -> int | None:
+    return None if text is None else parse_ipv4(text)
+
+
+def _observed(message: Any, names: dict[int, str]) -> ObservedRoute:
+    # pyroute2 keeps the datagram that a message came in; attributes that we merely carry are taken from there.
+    end = message.offset + message["header"]["length"]
+    raw = attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12)
+    return ObservedRoute(
+        network=_ipv4(message.get_attr("RTA_DST")) or 0,
+        prefix_length=message["dst_len"],
+        gateway=_ipv4(message.get_attr("RTA_GATEWAY")),
+        dev=names.get(message.get_attr("RTA_OIF")),
+        metric=message.get_attr("RTA_PRIORITY") or 0,
+        table=message.get_attr("RTA_TABLE") or message["table"],
+        protocol=message["proto"],
+        kind=KINDS[message["type"]],
+        scope=message["scope"],
+        source=_ipv4(message.get_attr("RTA_PREFSRC")),
+        tos=message["tos"],
+        flags=message["flags"],
+        nexthops=tuple(_next_hop(hop, names) for hop in message.get_attr("RTA_MULTIPATH") or ()),
+        extra=tuple((n, payload) for n, payload in raw if n not in _OWN_FIELDS | _ANSWER_ONLY),
+    )
+
+
+def _next_hop(hop: Any, names: dict[int, str]) -> NextHop:
+    return NextHop(
+        gateway=_ipv4(hop.get_attr("RTA_GATEWAY")),
+        dev=names.get(hop["oif"], ""),
+        weight=hop["hops"] + 1,
+        onlink=bool(hop["flags"] & FLAG_ONLINK),
+    )
+
+
+def _address(message: Any) -> Address:
+    peer = _ipv4(message.get_attr("IFA_ADDRESS")) or 0
+    local = _ipv4(message.get_attr("IFA_LOCAL"))
+    return Address(
+        local=peer if local is None else local,
+        prefix_length=message["prefixlen"],
+        peer=peer,
+        broadcast=_ipv4(message.get_attr("IFA_BROADCAST")),
+        scope=message["scope"],
+        secondary=bool(message["flags"] & 0x1),
+    )
+
+
+def _rule(message: Any) -> Rule:
+    selectors = [_RULE_SELECTORS[name] for name, _ in message["attrs"] if name in _RULE_SELECTORS]
+    if message["tos"]:
+        selectors.append("tos")
+    return Rule(
+        priority=message.get_attr("FRA_PRIORITY") or 0,
+        action=_RULE_ACTIONS.get(message["action"], f"action {message['action']}"),
+        table=message.get_attr("FRA_TABLE") or message["table"],
+        source=(_ipv4(message.get_attr("FRA_SRC")) or 0, message["src_len"]),
+        destination=(_ipv4(message.get_attr("FRA_DST")) or 0, message["dst_len"]),
+        inverted=bool(message["flags"] & 0x2),
+        goto=message.get_attr("FRA_GOTO"),
+        other_selectors=tuple(selectors),
+    )

@@ -1,0 +1,130 @@
+"""Paths below a root folder that no symbolic link can leave.
+
+An image to be prepared is somebody else's tree: `/etc/systemd/system` in it may lead over links that are
+absolute, or that climb with `..`. Followed by the kernel they would end on the machine that prepares the
+image. So we walk ourselves, one component at a time from the root folder's descriptor, and read links as
+the target machine will: an absolute one starts again at the root, `..` ends at it. Working on descriptors
+rather than on a computed path also means that nobody can swap a folder for a link in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.exceptions import HostFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["MOST_LINKS", "file_errors", "open_parent", "path_parts", "shown_path", "sync_folder"]
+
+#: Where the kernel gives up with ELOOP, too.
+MOST_LINKS: Final = 40
+_FOLDER_MODE: Final = 0o755
+
+
+@contextmanager
+def open_parent(root: str, path: str, *, follow: bool = False, create: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield the descriptor of the folder that holds `path` below `root`, and the last name of `path` in it.
+
+    With `follow`, the last name is no symbolic link (unless somebody makes it one right now). With `create`,
+    folders that are missing on the way are made. OSError where the way does not exist.
+    """
+    if not path.startswith("/"):
+        raise ValueError(f"{path!r} is not an absolute path")
+    with ExitStack() as opened:
+        folders = [_open_folder(root, opened, dir_fd=None)]
+        ahead = path_parts(path)
+        links = 0
+        while True:
+            # The root itself has no name; `.` in it means the same and suits every *at() call.
+            part = ahead.pop() if ahead else "."
+            if part == "..":
+                # As in the kernel, the root is its own parent.
+                folders = folders[:-1] or folders
+                if ahead:
+                    continue
+                part = "."
+            last = not ahead
+            target = None if part == "." or (last and not follow) else _link_target(part, folders[-1])
+            if target is not None:
+                links += 1
+                if links > MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                if target.startswith("/"):
+                    folders = folders[:1]
+                ahead += path_parts(target)
+            elif last:
+                yield folders[-1], part
+                return
+            else:
+                if create:
+                    _make_folder(part, folders[-1])
+                folders.append(_open_folder(part, opened, dir_fd=folders[-1]))
+
+
+@contextmanager
+def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
+    """Translate what the system says of a file into our error: what was tried, on which path, and the reason."""
+    try:
+        yield
+    except OSError as error:
+        advice = "; are you root?" if isinstance(error, PermissionError) and os.geteuid() != 0 else ""
+        raise HostFileError(f"cannot {verb} {shown_path(root, path)}: {error.strerror}{advice}") from error
+
+
+def shown_path(root: str, path: str) -> str:
+    """The path as one would write it on this machine.
+
+    >>> shown_path("/srv/image", "/etc/hosts"), shown_path("/", "/etc/hosts")
+    ('/srv/image/etc/hosts', '/etc/hosts')
+    """
+    return root.rstrip("/") + path
+
+
+def path_parts(path: str) -> list[str]:
+    """The components of a path, the first one last, so that pop() takes them in order."""
+    return [part for part in reversed(path.split("/")) if part not in {"", "."}]
+
+
+def _open_folder(name: str, opened: ExitStack, *, dir_fd: int | None) -> int:
+    # The root may be reached over links, and what we were told to use: only below it nothing is followed.
+    nofollow = 0 if dir_fd is None else os.O_NOFOLLOW
+    # O_PATH asks for no more than the right to pass through.
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | nofollow
+    descriptor = os.open(name, flags, dir_fd=dir_fd)
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _link_target(name: str, folder: int) -> str | None:
+    try:
+        if not stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return None
+        return os.readlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+
+
+def _make_folder(name: str, parent: int) -> None:
+    try:
+        os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
+    except FileExistsError:
+        return
+    # A strict umask must not make a folder that other daemons cannot look into.
+    os.chmod(name, _FOLDER_MODE, dir_fd=parent)
+    sync_folder(parent)
+
+
+def sync_folder(folder: int) -> None:
+    """Have what changed in a folder (names, that is) on the disk; a file's own fsync does not cover its name."""
+    # The walk's descriptors are O_PATH, which the kernel does not sync.
+    readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(readable)
+    finally:
+        os.close(readable)

@@ -1,0 +1,194 @@
+"""Route messages to the kernel, packed by hand: routes and lookups by the hundred thousand.
+
+In a big table nearly all of a route repeats from route to route, and only the destination differs. The
+kernel writes, and we write, a route message as
+
+    header(16) | rtmsg(12) TABLE(8) DST-header(4) | destination(4) | the other attributes
+
+so the part before and the part behind the destination are packed once, for their *signature* (all of the
+route but its network), and looked up from then on. Numbers are packed big-endian throughout, for the
+destination's sake; what has to be in the machine's own order was put into a signature as bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.host.routes import FLAG_ONLINK, KIND_NUMBERS, signature
+from hostrouting.host.rtnetlink import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from hostrouting.host.routes import NextHop, ObservedRoute, Route
+    from hostrouting.host.transaction import Step
+
+NEWROUTE: Final = 24
+DELROUTE: Final = 25
+GETROUTE: Final = 26
+
+RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC = 1, 2, 4, 5, 6, 7
+RTA_MULTIPATH, RTA_TABLE, RTA_NH_ID = 9, 15, 30
+rtmsg = struct.Struct("=8BI")
+
+DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
+#: Where a message goes on behind its destination, when it is of the usual shape.
+BEHIND_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
+
+_REPLACE: Final = 0x100
+_EXCLUSIVE: Final = 0x200
+_CREATE: Final = 0x400
+_APPEND: Final = 0x800
+
+#: A batch ends when it has grown to this many bytes, too: multipath routes are long.
+_BATCH_BYTES: Final = 1 << 15
+_LONGEST_MESSAGE: Final = 1 << 16
+
+#: LOOKUP_TABLE reports the table that decided; FIB_MATCH the route instead of one packet's path.
+_FLAG_LOOKUP_TABLE: Final = 0x1000
+_FLAG_FIB_MATCH: Final = 0x2000
+#: The byte of a table's number that is too big for it; the attribute has it whole.
+_TABLE_COMPAT: Final = 252
+
+_HEADS: Final = {
+    "add": (NEWROUTE, REQUEST | _CREATE | _EXCLUSIVE),
+    # Without CREATE: a replacement of what is no longer there is refused (ENOENT) instead of quietly adding.
+    "replace": (NEWROUTE, REQUEST | _REPLACE),
+    "remove": (DELROUTE, REQUEST),
+    # What a rollback puts back may stand beside an appended duplicate, which EXCLUSIVE would refuse.
+    "restore": (NEWROUTE, REQUEST | _CREATE | _APPEND),
+}
+
+
+class RouteWriter:
+    """Packs route messages; `indexes` maps device names to interface indexes."""
+
+    def __init__(self, indexes: Mapping[str, int]) -> None:
+        self._indexes = indexes
+        self._signatures: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        #: What the routes written so far belong to: a dump of just these shows all of them.
+        self.tables: set[int] = set()
+        self.protocols: set[int] = set()
+
+    def batches(self, steps: Iterable[Step], *, size: int, echoes: set[bytes] | None) -> Iterator[memoryview]:
+        """Pack the steps into batches of at most `size` messages, each valid until the next one is asked for.
+
+        A step's sequence number is its position counted from 1, in network byte order. `echoes` collects what the
+        kernel would show of each route.
+        """
+        buffer = memoryview(bytearray(_BATCH_BYTES + _LONGEST_MESSAGE))
+        offset = count = length = 0
+        last_verb, last, before, head, behind = "", None, b"", b"", b""
+        pack: Callable[..., None] = struct.Struct("").pack_into
+        for sequence, (verb, route) in enumerate(steps, 1):
+            key = signature(route)
+            if key != last or verb != last_verb:
+                last, last_verb = key, verb
+                before, behind = self._signatures.get(key) or self._pack_signature(key, route)
+                length = BEHIND_DST + len(behind)
+                head = struct.pack("=IHH", length, *_HEADS[verb])
+                pack = struct.Struct(f">8sI4x24sI{len(behind)}s").pack_into
+            pack(buffer, offset, head, sequence, before, route.network, behind)
+            if echoes is not None:
+                echoes.add(bytes(buffer[offset + HEADER_LENGTH : offset + length]))
+            offset += length
+            count += 1
+            if count == size or offset > _BATCH_BYTES:
+                yield buffer[:offset]
+                offset = count = 0
+        if count:
+            yield buffer[:offset]
+
+    def _pack_signature(self, key: tuple[object, ...], route: Route | ObservedRoute) -> tuple[bytes, bytes]:
+        before = (
+            rtmsg.pack(
+                AF_INET,
+                route.prefix_length,
+                0,
+                route.tos,
+                route.table if route.table < 256 else _TABLE_COMPAT,
+                route.protocol,
+                route.scope,
+                KIND_NUMBERS[route.kind],
+                FLAG_ONLINK if route.onlink else 0,
+            )
+            + attribute(RTA_TABLE, word.pack(route.table))
+            + DST_HEADER
+        )
+        self.tables.add(route.table)
+        self.protocols.add(route.protocol)
+        # In the kernel's own order, so that what it shows later is, byte for byte, what we sent.
+        behind = []
+        if route.metric:
+            behind.append(attribute(RTA_PRIORITY, word.pack(route.metric)))
+        behind += [attribute(number, payload) for number, payload in route.extra]
+        if route.source is not None:
+            behind.append(attribute(RTA_PREFSRC, _packed(route.source)))
+        # A nexthop object names its own gateway and device; naming them again is refused.
+        if not any(number == RTA_NH_ID for number, _ in route.extra):
+            if route.gateway is not None:
+                behind.append(attribute(RTA_GATEWAY, _packed(route.gateway)))
+            if route.dev is not None:
+                behind.append(attribute(RTA_OIF, word.pack(self._indexes[route.dev])))
+            if route.nexthops:
+                behind.append(attribute(RTA_MULTIPATH, b"".join(map(self._pack_next_hop, route.nexthops))))
+        parts = self._signatures[key] = before, b"".join(behind)
+        return parts
+
+    def _pack_next_hop(self, hop: NextHop) -> bytes:
+        parts = [attribute(number, payload) for number, payload in hop.extra]
+        if hop.gateway is not None:
+            parts.append(attribute(RTA_GATEWAY, _packed(hop.gateway)))
+        tail = b"".join(parts)
+        index = self._indexes[hop.dev]
+        flags = FLAG_ONLINK if hop.onlink else 0
+        return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, index) + tail
+
+
+def _packed(address: int) -> bytes:
+    return address.to_bytes(4, "big")
+
+
+def dump_request(*, table: int | None = None, protocol: int | None = None) -> bytes:
+    """Ask for all routes, or for those of one table or protocol (kernels before 4.20 show all the same)."""
+    payload = rtmsg.pack(AF_INET, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
+    if table is not None:
+        payload += attribute(RTA_TABLE, word.pack(table))
+    return message(GETROUTE, REQUEST | DUMP, payload)
+
+
+class LookupWriter:
+    """Packs lookups by the batch: a message differs from the next by its addresses only, so whole columns are set.
+
+    Every lookup has the same sequence number: the kernel works them one after the other inside `send`, and
+    gives each exactly one answer, so it is their order that tells them apart.
+    """
+
+    def __init__(self, batch: int, *, with_sources: bool, resolve: bool) -> None:
+        flags = _FLAG_LOOKUP_TABLE | (0 if resolve else _FLAG_FIB_MATCH)
+        body = rtmsg.pack(AF_INET, 32, 32 if with_sources else 0, 0, 0, 0, 0, 0, flags)
+        body += attribute(RTA_DST, bytes(4))
+        if with_sources:
+            body += attribute(RTA_SRC, bytes(4))
+        request = message(GETROUTE, REQUEST, body)
+        self._stride = len(request) // 4
+        self.words = memoryview(bytearray(request * batch)).cast("I")
+
+    def write(self, destinations: Sequence[int], sources: Sequence[int | None] | None) -> memoryview:
+        """The messages for one batch; valid until the next call."""
+        end = len(destinations) * self._stride
+        self.words[8 : end : self._stride] = _network_order(destinations)
+        if sources is not None:
+            # Source 0.0.0.0 is the kernel's own way to say 'none yet'.
+            self.words[10 : end : self._stride] = _network_order([source or 0 for source in sources])
+        return self.words[:end]
+
+
+def _network_order(addresses: Sequence[int]) -> memoryview:
+    column = array("I", addresses)
+    if sys.byteorder == "little":
+        column.byteswap()
+    return memoryview(column)

@@ -1,0 +1,228 @@
+"""systemd by way of `systemctl`, whose exit status is the answer: the manager that runs, or the links in an image."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.exceptions import UnitError
+from hostrouting.host.files import RootedFiles
+from hostrouting.host.units import UnitFiles, UnitState, instance_of, reach
+from phases import CommandFailedError, run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from phases import Context
+
+__all__ = ["OfflineSystemctl", "Systemctl", "journal_advice", "unit_error"]
+
+_logger = logging.getLogger(__name__)
+
+_PROPERTIES: Final = (
+    "Id,LoadState,ActiveState,SubState,Result,MainPID,UnitFileState,NeedDaemonReload,DropInPaths,Requires"
+)
+#: systemctl refuses to show a template. So we ask about an instance that nobody has, which systemd loads to answer
+#: and forgets again.
+_NOBODYS_INSTANCE: Final = "hostrouting-asks"
+
+
+class Systemctl:
+    """The systemd that runs this machine.
+
+    `command` is how to call systemctl, for those who reach it through something else (`nsenter ... systemctl`).
+    It fulfils `ServiceManager`, whose description says what the methods promise.
+    """
+
+    def __init__(self, command: Sequence[str] = ("systemctl",)) -> None:
+        self._command = tuple(command)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({' '.join(self._command)!r})"
+
+    def daemon_reload(self, ctx: Context) -> None:
+        """See `ServiceManager.daemon_reload`."""
+        self._run(ctx, "daemon-reload")
+
+    def enable(self, ctx: Context, *units: str) -> None:
+        """See `ServiceManager.enable`."""
+        if units:
+            # Without --no-reload every call would reload; whoever changes several things reloads once.
+            self._run(ctx, "enable", "--no-reload", "--", *units)
+
+    def disable(self, ctx: Context, *units: str) -> None:
+        """See `ServiceManager.disable`."""
+        # One by one: systemctl refuses a whole call in which one unit has neither file nor links.
+        for unit in units:
+            try:
+                self._run(ctx, "disable", "--no-reload", "--", unit)
+            except UnitError:
+                if self.state(ctx, unit).exists:
+                    raise
+
+    def start(self, ctx: Context, unit: str) -> None:
+        """See `ServiceManager.start`."""
+        self._run(ctx, "start", "--", unit, advice=journal_advice(unit))
+
+    def stop(self, ctx: Context, unit: str) -> None:
+        """See `ServiceManager.stop`."""
+        try:
+            self._run(ctx, "stop", "--", unit, advice=journal_advice(unit))
+        except UnitError:
+            if self.state(ctx, unit).exists:
+                raise
+        # A failed unit is not running, so that stop leaves it failed, and in the manager's memory, even without a file.
+        if self.state(ctx, unit).active_state == "failed":
+            self._run(ctx, "reset-failed", "--", unit)
+
+    def state(self, ctx: Context, unit: str) -> UnitState:
+        """See `ServiceManager.state`."""
+        shown = self._show(ctx, _PROPERTIES, [instance_of(unit, _NOBODYS_INSTANCE)])
+        return _unit_state(shown[0])._replace(name=unit)
+
+    def running(self, ctx: Context, unit: str) -> list[UnitState]:
+        """See `ServiceManager.running`."""
+        # A pattern finds what systemd has loaded. A backslash in it, as in `foo\x2dbar@`, is one, and escapes nothing.
+        states = map(_unit_state, self._show(ctx, _PROPERTIES, [instance_of(unit, "*")]))
+        return sorted(state for state in states if state.is_running)
+
+    def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
+        """See `ServiceManager.ordered_before`."""
+
+        def waiting(ring: frozenset[str]) -> set[str]:
+            shown = self._show(ctx, "Before", sorted(ring))
+            return {name for properties in shown for name in properties.get("Before", "").split()}
+
+        return reach(instance_of(unit, _NOBODYS_INSTANCE), waiting)
+
+    def _show(self, ctx: Context, properties: str, units: Sequence[str]) -> list[dict[str, str]]:
+        """Ask about units or patterns: what `systemctl show` prints, one block for each, a blank line in between."""
+        shown = self._run(ctx, "show", f"--property={properties}", "--", *units)
+        return [
+            dict(line.partition("=")[::2] for line in block.splitlines())
+            for block in shown.split("\n\n")
+            if block.strip()
+        ]
+
+    def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
+        return _run(ctx, [*self._command, *arguments], advice=advice)
+
+
+class OfflineSystemctl:
+    """The units of an image: links are made and removed by `systemctl --root`, nothing is ever started.
+
+    It fulfils `ServiceManager`, whose description says what the methods promise.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._unit_files = UnitFiles(RootedFiles(root))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._root!r})"
+
+    def daemon_reload(self, ctx: Context) -> None:
+        """See `ServiceManager.daemon_reload`."""
+        self._leave_out(ctx, "daemon-reload")
+
+    def enable(self, ctx: Context, *units: str) -> None:
+        """See `ServiceManager.enable`."""
+        if units:
+            self._run(ctx, "enable", "--", *units)
+
+    def disable(self, ctx: Context, *units: str) -> None:
+        """See `ServiceManager.disable`."""
+        # One by one and lenient, as Systemctl.disable.
+        for unit in units:
+            try:
+                self._run(ctx, "disable", "--", unit)
+            except UnitError:
+                if self.state(ctx, unit).exists:
+                    raise
+
+    def start(self, ctx: Context, unit: str) -> None:
+        """See `ServiceManager.start`."""
+        self._leave_out(ctx, "start", unit)
+
+    def stop(self, ctx: Context, unit: str) -> None:
+        """See `ServiceManager.stop`."""
+        self._leave_out(ctx, "stop", unit)
+
+    def state(self, ctx: Context, unit: str) -> UnitState:
+        """See `ServiceManager.state`."""
+        if self._unit_files.path(unit) is None:
+            return UnitState(unit)
+        if self._unit_files.is_masked(unit):
+            return UnitState(unit, load_state="masked", unit_file_state="masked")
+        # is-enabled prints the state and exits 1 for each that is not a kind of `enabled`.
+        said = _run(ctx, [*self._command, "is-enabled", "--", unit], check=False)
+        return UnitState(unit, load_state="loaded", unit_file_state=said.strip())
+
+    def running(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
+        """See `ServiceManager.running`."""
+        ctx.check()
+        return []
+
+    def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
+        """See `ServiceManager.ordered_before`."""
+        ctx.check()
+        return self._unit_files.ordered_before(unit)
+
+    @property
+    def _command(self) -> tuple[str, str]:
+        return "systemctl", f"--root={self._root}"
+
+    def _run(self, ctx: Context, *arguments: str) -> str:
+        return _run(ctx, [*self._command, *arguments])
+
+    def _leave_out(self, ctx: Context, *verb: str) -> None:
+        ctx.check()
+        words = " ".join(verb)
+        _logger.info("offline: no 'systemctl %s' in the image %s", words, self._root, extra={"root": self._root})
+
+
+def _run(ctx: Context, argv: Sequence[str], *, advice: str = "", check: bool = True) -> str:
+    try:
+        return run_command(ctx, argv, check=check).stdout
+    except CommandFailedError as error:
+        raise unit_error(error, advice) from error
+
+
+def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
+    """Translate a refusal of systemctl: its command, status and words, and what to do next."""
+    return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
+
+
+def journal_advice(unit: str) -> str:
+    """Where one reads why a unit did not do as told."""
+    return f"see: journalctl -b -u {unit}"
+
+
+def _next_steps(error: CommandFailedError, advice: str) -> Iterable[str]:
+    if error.status is None:
+        yield "is systemd installed, and systemctl on PATH?"
+    # systemctl names no reason in its status; its words pick the advice, nothing else.
+    elif "has not been booted with systemd" in error.stderr:
+        yield "systemd does not run here; to prepare an image, use the offline mode (--root DIR)"
+    else:
+        if advice:
+            yield advice
+        if os.geteuid() != 0:
+            yield "are you root?"
+
+
+def _unit_state(properties: dict[str, str]) -> UnitState:
+    return UnitState(
+        name=properties["Id"],
+        load_state=properties["LoadState"],
+        active_state=properties["ActiveState"],
+        sub_state=properties["SubState"],
+        # Kinds of unit that run nothing (targets, slices) have neither result nor process.
+        result=properties.get("Result", "success"),
+        main_pid=int(properties.get("MainPID", "0")),
+        unit_file_state=properties["UnitFileState"],
+        needs_reload=properties["NeedDaemonReload"] == "yes",
+        drop_ins=frozenset(properties["DropInPaths"].split()),
+        requires=frozenset(properties["Requires"].split()),
+    )

@@ -1,0 +1,172 @@
+"""All or nothing: what every backend does around its own way to send changes.
+
+The kernel has no transaction for routes. So each change carries its own inverse (`RouteChange.before`
+and `.after`), what succeeded of a refused batch is taken back newest first, and the routes are read
+again: it is the read-back that says whether the rollback held, not the answers to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from hostrouting.exceptions import LinkNotFoundError, PermissionDeniedError, Refusal, RouteRejectedError
+from hostrouting.host.routes import signature
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from hostrouting.host.routes import ObservedRoute, Route, RouteChange
+
+_logger = logging.getLogger(__name__)
+_legs = attrgetter("dev", "nexthops")
+
+
+class Failure(NamedTuple):
+    """The kernel's answer to one step that it refused."""
+
+    errno: int
+    reason: str
+
+
+#: One message: the verb is `add`, `replace`, `remove`, or `restore` (an addition that may stand beside a duplicate).
+Step = tuple[str, "Route | ObservedRoute"]
+
+
+class AnswersLostError(Exception):
+    """Some answers did not arrive, so nobody knows which steps succeeded: read the routes back."""
+
+
+class Transport(Protocol):
+    """A backend's own way to the routes."""
+
+    def send(self, steps: Iterable[Step], *, will_verify: bool) -> Mapping[int, Failure]:
+        """Do all the steps, going on past refusals, which are returned by the step's position.
+
+        `will_verify` says that `unfulfilled` may be asked about them next.
+        """
+        ...
+
+    def routes(self) -> list[ObservedRoute]:
+        """All routes, as `RouteBackend.routes`."""
+        ...
+
+    def unfulfilled(self, changes: Sequence[RouteChange]) -> dict[int, Failure]:
+        """`missing_after` on a fresh reading, or a faster way to the same answer."""
+        ...
+
+
+def commit(transport: Transport, changes: Sequence[RouteChange], *, verify: bool) -> None:
+    """Make all the changes or none; see `RouteBackend.apply` for what it raises."""
+    lost = False
+    failures: Mapping[int, Failure] = {}
+    try:
+        failures = transport.send(_steps(changes), will_verify=verify)
+    except AnswersLostError:
+        lost = True
+    if any(failure.errno == errno.EPERM for failure in failures.values()):
+        raise PermissionDeniedError(
+            "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+        )
+    refused = set(failures)
+    if lost or (verify and not failures):
+        failures = transport.unfulfilled(changes)
+    if failures:
+        raise _roll_back(transport, changes, failures, refused)
+
+
+def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
+    """Nothing may be sent when a device does not exist: name all that are missing, at once."""
+    legs = {_legs(change.after) for change in changes if change.after is not None}
+    legs |= {_legs(change.before) for change in changes if change.before is not None}
+    used = {name for dev, hops in legs for name in (dev, *(hop.dev for hop in hops)) if name is not None}
+    missing = sorted(used.difference(names))
+    if missing:
+        raise LinkNotFoundError(
+            f"no such device: {', '.join(missing)}; nothing was changed. The node has {', '.join(names)}",
+            dev=missing[0],
+            errno=errno.ENODEV,
+        )
+
+
+def missing_after(changes: Sequence[RouteChange], routes: Iterable[ObservedRoute]) -> dict[int, Failure]:
+    """Which changes are not in force in `routes`, by their position."""
+    expected: dict[_Identity, _Expectation] = {}
+    for position, change in enumerate(changes):
+        if change.before is not None:
+            expected[_identity(change.before)] = _Expectation(position, change.before, there=False)
+        if change.after is not None:
+            expected[_identity(change.after)] = _Expectation(position, change.after, there=True)
+    return {
+        wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
+        if wrong.there
+        else Failure(errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there")
+        for wrong in _unmet(expected, routes)
+    }
+
+
+def _steps(changes: Iterable[RouteChange]) -> Iterator[Step]:
+    for change in changes:
+        if change.after is None:
+            yield "remove", change.before  # type: ignore[misc]  # one of the two is always there
+        else:
+            yield "add" if change.before is None else "replace", change.after
+
+
+def _inverse(changes: Iterable[RouteChange]) -> Iterator[Step]:
+    for change in changes:
+        if change.before is None:
+            yield "remove", change.after  # type: ignore[misc]  # one of the two is always there
+        else:
+            yield "restore" if change.after is None else "replace", change.before
+
+
+def _roll_back(
+    transport: Transport, changes: Sequence[RouteChange], failures: Mapping[int, Failure], refused: set[int]
+) -> RouteRejectedError:
+    # Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
+    done = [change for position, change in enumerate(changes) if position not in refused]
+    done.reverse()
+    try:
+        transport.send(_inverse(done), will_verify=False)
+    except AnswersLostError:
+        _logger.warning("the kernel's answers to a rollback were lost; reading the routes back decides")
+    expected: dict[_Identity, _Expectation] = {}
+    for change in done:
+        if change.after is not None:
+            expected[_identity(change.after)] = _Expectation(0, change.after, there=False)
+        if change.before is not None:
+            expected[_identity(change.before)] = _Expectation(0, change.before, there=True)
+    left_behind = [
+        f"{'missing' if wrong.there else 'still there'}: {wrong.route}"
+        for wrong in _unmet(expected, transport.routes())
+    ]
+    refusals = [
+        Refusal(str(changes[position]), failure.errno, failure.reason) for position, failure in sorted(failures.items())
+    ]
+    return RouteRejectedError(refusals, rolled_back=not left_behind, left_behind=left_behind)
+
+
+_Identity = tuple[int, tuple[object, ...]]
+
+
+class _Expectation(NamedTuple):
+    position: int
+    route: Route | ObservedRoute
+    there: bool
+
+
+def _identity(route: Route | ObservedRoute) -> _Identity:
+    return route.network, signature(route)
+
+
+def _unmet(expected: dict[_Identity, _Expectation], routes: Iterable[ObservedRoute]) -> list[_Expectation]:
+    """Which expectations `routes` do not meet; `expected` is used up."""
+    unmet = []
+    for route in routes:
+        expectation = expected.pop(_identity(route), None)
+        if expectation is not None and not expectation.there:
+            unmet.append(expectation)
+    return unmet + [expectation for expectation in expected.values() if expectation.there]

@@ -1,0 +1,178 @@
+"""What the service port speaks, and what unit files say for themselves where no systemd runs to be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hostrouting.host.ports import FileStore
+
+__all__ = ["UNIT_FOLDERS", "UnitFiles", "UnitState", "instance_of", "is_template", "reach", "template_of", "words"]
+
+#: Where systemd looks for units of the system, first come first served.
+UNIT_FOLDERS: Final = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
+
+
+class UnitState(NamedTuple):
+    """A unit as systemd sees it, in systemd's own words (`systemctl show`)."""
+
+    name: str
+    #: `loaded`, `not-found`, `masked`, `bad-setting`, `error`.
+    load_state: str = "not-found"
+    #: `active`, `inactive`, `failed`, `activating`, `deactivating`, `reloading`.
+    active_state: str = "inactive"
+    sub_state: str = "dead"
+    #: `success`, or how its last run failed: `exit-code`, `timeout`, `signal`, ...
+    result: str = "success"
+    main_pid: int = 0
+    #: `enabled`, `disabled`, `static`, `masked`, ...; empty where there is no unit file.
+    unit_file_state: str = ""
+    #: The file, or a drop-in that systemd has read, changed since. What is new shows in the two below instead.
+    needs_reload: bool = False
+    #: The paths of the drop-ins that systemd has read.
+    drop_ins: frozenset[str] = frozenset()
+    #: What a start of this unit pulls in and needs, by the settings and links that systemd has read.
+    requires: frozenset[str] = frozenset()
+
+    @property
+    def exists(self) -> bool:
+        """Whether systemd has a unit of this name, be it masked or broken."""
+        return self.load_state != "not-found"
+
+    @property
+    def enabled(self) -> bool:
+        """Whether something pulls it in by its [Install] section."""
+        return self.unit_file_state in {"enabled", "enabled-runtime"}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is up; a unit that waits for its gate (`activating`) is not."""
+        return self.active_state in {"active", "reloading"}
+
+
+def is_template(unit: str) -> bool:
+    """Whether the name is a template's, which itself can never run.
+
+    >>> is_template("systemd-nspawn@.service"), is_template("systemd-nspawn@kube1.service")
+    (True, False)
+    """
+    return "@." in unit
+
+
+def instance_of(template: str, instance: str) -> str:
+    """The name of an instance; the name of a unit that is no template stays as it is.
+
+    >>> instance_of("systemd-nspawn@.service", "kube1")
+    'systemd-nspawn@kube1.service'
+    """
+    return template.replace("@.", f"@{instance}.", 1)
+
+
+def template_of(unit: str) -> str | None:
+    """The template of an instance, or None.
+
+    >>> template_of("systemd-nspawn@kube1.service")
+    'systemd-nspawn@.service'
+    """
+    prefix, at, rest = unit.partition("@")
+    instance, dot, kind = rest.rpartition(".")
+    return f"{prefix}@.{kind}" if at and dot and instance else None
+
+
+def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> frozenset[str]:
+    """Everything that `ahead_of` leads to from `unit`, however many steps away; asked once for each ring of units."""
+    reached: set[str] = set()
+    ring = frozenset({unit})
+    while ring:
+        ring = frozenset(ahead_of(ring)) - reached - {unit}
+        reached |= ring
+    return frozenset(reached)
+
+
+class UnitFiles:
+    """Reads unit files with their drop-ins as systemd would, as far as we need: no specifiers, no aliases."""
+
+    def __init__(self, files: FileStore) -> None:
+        self._files = files
+
+    def texts(self, unit: str) -> dict[str, str]:
+        """The unit file and then each drop-in, text by path; nothing where there is no unit file."""
+        path = self.path(unit)
+        return {} if path is None else {found: self._text(found) for found in (path, *self._drop_ins(unit))}
+
+    def path(self, unit: str) -> str | None:
+        """Where the unit file is, the template's for an instance that has none of its own; None if nowhere."""
+        candidates = (f"{folder}/{name}" for name in _names(unit) for folder in UNIT_FOLDERS)
+        return next((path for path in candidates if self._masks(path) or self._files.read(path) is not None), None)
+
+    def words(self, unit: str, section: str, key: str) -> list[str]:
+        """The words of one setting, see `words`."""
+        return words(self.texts(unit).values(), section, key)
+
+    def is_masked(self, unit: str) -> bool:
+        """Whether the unit file is a link to /dev/null."""
+        path = self.path(unit)
+        return path is not None and self._masks(path)
+
+    def ordered_before(self, unit: str) -> frozenset[str]:
+        """What the files say by `Before=`, followed from unit to unit."""
+        return reach(unit, lambda ring: {after for name in ring for after in self.words(name, "Unit", "Before")})
+
+    def _drop_ins(self, unit: str) -> list[str]:
+        """The drop-ins, by file name: of two with one name the more specific unit's and the earlier folder's counts."""
+        paths: dict[str, str] = {}
+        for name in _names(unit):
+            for folder in UNIT_FOLDERS:
+                for entry in self._files.names(f"{folder}/{name}.d"):
+                    if entry.endswith(".conf"):
+                        paths.setdefault(entry, f"{folder}/{name}.d/{entry}")
+        return [path for _, path in sorted(paths.items())]
+
+    def _masks(self, path: str) -> bool:
+        # By the link itself: in an image there is no /dev/null to be met.
+        return self._files.read_link(path) == "/dev/null"
+
+    def _text(self, path: str) -> str:
+        return "" if self._masks(path) else (self._files.read(path) or b"").decode(errors="replace")
+
+
+def _names(unit: str) -> list[str]:
+    return [name for name in (unit, template_of(unit)) if name is not None]
+
+
+def words(texts: Iterable[str], section: str, key: str) -> list[str]:
+    r"""The words that a setting ends up with: assignments add up, an empty one starts afresh.
+
+    Only dependencies cannot be taken back: in [Unit] an empty assignment does nothing.
+
+    >>> words(["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"], "Service", "ExecStart")
+    ['/bin/b', '-c']
+    >>> words(["[Unit]\nBefore=a.service", "[Unit]\nBefore=\nBefore=b.service"], "Unit", "Before")
+    ['a.service', 'b.service']
+    """
+    found: list[str] = []
+    for text in texts:
+        for found_section, found_key, value in _assignments(text):
+            if (found_section, found_key) == (section, key):
+                found = [*found, *value.split()] if value or section == "Unit" else []
+    return found
+
+
+def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (section, key, value) of each assignment in a unit file."""
+    section = ""
+    # A backslash at the end of a line joins it with the next, as one blank.
+    for line in map(str.strip, text.replace("\\\n", " ").splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        elif line and line[0] not in "#;" and "=" in line:
+            key, _, value = line.partition("=")
+            yield section, key.strip(), value.strip()

@@ -1,0 +1,102 @@
+"""A machine in memory: its files, its systemd, its run lock, and `FakeHost`, which assembles them.
+
+FakeHost         everything below in a `Host`, and the routes of `MemoryBackend`
+MemoryFiles      `tree` to arrange and to look, `operations` to remember, `fail_at` to break
+MemoryServices   what systemd would make of the unit files in that tree
+MemoryLock       `holder` to let somebody else have it
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.host import Host
+from hostrouting.host.lock import SECONDS_BETWEEN_TRIES, held_error
+from hostrouting.host.offline import OfflineRoutes
+from hostrouting.testing.faults import Operations
+from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
+from hostrouting.testing.memory_services import MemoryServices
+from phases import DeadlineExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.testing.memory import MemoryBackend
+    from phases import Context
+
+__all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTree"]
+
+
+class MemoryLock:
+    """A run lock of one process: its threads exclude each other, and so does `holder`, if a test sets one."""
+
+    def __init__(self) -> None:
+        #: The process id of somebody else who has the lock; None if nobody does.
+        self.holder: int | None = None
+        self.operations = Operations()
+        self._lock = threading.Lock()
+
+    def fail_at(self, number: int, error: BaseException | None = None) -> None:
+        """Let the `number`-th operation from now (1 is the next) fail: by default the lock cannot be made."""
+        self.operations.fail(number, error or HostFileError("cannot open the lock: Read-only file system"))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has it now."""
+        return self.holder is not None or self._lock.locked()
+
+    @contextmanager
+    def hold(self, ctx: Context) -> Iterator[None]:
+        """See `RunLock.hold`."""
+        ctx.check()
+        self.operations.record("hold")
+        while self.holder is not None or not self._lock.acquire(blocking=False):
+            try:
+                ctx.sleep(SECONDS_BETWEEN_TRIES)
+            except DeadlineExceededError as error:
+                raise held_error(f"process {self.holder or os.getpid()}", "the lock in memory") from error
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class FakeHost(Host):
+    r"""A `Host` in memory, to be given to tasks in tests; its parts are there to arrange, to look at and to break.
+
+    >>> host = FakeHost()
+    >>> host.files.write("/etc/systemd/system/a.service", b"[Service]\\nExecStart=/bin/true\n", mode=0o644)
+    True
+    >>> from phases import Context
+    >>> host.services.start(Context(), "a.service")
+    >>> host.services.started
+    ['a.service']
+
+    With `is_live=False` it is an image: every question about routes is refused, and nothing runs.
+    """
+
+    routes: MemoryBackend
+    files: MemoryFiles
+    services: MemoryServices
+    lock: MemoryLock
+
+    def __init__(self, routes: MemoryBackend | None = None, *, is_live: bool = True) -> None:
+        files = MemoryFiles()
+        super().__init__(
+            routes=(routes or _memory_backend()) if is_live else OfflineRoutes(),
+            services=MemoryServices(files.tree, is_live=is_live),
+            files=files,
+            lock=MemoryLock(),
+            is_live=is_live,
+        )
+
+
+def _memory_backend() -> MemoryBackend:
+    # Late, for whoever wants an image only.
+    from hostrouting.testing.memory import MemoryBackend
+
+    return MemoryBackend()

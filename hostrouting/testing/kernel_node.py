@@ -1,0 +1,147 @@
+"""A real network namespace with the same handles as `MemoryBackend`: what a test does to one, it does to the other."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from hostrouting.addresses import format_cidr, format_ipv4
+from hostrouting.exceptions import BackendError
+from hostrouting.testing.node import Node
+from phases import CommandFailedError, Context, run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host.routes import ObservedRoute, Route, Rule
+
+__all__ = ["KernelNode"]
+
+_numbers = itertools.count()
+
+
+class KernelNode(Node):
+    """A network namespace made for a test: `name` is what `ip netns` calls it. Needs root and iproute2.
+
+    >>> KernelNode.why_not() or "possible here"  # doctest: +SKIP
+    'possible here'
+
+    Devices are of the type `ifb`: they need no other end, and have carrier whenever they are up.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @staticmethod
+    def why_not() -> str | None:
+        """Why no namespace can be made here; None if one can."""
+        if os.geteuid() != 0:
+            return "network namespaces need root"
+        if shutil.which("ip") is None:
+            return "network namespaces need `ip` (Debian: apt-get install iproute2)"
+        return None
+
+    @classmethod
+    @contextmanager
+    def made(cls) -> Iterator[Self]:
+        """A fresh namespace, deleted at the end; its loopback device is up."""
+        node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
+        _run("ip", "netns", "add", node.name)
+        try:
+            # The kernel's own default, which systemd's sysctl settings change and namespaces inherit.
+            for scope in "all", "default":
+                node.run("sysctl", "-qw", f"net.ipv4.conf.{scope}.promote_secondaries=0")
+            node.ip("link", "set", "lo", "up")
+            yield node
+        finally:
+            _run("ip", "netns", "delete", node.name)
+
+    def run(self, *argv: str) -> str:
+        """Run a program inside; its output."""
+        return _run("nsenter", f"--net=/run/netns/{self.name}", *argv)
+
+    def ip(self, *words: str) -> str:
+        """Run `ip` inside; its output."""
+        return _run("ip", "-n", self.name, *words)
+
+    def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
+        """A new device, without addresses; one without carrier is a tunnel that no program holds."""
+        if carrier:
+            self.ip("link", "add", name, "type", "ifb")
+        else:
+            self.ip("tuntap", "add", name, "mode", "tun")
+        if up:
+            self.set_up(name)
+
+    def remove_link(self, name: str) -> None:
+        """`ip link delete`."""
+        self.ip("link", "delete", name)
+
+    def set_up(self, name: str, *, up: bool = True) -> None:
+        """`ip link set up` or `down`."""
+        self.ip("link", "set", name, "up" if up else "down")
+
+    def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """`ip address add`."""
+        self.ip("address", "add", *_address_words(address, peer), "dev", dev)
+
+    def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
+        """`ip address delete`."""
+        self.ip("address", "delete", *_address_words(address, peer), "dev", dev)
+
+    def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
+        """`ip route add`, `append` or `replace`, in full description."""
+        verb = "append" if append else "replace" if replace else "add"
+        self.ip("route", verb, *_route_words(route))
+
+    def delete_route(self, route: Route | ObservedRoute) -> None:
+        """`ip route delete`, in full description."""
+        self.ip("route", "delete", *_route_words(route))
+
+    def add_rule(self, rule: Rule) -> None:
+        """`ip rule add`."""
+        self.ip("rule", "add", *_rule_words(rule))
+
+    def remove_rule(self, rule: Rule) -> None:
+        """`ip rule delete`."""
+        self.ip("rule", "delete", *_rule_words(rule))
+
+
+def _run(*argv: str) -> str:
+    try:
+        return run_command(Context(), argv).stdout
+    except CommandFailedError as error:
+        raise BackendError(f"{' '.join(argv)}: {error.stderr.strip()}") from error
+
+
+def _address_words(address: str, peer: str | None) -> list[str]:
+    local, _, length = address.partition("/")
+    return [address] if peer is None else [local, "peer", f"{peer}/{length}"]
+
+
+def _rule_words(rule: Rule) -> list[str]:
+    words = ["not"] if rule.inverted else []
+    words += ["priority", str(rule.priority)]
+    words += ["from", format_cidr(*rule.source)] if rule.source[1] else ["from", "all"]
+    words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
+    return words + (["lookup", str(rule.table)] if rule.action == "lookup" else ["type", rule.action])
+
+
+def _route_words(route: Route | ObservedRoute) -> list[str]:
+    words = [route.kind, route.destination]
+    words += ["tos", str(route.tos)] if route.tos else []
+    words += ["via", format_ipv4(route.gateway)] if route.gateway is not None else []
+    words += ["dev", route.dev] if route.dev is not None else []
+    words += ["onlink"] if route.onlink else []
+    words += ["table", str(route.table), "proto", str(route.protocol), "scope", str(route.scope)]
+    words += ["metric", str(route.metric)] if route.metric else []
+    words += ["src", format_ipv4(route.source)] if route.source is not None else []
+    for hop in route.nexthops:
+        words += ["nexthop"]
+        words += ["via", format_ipv4(hop.gateway)] if hop.gateway is not None else []
+        words += ["dev", hop.dev, "weight", str(hop.weight)]
+        words += ["onlink"] if hop.onlink else []
+    return words

@@ -1,0 +1,122 @@
+"""What `RunLock` promises, as tests; see `hostrouting.testing.host_contracts`."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import LockHeldError
+from phases import CancelledError, Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host import RunLock
+
+__all__ = ["RunLockContract"]
+
+
+class _Clock(ManualClock):
+    """Time that jumps ahead whenever somebody waits; `on_wait` is what happens meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(auto=True)
+        self.waits = 0
+        self.on_wait: Callable[[], object] = lambda: None
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        """See `phases.Clock`."""
+        self.waits += 1
+        super().wait(doorbell, until)
+        self.on_wait()
+
+
+class RunLockContract:
+    """What `RunLock` promises. `lock` and `other` are two handles to one lock, as two runs would have them."""
+
+    @pytest.fixture
+    def lock(self) -> RunLock:
+        """A lock that nobody holds."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def other(self, lock: RunLock) -> RunLock:
+        """The same lock, as another run has it."""
+        raise NotImplementedError
+
+    def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
+        """Nobody waits for nobody, and after the block it is free again."""
+        clock = _Clock()
+        for _ in range(3):
+            with lock.hold(Context(clock=clock)):
+                pass
+        assert clock.waits == 0
+
+    def test_a_second_run_waits_as_long_as_it_may(self, lock: RunLock, other: RunLock) -> None:
+        """At its deadline it gives up, and the error names the process that holds the lock."""
+        clock = _Clock()
+        with (
+            lock.hold(Context()),
+            pytest.raises(
+                LockHeldError, match=r"another run of hostrouting \(process \d+\) holds .* in time"
+            ) as caught,
+            other.hold(Context(timeout=30, clock=clock)),
+        ):
+            pytest.fail("two runs at a time")
+        assert clock.monotonic() == 30
+        assert "DeadlineExceededError" in repr(caught.value.__cause__)
+
+    def test_a_cancelled_run_does_not_wait(self, lock: RunLock, other: RunLock) -> None:
+        """Cancelled while it waits, it ends as cancelled: nobody's deadline has passed."""
+        clock = _Clock()
+        ctx = Context(timeout=30, clock=clock)
+        clock.on_wait = lambda: ctx.cancel("enough")
+        with lock.hold(Context()), pytest.raises(CancelledError, match="enough"), other.hold(ctx):
+            pytest.fail("two runs at a time")
+
+    def test_a_cancelled_run_does_not_begin(self, lock: RunLock) -> None:
+        """Not even a free lock is taken for one who gave up."""
+        ctx = Context()
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError, match="enough"), lock.hold(ctx):
+            pytest.fail("a run that nobody wants")
+
+    def test_an_error_frees_the_lock(self, lock: RunLock, other: RunLock) -> None:
+        """However the block ends, the next run gets the lock, and the error passes through."""
+        with pytest.raises(KeyError, match="lost"), lock.hold(Context()):
+            raise KeyError("lost")
+        with other.hold(Context(clock=_Clock(), timeout=1)):
+            pass
+
+    def test_who_waits_gets_it_next(self, lock: RunLock, other: RunLock) -> None:
+        """A run that waits goes on when the one before it ends."""
+        clock = _Clock()
+        first = lock.hold(Context())
+        first.__enter__()
+        # At the third look the first run ends.
+        clock.on_wait = lambda: first.__exit__(None, None, None) if clock.waits == 3 else None
+        with other.hold(Context(clock=clock, timeout=30)):
+            pass
+        assert clock.waits == 3
+
+    def test_never_two_at_a_time(self, lock: RunLock, other: RunLock) -> None:
+        """Of many runs, in threads that all want it, only one is inside at any time."""
+        inside = []
+        most = []
+
+        def work(mine: RunLock) -> None:
+            for _ in range(20):
+                with mine.hold(Context(clock=_Clock())):
+                    inside.append(1)
+                    most.append(len(inside))
+                    inside.pop()
+
+        threads = [threading.Thread(target=work, args=(mine,)) for mine in (lock, other, lock, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == [1] * 80

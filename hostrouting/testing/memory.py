@@ -1,0 +1,150 @@
+"""A node's IPv4 routing in memory: the fake that earns its place by passing the kernel's own contract suite."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.host import transaction
+from hostrouting.host.routes import LOCAL_TABLE, MAIN_TABLE, Link, Lookup, ObservedRoute, Rule
+from hostrouting.testing.fib import Refused
+from hostrouting.testing.memory_node import MemoryNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hostrouting.host.routes import Route, RouteChange
+    from hostrouting.host.transaction import Failure, Step
+
+__all__ = ["MemoryBackend"]
+
+#: How each verb of a change is said to the kernel.
+_FLAGS: Final[dict[str, dict[str, bool]]] = {
+    "add": {"exclusive": True},
+    "replace": {"create": False, "replace": True},
+    "restore": {"append": True},
+}
+
+
+class MemoryBackend(MemoryNode):
+    """A `RouteBackend` without a kernel, with the node's links, addresses, foreign routes and rules in your hands.
+
+    >>> node = MemoryBackend()
+    >>> node.add_link("eth0")
+    >>> node.add_address("eth0", "10.224.0.4/16")
+    >>> node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    >>> for route in node.routes():
+    ...     if route.table == 254:
+    ...         print(route)
+    default via 10.224.0.1 dev eth0
+    10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4
+
+    It refuses what the kernel refuses, with the kernel's errno and words. Faults are provoked with `fail_at` and
+    `vanish_at`; what it does not model (rules on marks, nexthop objects, ...) it refuses with ValueError.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps = 0
+        self._failing: dict[int, tuple[int, str]] = {}
+        self._vanishing: dict[int, str] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.devices)})"
+
+    def links(self) -> list[Link]:
+        """Every device with its addresses."""
+        return [
+            Link(device.name, device.ifindex, device.up, device.carrier, device.loopback, tuple(device.addresses))
+            for device in self.devices.values()
+        ]
+
+    def routes(self) -> list[ObservedRoute]:
+        """The routes of every table."""
+        return self.fib.routes()
+
+    def rules(self) -> list[Rule]:
+        """The policy rules in the order in which they are tried."""
+        return list(self.policy)
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        """Ask which route decides each destination."""
+        if sources is not None and len(sources) != len(destinations):
+            raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
+        return [
+            self._answer(destination, source, resolve=resolve)
+            for destination, source in zip(destinations, sources or [None] * len(destinations), strict=True)
+        ]
+
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        """Make all the changes, in their order, or none of them."""
+        transaction.check_devices(changes, self.devices)
+        transaction.commit(_MemoryTransport(self), changes, verify=verify)
+
+    def _answer(self, destination: int, source: int | None, *, resolve: bool) -> Lookup:
+        if source and not self.holds(source):
+            return Lookup(destination, None, errno.ENETUNREACH)
+        found = self.decide(destination, source or 0)
+        if found.entry is None:
+            return Lookup(destination, None, found.errno)
+        route = found.entry.route
+        if self.fib.merged and route.table == LOCAL_TABLE:
+            # One trie, and it answers to the name of main.
+            route = route._replace(table=MAIN_TABLE)
+        if not resolve:
+            return Lookup(destination, route)
+        leg = next(leg for leg in found.entry.legs if not leg.dead)
+        resolved = ObservedRoute(
+            destination,
+            32,
+            gateway=leg.gateway,
+            dev="lo" if route.kind == "local" else leg.dev,
+            table=route.table,
+            kind=route.kind,
+            source=source or self.source_for(destination, route, leg.dev, leg.gateway),
+        )
+        return Lookup(destination, resolved)
+
+    def fail_at(self, step: int, *, number: int = errno.ENOBUFS, reason: str = "injected fault") -> None:
+        """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
+        self._failing[self._steps + step] = (number, reason)
+
+    def vanish_at(self, step: int, dev: str) -> None:
+        """Take the device away just before the `step`-th change from now."""
+        self._vanishing[self._steps + step] = dev
+
+    def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
+        """One step of a batch; the refusal, if it is one."""
+        self._steps += 1
+        step = self._steps
+        if step in self._vanishing:
+            self.remove_link(self._vanishing.pop(step))
+        if step in self._failing:
+            return transaction.Failure(*self._failing.pop(step))
+        try:
+            if verb == "remove":
+                self.fib.delete(route)
+            else:
+                self.insert(route, **_FLAGS[verb])
+        except Refused as refused:
+            return transaction.Failure(refused.errno, refused.reason)
+        return None
+
+
+class _MemoryTransport:
+    """How `transaction` reaches the model."""
+
+    def __init__(self, backend: MemoryBackend) -> None:
+        self._backend = backend
+
+    def send(self, steps: Iterable[Step], *, will_verify: bool) -> dict[int, Failure]:
+        answers = [self._backend.take(verb, route) for verb, route in steps]
+        return {position: answer for position, answer in enumerate(answers) if answer is not None}
+
+    def routes(self) -> list[ObservedRoute]:
+        return self._backend.routes()
+
+    def unfulfilled(self, changes: Sequence[RouteChange]) -> dict[int, Failure]:
+        return transaction.missing_after(changes, self.routes())

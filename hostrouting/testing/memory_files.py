@@ -1,0 +1,195 @@
+"""Files in memory: a `FileStore` to look into, and to break."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import NamedTuple
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.host.rooted import MOST_LINKS, path_parts
+from hostrouting.testing.faults import Operations
+
+__all__ = ["MemoryFiles", "MemoryTree"]
+
+
+class MemoryFile(NamedTuple):
+    """A file; `generation` takes the place of its mtime: a number that grows with every change of any content."""
+
+    content: bytes
+    mode: int
+    generation: int
+
+
+class MemoryTree:
+    """A tree of files that fulfils `FileStore`, with what a test needs beside it to arrange and to look."""
+
+    def __init__(self) -> None:
+        # A file, the target of a symbolic link, or None: a folder.
+        self._entries: dict[str, MemoryFile | str | None] = {"/": None}
+        self._generation = 0
+
+    def make_link(self, path: str, target: str) -> None:
+        """Put a symbolic link at `path`, as `ln -s` would."""
+        self._entries[self._make_parents("link", path)] = target
+
+    def make_directory(self, path: str) -> None:
+        """Put a folder at `path`, as `mkdir -p` would."""
+        self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
+
+    def file(self, path: str) -> MemoryFile | None:
+        """The file at `path`, with mode and generation; None if there is none."""
+        entry = self._entries.get(self._place("look at", path, follow=True))
+        return entry if isinstance(entry, MemoryFile) else None
+
+    def snapshot(self) -> dict[str, str]:
+        """Everything but folders: the text of each file, and `-> target` of each link, by path."""
+        return {
+            path: f"-> {entry}" if isinstance(entry, str) else entry.content.decode(errors="replace")
+            for path, entry in sorted(self._entries.items())
+            if entry is not None
+        }
+
+    def read(self, path: str) -> bytes | None:
+        """See `FileStore.read`."""
+        place = self._place("read", path, follow=True)
+        entry = self._entries.get(place)
+        if isinstance(entry, MemoryFile):
+            return entry.content
+        if place in self._entries:
+            raise _error("read", path, errno.EISDIR)
+        return None
+
+    def write(self, path: str, content: bytes, *, mode: int) -> bool:
+        """See `FileStore.write`."""
+        place = self._make_parents("write", path)
+        before = self._entries.get(place)
+        if before is None and place in self._entries:
+            raise _error("write", path, errno.EISDIR)
+        if isinstance(before, MemoryFile) and before.content == content:
+            self._entries[place] = before._replace(mode=mode)
+            return before.mode != mode
+        self._generation += 1
+        self._entries[place] = MemoryFile(content, mode, self._generation)
+        return True
+
+    def remove(self, path: str) -> bool:
+        """See `FileStore.remove`."""
+        place = self._place("remove", path)
+        if place not in self._entries:
+            return False
+        if self._entries[place] is None:
+            raise _error("remove", path, errno.EISDIR)
+        del self._entries[place]
+        return True
+
+    def names(self, path: str) -> list[str]:
+        """See `FileStore.names`."""
+        place = self._place("list", path, follow=True)
+        below = place if place == "/" else f"{place}/"
+        return sorted(
+            entry.removeprefix(below)
+            for entry in self._entries
+            if entry.startswith(below) and entry != "/" and "/" not in entry.removeprefix(below)
+        )
+
+    def exists(self, path: str) -> bool:
+        """See `FileStore.exists`."""
+        return self._place("look for", path) in self._entries
+
+    def read_link(self, path: str) -> str | None:
+        """See `FileStore.read_link`."""
+        entry = self._entries.get(self._place("read the link", path))
+        return entry if isinstance(entry, str) else None
+
+    def remove_directory_if_empty(self, path: str) -> bool:
+        """See `FileStore.remove_directory_if_empty`."""
+        place = self._place("remove", path)
+        if place not in self._entries or self._entries[place] is not None or self.names(place):
+            return False
+        del self._entries[place]
+        return True
+
+    def _place(self, verb: str, path: str, *, follow: bool = False) -> str:
+        """Where `path` leads; the last link in it counts as the end of the way unless it is to be followed."""
+        if not path.startswith("/"):
+            raise ValueError(f"{path!r} is not an absolute path")
+        done: list[str] = []
+        ahead = path_parts(path)
+        links = 0
+        while ahead:
+            part = ahead.pop()
+            if part == "..":
+                done = done[:-1]
+                continue
+            target = self._entries.get("/" + "/".join([*done, part]))
+            if isinstance(target, str) and (ahead or follow):
+                links += 1
+                if links > MOST_LINKS:
+                    raise _error(verb, path, errno.ELOOP)
+                if target.startswith("/"):
+                    done = []
+                ahead += path_parts(target)
+            else:
+                done.append(part)
+        return "/" + "/".join(done)
+
+    def _make_parents(self, verb: str, path: str) -> str:
+        place = self._place(verb, path)
+        names = place.split("/")
+        for depth in range(1, len(names)):
+            parent = "/".join(names[:depth]) or "/"
+            if self._entries.setdefault(parent, None) is not None:
+                raise _error(verb, path, errno.ENOTDIR)
+        return place
+
+
+class MemoryFiles:
+    """The files of a fake machine: `tree` holds them, `operations` remembers and breaks."""
+
+    def __init__(self, tree: MemoryTree | None = None) -> None:
+        self.tree = tree or MemoryTree()
+        self.operations = Operations()
+
+    def fail_at(self, number: int, error: BaseException | None = None) -> None:
+        """Let the `number`-th operation from now (1 is the next) fail: by default the disk is full."""
+        self.operations.fail(number, error or HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
+
+    def read(self, path: str) -> bytes | None:
+        """See `FileStore.read`."""
+        self.operations.record("read", path)
+        return self.tree.read(path)
+
+    def write(self, path: str, content: bytes, *, mode: int) -> bool:
+        """See `FileStore.write`."""
+        self.operations.record("write", path)
+        return self.tree.write(path, content, mode=mode)
+
+    def remove(self, path: str) -> bool:
+        """See `FileStore.remove`."""
+        self.operations.record("remove", path)
+        return self.tree.remove(path)
+
+    def names(self, path: str) -> list[str]:
+        """See `FileStore.names`."""
+        self.operations.record("names", path)
+        return self.tree.names(path)
+
+    def exists(self, path: str) -> bool:
+        """See `FileStore.exists`."""
+        self.operations.record("exists", path)
+        return self.tree.exists(path)
+
+    def read_link(self, path: str) -> str | None:
+        """See `FileStore.read_link`."""
+        self.operations.record("read_link", path)
+        return self.tree.read_link(path)
+
+    def remove_directory_if_empty(self, path: str) -> bool:
+        """See `FileStore.remove_directory_if_empty`."""
+        self.operations.record("remove_directory_if_empty", path)
+        return self.tree.remove_directory_if_empty(path)
+
+
+def _error(verb: str, path: str, number: int) -> HostFileError:
+    return HostFileError(f"cannot {verb} {path}: {os.strerror(number)}")

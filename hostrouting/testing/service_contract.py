@@ -1,0 +1,343 @@
+"""What `ServiceManager` promises, as tests; see `hostrouting.testing.host_contracts`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from hostrouting.exceptions import UnitError
+from phases import CancelledError, Context
+
+if TYPE_CHECKING:
+    from hostrouting.host import FileStore, ServiceManager, UnitState
+
+__all__ = ["LiveServiceManagerContract", "ServiceManagerContract"]
+
+_UNITS: Final = "/etc/systemd/system"
+
+
+class ServiceManagerContract:
+    """What `ServiceManager` promises of a machine and of an image alike.
+
+    `files` are those of the machine or image whose units `services` manages; no test uses a unit of another test.
+    """
+
+    @pytest.fixture
+    def files(self) -> FileStore:
+        """The files of the same machine or image."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def services(self, files: FileStore) -> ServiceManager:
+        """The units to be managed."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def ctx(self) -> Context:
+        """Long enough for every start here."""
+        return Context(timeout=60)
+
+    def install(
+        self, files: FileStore, name: str, *, unit: str = "", install: str = "", program: str = "/bin/true"
+    ) -> None:
+        """Write a unit file: a oneshot that runs `program`."""
+        text = f"[Unit]\n{unit}\n[Service]\nType=oneshot\nExecStart={program}\n"
+        files.write(f"{_UNITS}/{name}", f"{text}[Install]\n{install}\n".encode(), mode=0o644)
+
+    def test_a_unit_that_is_enabled_is_pulled_in(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """The links of [Install] are there after enable, gone after disable, and the state says so."""
+        self.install(files, "ct-a.service", install="RequiredBy=ct-ready.service\nWantedBy=ct-other.service")
+        links = (f"{_UNITS}/ct-ready.service.requires/ct-a.service", f"{_UNITS}/ct-other.service.wants/ct-a.service")
+        assert services.state(ctx, "ct-a.service").unit_file_state == "disabled"
+        services.enable(ctx, "ct-a.service")
+        assert [files.read(link) for link in links] == [files.read(f"{_UNITS}/ct-a.service")] * 2
+        services.daemon_reload(ctx)
+        assert services.state(ctx, "ct-a.service").enabled
+        services.disable(ctx, "ct-a.service")
+        assert [files.exists(link) for link in links] == [False, False]
+        services.daemon_reload(ctx)
+        assert services.state(ctx, "ct-a.service").unit_file_state == "disabled"
+
+    def test_enabling_and_disabling_twice_is_fine(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """What is as it should be stays so, in silence."""
+        self.install(files, "ct-twice.service", install="RequiredBy=ct-ready.service")
+        services.enable(ctx, "ct-twice.service")
+        services.enable(ctx, "ct-twice.service")
+        assert files.exists(f"{_UNITS}/ct-ready.service.requires/ct-twice.service")
+        services.disable(ctx, "ct-twice.service")
+        services.disable(ctx, "ct-twice.service")
+        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-twice.service")
+
+    def test_several_units_at_once(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """Enable and disable take any number of units, none included."""
+        names = ("ct-one.service", "ct-two.service")
+        for name in names:
+            self.install(files, name, install="RequiredBy=ct-several.service")
+        services.enable(ctx)
+        services.enable(ctx, *names)
+        assert files.names(f"{_UNITS}/ct-several.service.requires") == list(names)
+        services.disable(ctx)
+        services.disable(ctx, *names)
+        assert files.names(f"{_UNITS}/ct-several.service.requires") == []
+
+    def test_a_unit_without_install_is_static(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """There is nothing to enable in it, which is no error."""
+        self.install(files, "ct-static.service")
+        services.enable(ctx, "ct-static.service")
+        assert services.state(ctx, "ct-static.service").unit_file_state == "static"
+
+    def test_a_unit_without_file_cannot_be_enabled(self, services: ServiceManager, ctx: Context) -> None:
+        """The refusal names the command, its status and the unit."""
+        with pytest.raises(UnitError, match=r"systemctl .*enable .*ct-absent\.service.* ended with status 1: .*exist"):
+            services.enable(ctx, "ct-absent.service")
+
+    def test_a_masked_unit_cannot_be_enabled(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """A link to /dev/null in place of the unit file is a mask."""
+        self.mask(files, "ct-masked.service")
+        services.daemon_reload(ctx)
+        assert services.state(ctx, "ct-masked.service").load_state == "masked"
+        assert services.state(ctx, "ct-masked.service").exists
+        with pytest.raises(UnitError, match="masked"):
+            services.enable(ctx, "ct-masked.service")
+
+    def mask(self, files: FileStore, name: str) -> None:
+        """Make a symbolic link to /dev/null in place of the unit file."""
+        raise NotImplementedError
+
+    def test_disabling_what_has_no_file_is_fine(self, services: ServiceManager, ctx: Context) -> None:
+        """There is nothing to take away."""
+        services.disable(ctx, "ct-absent.service")
+
+    def test_disabling_reaches_links_whose_file_is_gone(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """A unit that somebody removed by hand is not pulled in for ever."""
+        self.install(files, "ct-gone.service", install="RequiredBy=ct-ready.service")
+        services.enable(ctx, "ct-gone.service")
+        files.remove(f"{_UNITS}/ct-gone.service")
+        services.disable(ctx, "ct-gone.service", "ct-absent.service")
+        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-gone.service")
+
+    def test_what_exists_is_known(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """A unit file makes a unit, a template makes instances; a mere name makes nothing."""
+        self.install(files, "ct-there.service")
+        self.install(files, "ct-many@.service")
+        for name in ("ct-there.service", "ct-many@.service", "ct-many@one.service"):
+            state = services.state(ctx, name)
+            assert (state.name, state.exists, state.load_state) == (name, True, "loaded")
+            assert (state.active_state, state.main_pid, state.is_running) == ("inactive", 0, False)
+        for name in ("ct-absent.service", "ct-none@.service"):
+            state = services.state(ctx, name)
+            assert (state.name, state.exists, state.unit_file_state) == (name, False, "")
+
+    def test_order_is_followed_through_other_units(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """Whoever is before b, which is before c, is before c."""
+        self.install(files, "ct-first@.service", unit="Before=ct-second.service")
+        self.install(files, "ct-second.service", unit="Before=ct-third.service")
+        self.install(files, "ct-third.service")
+        ours = {"ct-second.service", "ct-third.service"}
+        assert services.ordered_before(ctx, "ct-first@.service") >= ours
+        assert services.ordered_before(ctx, "ct-first@x.service") >= ours
+        assert ours & services.ordered_before(ctx, "ct-second.service") == {"ct-third.service"}
+        assert not ours & services.ordered_before(ctx, "ct-third.service")
+
+    def test_order_may_come_from_a_drop_in(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """A drop-in adds to what the unit file says, a template's for every instance, and can take nothing back."""
+        self.install(files, "ct-dropped@.service", unit="Before=ct-fourth.service")
+        text = "# [Other]\n[Unit]\nBefore=\nBefore = ct-fifth.service \\\n  ct-sixth.service\n;Before=ct-no.service\n"
+        files.write(f"{_UNITS}/ct-dropped@.service.d/10-x.conf", text.encode(), mode=0o644)
+        waiting = services.ordered_before(ctx, "ct-dropped@.service")
+        assert waiting >= {"ct-fourth.service", "ct-fifth.service", "ct-sixth.service"}
+        assert "ct-no.service" not in waiting
+
+    def test_of_two_drop_ins_the_nearer_counts(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """An instance's own drop-in takes the place of the template's of the same name, and /etc goes before /run."""
+        self.install(files, "ct-near@.service")
+        for folder, name in (
+            ("/etc/systemd/system/ct-near@.service.d", "ct-template.service"),
+            ("/etc/systemd/system/ct-near@one.service.d", "ct-instance.service"),
+            ("/run/systemd/system/ct-near@.service.d", "ct-run.service"),
+        ):
+            files.write(f"{folder}/10-x.conf", f"[Unit]\nBefore={name}\n".encode(), mode=0o644)
+        candidates = {"ct-template.service", "ct-instance.service", "ct-run.service"}
+        assert candidates & services.ordered_before(ctx, "ct-near@one.service") == {"ct-instance.service"}
+        assert candidates & services.ordered_before(ctx, "ct-near@two.service") == {"ct-template.service"}
+
+    def test_nothing_is_done_for_one_who_gave_up(self, services: ServiceManager, files: FileStore) -> None:
+        """A cancelled context ends every method before it does anything."""
+        self.install(files, "ct-late.service", install="RequiredBy=ct-ready.service")
+        ctx = Context()
+        ctx.cancel("enough")
+        for call in (
+            lambda: services.daemon_reload(ctx),
+            lambda: services.enable(ctx, "ct-late.service"),
+            lambda: services.disable(ctx, "ct-late.service"),
+            lambda: services.start(ctx, "ct-late.service"),
+            lambda: services.stop(ctx, "ct-late.service"),
+            lambda: services.state(ctx, "ct-late.service"),
+            lambda: services.running(ctx, "ct-late.service"),
+            lambda: services.ordered_before(ctx, "ct-late.service"),
+        ):
+            with pytest.raises(CancelledError, match="enough"):
+                call()
+        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-late.service")
+
+
+class LiveServiceManagerContract(ServiceManagerContract):
+    """What `ServiceManager` promises of a machine on which systemd runs."""
+
+    def install_daemon(self, files: FileStore, name: str) -> None:
+        """Write a unit file: a service that runs until it is stopped."""
+        files.write(f"{_UNITS}/{name}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
+
+    def start_daemon(self, services: ServiceManager, files: FileStore, ctx: Context, name: str) -> UnitState:
+        """Have a service that runs."""
+        self.install_daemon(files, name)
+        services.start(ctx, name)
+        return services.state(ctx, name)
+
+    def test_a_oneshot_runs_to_its_end(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """After its start a oneshot is over, and well."""
+        self.install(files, "ct-oneshot.service")
+        services.start(ctx, "ct-oneshot.service")
+        state = services.state(ctx, "ct-oneshot.service")
+        assert (state.active_state, state.sub_state, state.result) == ("inactive", "dead", "success")
+
+    def test_a_oneshot_that_remains_is_active(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """With RemainAfterExit=yes it is active after its end, without a process."""
+        self.install(files, "ct-remains.service", program="/bin/true\nRemainAfterExit=yes")
+        services.start(ctx, "ct-remains.service")
+        state = services.state(ctx, "ct-remains.service")
+        assert (state.active_state, state.sub_state, state.main_pid) == ("active", "exited", 0)
+
+    def test_a_oneshot_that_fails_is_an_error(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """The error shows command, status, systemd's words, and where to read on; the state says how it failed."""
+        self.install(files, "ct-fails.service", program="/bin/false")
+        with pytest.raises(UnitError, match=r"systemctl .*start .*ended with status 1: Job for .* failed") as caught:
+            services.start(ctx, "ct-fails.service")
+        assert "see: journalctl -b -u ct-fails.service" in str(caught.value).splitlines()
+        state = services.state(ctx, "ct-fails.service")
+        assert (state.active_state, state.result) == ("failed", "exit-code")
+
+    def test_what_does_not_exist_cannot_start(self, services: ServiceManager, ctx: Context) -> None:
+        """Systemd's words name the unit."""
+        with pytest.raises(UnitError, match=r"ended with status 5: .*Unit ct-absent\.service not found"):
+            services.start(ctx, "ct-absent.service")
+
+    def test_stopping_forgets_a_failure(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """After stop nothing is left of a failed unit, also if its file is gone meanwhile."""
+        self.install(files, "ct-forgotten.service", program="/bin/false")
+        with pytest.raises(UnitError):
+            services.start(ctx, "ct-forgotten.service")
+        files.remove(f"{_UNITS}/ct-forgotten.service")
+        services.daemon_reload(ctx)
+        assert services.state(ctx, "ct-forgotten.service").active_state == "failed"
+        services.stop(ctx, "ct-forgotten.service")
+        state = services.state(ctx, "ct-forgotten.service")
+        assert (state.active_state, state.exists) == ("inactive", False)
+
+    def test_stopping_what_does_not_run_is_fine(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """Neither a unit at rest nor one that does not exist is an error."""
+        self.install(files, "ct-rests.service")
+        services.stop(ctx, "ct-rests.service")
+        services.stop(ctx, "ct-absent.service")
+
+    def test_a_service_runs_until_it_is_stopped(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """It has a process; a second start leaves that alone, a stop ends it."""
+        state = self.start_daemon(services, files, ctx, "ct-daemon.service")
+        assert (state.active_state, state.sub_state, state.is_running) == ("active", "running", True)
+        assert state.main_pid > 0
+        services.start(ctx, "ct-daemon.service")
+        assert services.state(ctx, "ct-daemon.service").main_pid == state.main_pid
+        services.stop(ctx, "ct-daemon.service")
+        stopped = services.state(ctx, "ct-daemon.service")
+        assert (stopped.active_state, stopped.main_pid) == ("inactive", 0)
+
+    def test_running_instances_are_found_by_their_template(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """Exactly the instances that run, in order; by its own name a unit finds itself."""
+        self.install_daemon(files, r"ct-x\x2dy@.service")
+        self.install_daemon(files, "ct-x@.service")
+        for instance in ("two", "one", "over"):
+            services.start(ctx, rf"ct-x\x2dy@{instance}.service")
+        services.start(ctx, "ct-x@other.service")
+        services.stop(ctx, r"ct-x\x2dy@over.service")
+        found = services.running(ctx, r"ct-x\x2dy@.service")
+        assert [state.name for state in found] == [r"ct-x\x2dy@one.service", r"ct-x\x2dy@two.service"]
+        assert all(state.main_pid > 0 for state in found)
+        assert services.running(ctx, r"ct-x\x2dy@one.service") == found[:1]
+        assert services.running(ctx, r"ct-x\x2dy@over.service") == []
+        assert services.running(ctx, "ct-none@.service") == []
+
+    def test_what_is_required_runs_first(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """A unit is refused while one that is RequiredBy= it fails, and starts again when that is mended."""
+        self.install(files, "ct-gate.service")
+        self.install(
+            files,
+            "ct-check.service",
+            unit="Before=ct-gate.service",
+            install="RequiredBy=ct-gate.service",
+            program="/bin/false",
+        )
+        services.enable(ctx, "ct-check.service")
+        services.daemon_reload(ctx)
+        assert "ct-check.service" in services.state(ctx, "ct-gate.service").requires
+        with pytest.raises(UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"):
+            services.start(ctx, "ct-gate.service")
+        self.install(files, "ct-check.service", unit="Before=ct-gate.service", install="RequiredBy=ct-gate.service")
+        services.daemon_reload(ctx)
+        services.start(ctx, "ct-gate.service")
+
+    def test_a_missing_requirement_refuses_the_start(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """The gate holds when somebody has removed a unit file by hand, and systemd says which."""
+        self.install(files, "ct-needs.service", unit="Requires=ct-absent.service\nAfter=ct-absent.service")
+        with pytest.raises(UnitError, match=r"Unit ct-absent\.service not found"):
+            services.start(ctx, "ct-needs.service")
+
+    def test_a_changed_file_wants_a_reload(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """What runs goes by what systemd read; that the file is another now is known, and goes with a reload."""
+        before = self.start_daemon(services, files, ctx, "ct-changed.service")
+        assert not before.needs_reload
+        files.write(f"{_UNITS}/ct-changed.service", b"[Service]\nExecStart=/bin/sleep 1000000\n", mode=0o644)
+        assert services.state(ctx, "ct-changed.service").needs_reload
+        services.daemon_reload(ctx)
+        after = services.state(ctx, "ct-changed.service")
+        assert not after.needs_reload
+        assert after.main_pid == before.main_pid
+
+    def test_drop_ins_and_links_count_once_they_are_read(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """A new drop-in and a new requirement of a unit that runs are in force after a reload, and not before."""
+        before = self.start_daemon(services, files, ctx, "ct-extended.service")
+        self.install(files, "ct-extension.service", install="RequiredBy=ct-extended.service")
+        drop_in = f"{_UNITS}/ct-extended.service.d/10-x.conf"
+        files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
+        services.enable(ctx, "ct-extension.service")
+        stale = services.state(ctx, "ct-extended.service")
+        assert (stale.drop_ins, "ct-extension.service" in stale.requires) == (frozenset(), False)
+        services.daemon_reload(ctx)
+        after = services.state(ctx, "ct-extended.service")
+        assert (after.drop_ins, "ct-extension.service" in after.requires) == (frozenset({drop_in}), True)
+        assert after.main_pid == before.main_pid
+
+    def test_a_template_shows_what_its_next_instance_gets(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """Drop-ins of a template are those of an instance that is yet to be loaded."""
+        self.install_daemon(files, "ct-gated@.service")
+        drop_in = f"{_UNITS}/ct-gated@.service.d/10-x.conf"
+        files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
+        services.daemon_reload(ctx)
+        assert services.state(ctx, "ct-gated@.service").drop_ins == {drop_in}
+        assert services.state(ctx, "ct-gated@one.service").drop_ins == {drop_in}

@@ -1,0 +1,206 @@
+"""Hypothesis strategies for what our ports speak, and (from `config_strategies`) for what an operator writes.
+
+links          `devices` of a small world in which things meet
+routes         `routes`: desired routes of every kind that the model knows
+changes        `changes_of`: a batch against what a backend holds
+rules          `rules`: policy rules
+configs        `configs`, `static_routes`, `cidrs`, `device_names`, ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import strategies as st
+
+from hostrouting.addresses import parse_cidr, parse_ipv4
+from hostrouting.host.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route, RouteChange, Rule
+from hostrouting.testing.config_strategies import (
+    cidrs,
+    configs,
+    destinations,
+    device_names,
+    device_patterns,
+    gate_names,
+    gateways,
+    ipv4_addresses,
+    static_routes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "ADDRESSES",
+    "DEVICES",
+    "addresses",
+    "changes_of",
+    "cidrs",
+    "configs",
+    "destinations",
+    "device_names",
+    "device_patterns",
+    "devices",
+    "gate_names",
+    "gateways",
+    "ipv4_addresses",
+    "places",
+    "routes",
+    "rules",
+    "static_routes",
+]
+
+# A small world, so that things meet: one prefix inside the other, gateways on and off the links.
+
+#: The names that `routes` leave by.
+DEVICES: Final = ("e0", "e1", "e2")
+#: (address, peer) pairs for those devices: nested, secondary, /31, /32 and point-to-point among them.
+ADDRESSES: Final = (
+    ("10.0.0.1/8", None),
+    ("10.1.0.1/16", None),
+    ("10.1.0.2/16", None),
+    ("10.1.0.9/24", None),
+    ("10.1.0.4/31", None),
+    ("10.2.0.1/32", None),
+    ("10.3.0.1/32", "10.3.0.2"),
+    ("192.168.7.1/24", None),
+    ("192.168.7.2/24", None),
+)
+_DESTINATIONS: Final = (
+    "0.0.0.0/0",
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "10.1.0.0/24",
+    "10.1.0.0/31",
+    "10.1.0.2/32",
+    "10.1.0.3/32",
+    "10.2.0.0/15",
+    "10.3.0.2/32",
+    "192.168.7.0/24",
+    "192.168.0.0/16",
+    "172.16.0.0/12",
+)
+_GATEWAYS: Final = (
+    "10.0.0.7",
+    "10.1.0.1",
+    "10.1.0.3",
+    "10.1.0.5",
+    "10.1.0.200",
+    "10.3.0.2",
+    "192.168.7.254",
+    "172.16.0.1",
+)
+_TABLES: Final = (254, 254, 254, 255, 100, 1000)
+
+
+def places() -> list[int]:
+    """Every address of the small world at which the answer to a lookup can change, and its neighbours."""
+    found = {parse_ipv4(text) for text in _GATEWAYS}
+    for text in (*_DESTINATIONS, *(address for address, _ in ADDRESSES)):
+        address, length = parse_cidr(text)
+        first = address & 0xFFFFFFFF << 32 - length
+        behind = first + (1 << 32 - length)
+        found |= {address, first, first + 1, behind - 1, behind}
+    # 0/8 and 127/8 have laws of their own in a lookup, and multicast goes another way.
+    return sorted(a for a in found if 1 << 24 <= a < 127 << 24 or 128 << 24 <= a < 224 << 24)
+
+
+def devices() -> st.SearchStrategy[str]:
+    """One of the small world's devices."""
+    return st.sampled_from(DEVICES)
+
+
+def addresses() -> st.SearchStrategy[tuple[str, str | None]]:
+    """An (address, peer) pair for one of them."""
+    return st.sampled_from(ADDRESSES)
+
+
+def _own_addresses() -> st.SearchStrategy[int]:
+    return st.sampled_from([parse_cidr(address)[0] for address, _ in ADDRESSES])
+
+
+def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
+    hops = st.builds(
+        NextHop,
+        gateway=st.none() | st.sampled_from(_GATEWAYS).map(parse_ipv4),
+        dev=devices(),
+        weight=st.integers(1, 3),
+        onlink=st.just(value=False),
+        extra=st.just(()),
+    )
+    return st.lists(hops, min_size=2, max_size=3).map(tuple)
+
+
+@st.composite
+def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
+    """A desired route of the small world, which the kernel may well refuse."""
+    network, length = parse_cidr(draw(st.sampled_from(_DESTINATIONS)))
+    shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
+    kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
+    return Route(
+        network=network,
+        prefix_length=length,
+        gateway=draw(st.sampled_from(_GATEWAYS).map(parse_ipv4)) if shape == "gateway" else None,
+        dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
+        metric=draw(st.sampled_from([0, 0, 0, 50, 4294967295])),
+        table=draw(st.sampled_from(_TABLES)),
+        protocol=draw(st.sampled_from(protocols)),
+        kind=kind,
+        source=draw(st.none() | _own_addresses()) if shape != "nowhere" else None,
+        nexthops=draw(_next_hops()) if shape == "multipath" else (),
+        onlink=draw(st.booleans()) if shape == "gateway" else False,
+        tos=draw(st.sampled_from([0, 0, 0, 8])),
+    )
+
+
+@st.composite
+def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChange]:
+    """A batch against a backend that holds these routes; much of it is refused, some of all batches succeed."""
+    changes = [RouteChange.add(route) for route in draw(st.lists(routes(), max_size=3))]
+    # Duplicates by `append` have no identity of their own: which of them a change means is the kernel's choice.
+    spots = [(route.table, route.network, route.prefix_length, route.tos) for route in held]
+    single = [
+        route
+        for route, spot in zip(held, spots, strict=True)
+        if spots.count(spot) == 1 and route.table != 255 and route.protocol != 2
+    ]
+    for old in draw(st.lists(st.sampled_from(single), max_size=2, unique=True)) if single else ():
+        if draw(st.booleans()):
+            changes.append(RouteChange.remove(old))
+        else:
+            changes.append(RouteChange.replace(old, _in_place_of(old, draw(routes()))))
+    return draw(st.permutations(changes))
+
+
+def _in_place_of(old: ObservedRoute, new: Route) -> Route:
+    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "tos", "metric", "table")}
+    taken = ("gateway", "dev", "protocol", "kind", "source", "onlink", "nexthops", "scope")
+    return Route(**kept, **{name: getattr(new, name) for name in taken})
+
+
+def rules() -> st.SearchStrategy[Rule]:
+    """A policy rule of the small world, by source or destination."""
+    selectors = st.just((0, 0)) | st.sampled_from(_DESTINATIONS).map(parse_cidr)
+    by_source = st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))
+    nothing_else = {"goto": st.none(), "other_selectors": st.just(())}
+    lookups = st.builds(
+        Rule,
+        priority=st.sampled_from([1, 100, 100, 32766, 40000]),
+        action=st.just("lookup"),
+        table=st.sampled_from(_TABLES),
+        source=by_source,
+        destination=selectors,
+        inverted=st.sampled_from([False, False, False, True]),
+        **nothing_else,
+    )
+    refusals = st.builds(
+        Rule,
+        priority=st.sampled_from([1, 100, 40000]),
+        action=st.sampled_from(["blackhole", "unreachable", "prohibit"]),
+        table=st.just(0),
+        source=st.just((0, 0)),
+        destination=st.sampled_from(_DESTINATIONS).map(parse_cidr),
+        inverted=st.just(value=False),
+        **nothing_else,
+    )
+    return lookups | refusals

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import BackendError, HostFileError, UnitError
+from hostrouting.testing.host_contracts import (
+    FileStoreContract,
+    LiveServiceManagerContract,
+    RunLockContract,
+    ServiceManagerContract,
+)
+from hostrouting.testing.host_fakes import FakeHost, MemoryFiles, MemoryLock, MemoryServices, MemoryTree
+from hostrouting.testing.memory import MemoryBackend
+from phases import Context
+
+if TYPE_CHECKING:
+    from hostrouting.host import FileStore, RunLock, ServiceManager
+
+UNITS = "/etc/systemd/system"
+
+
+class TestMemoryFiles(FileStoreContract):
+    @pytest.fixture
+    def files(self) -> FileStore:
+        """The files of the contract."""
+        return MemoryFiles()
+
+    def mode(self, files: FileStore, path: str) -> int:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        file = files.tree.file(path)
+        assert file is not None
+        return file.mode
+
+    def stamp(self, files: FileStore, path: str) -> object:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        file = files.tree.file(path)
+        assert file is not None
+        return file.generation
+
+    def make_link(self, files: FileStore, path: str, target: str) -> None:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        files.tree.make_link(path, target)
+
+    def test_the_chosen_operation_fails(self) -> None:
+        """`fail_at` lets exactly that operation fail, which changes nothing; the journal has all of them."""
+        files = MemoryFiles()
+        files.write("/a", b"one", mode=0o644)
+        files.fail_at(2)
+        assert files.read("/a") == b"one"
+        with pytest.raises(HostFileError, match=r"cannot go on: No space left on device"):
+            files.write("/a", b"two", mode=0o644)
+        assert files.read("/a") == b"one"
+        assert files.operations.calls == [("write", "/a"), ("read", "/a"), ("write", "/a"), ("read", "/a")]
+
+    def test_a_tree_shows_itself(self) -> None:
+        """`snapshot` is all files and links; arranging and looking are no operations."""
+        files = MemoryFiles()
+        files.tree.write("/etc/a", b"one", mode=0o644)
+        files.tree.make_link("/etc/b", "a")
+        files.tree.make_directory("/srv/empty")
+        assert files.tree.snapshot() == {"/etc/a": "one", "/etc/b": "-> a"}
+        assert files.tree.names("/") == ["etc", "srv"]
+        assert files.operations.calls == []
+
+
+class TestMemoryServices(LiveServiceManagerContract):
+    @pytest.fixture
+    def files(self) -> FileStore:
+        """The files of the contract."""
+        return MemoryTree()
+
+    @pytest.fixture
+    def services(self, files: FileStore) -> ServiceManager:
+        """The units of the contract."""
+        assert isinstance(files, MemoryTree)
+        return MemoryServices(files)
+
+    def mask(self, files: FileStore, name: str) -> None:
+        """See the contract."""
+        assert isinstance(files, MemoryTree)
+        files.make_link(f"{UNITS}/{name}", "/dev/null")
+
+    def test_the_chosen_operation_fails(self, ctx: Context) -> None:
+        """`fail_at` lets exactly that operation fail; the journal has all of them."""
+        services = MemoryServices(MemoryTree())
+        services.fail_at(2)
+        services.daemon_reload(ctx)
+        with pytest.raises(UnitError, match="Failed to connect to bus: Connection refused"):
+            services.daemon_reload(ctx)
+        services.disable(ctx, "a.service", "b.service")
+        assert services.operations.calls == [
+            ("daemon_reload",),
+            ("daemon_reload",),
+            ("disable", "a.service", "b.service"),
+        ]
+
+    def test_a_unit_fails_where_the_test_says_so(self, ctx: Context) -> None:
+        """A unit in `failing` fails at its start until it is taken out; `started` has both attempts."""
+        tree = MemoryTree()
+        self.install(tree, "check.service")
+        services = MemoryServices(tree)
+        services.failing.add("check.service")
+        with pytest.raises(UnitError, match=r"Job for check\.service failed"):
+            services.start(ctx, "check.service")
+        services.failing.clear()
+        services.start(ctx, "check.service")
+        assert services.started == ["check.service", "check.service"]
+        assert services.state(ctx, "check.service").active_state == "inactive"
+
+
+class TestMemoryServicesOfAnImage(ServiceManagerContract):
+    @pytest.fixture
+    def files(self) -> FileStore:
+        """The files of the contract."""
+        return MemoryTree()
+
+    @pytest.fixture
+    def services(self, files: FileStore) -> ServiceManager:
+        """The units of the contract."""
+        assert isinstance(files, MemoryTree)
+        return MemoryServices(files, is_live=False)
+
+    def mask(self, files: FileStore, name: str) -> None:
+        """See the contract."""
+        assert isinstance(files, MemoryTree)
+        files.make_link(f"{UNITS}/{name}", "/dev/null")
+
+    def test_nothing_is_started(self, ctx: Context) -> None:
+        """In an image a start does nothing, be the unit there or not."""
+        services = MemoryServices(MemoryTree(), is_live=False)
+        services.start(ctx, "ct-absent.service")
+        assert services.started == []
+
+
+class TestMemoryLock(RunLockContract):
+    @pytest.fixture
+    def lock(self) -> RunLock:
+        """The lock of one run."""
+        return MemoryLock()
+
+    @pytest.fixture
+    def other(self, lock: RunLock) -> RunLock:
+        """The lock of another run."""
+        return lock
+
+    def test_a_test_may_let_somebody_else_have_it(self) -> None:
+        """`holder` is a process that has the lock, and that the error names."""
+        lock = MemoryLock()
+        lock.holder = 4711
+        assert lock.is_held
+        with pytest.raises(Exception, match=r"\(process 4711\)"), lock.hold(Context(timeout=0.001)):
+            pytest.fail("somebody else has it")
+        lock.holder = None
+        with lock.hold(Context()):
+            assert lock.is_held
+        assert not lock.is_held
+
+    def test_the_chosen_operation_fails(self) -> None:
+        """`fail_at` lets the lock be unavailable."""
+        lock = MemoryLock()
+        lock.fail_at(1)
+        with pytest.raises(HostFileError, match="cannot open the lock: Read-only file system"), lock.hold(Context()):
+            pytest.fail("there is no lock to hold")
+        with lock.hold(Context()):
+            pass
+
+
+class TestFakeHost:
+    def test_its_parts_make_one_machine(self) -> None:
+        """Units are what lies in the files of the same host."""
+        host = FakeHost()
+        host.files.write(f"{UNITS}/a.service", b"[Service]\nType=oneshot\nExecStart=/bin/true\n", mode=0o644)
+        host.services.start(Context(), "a.service")
+        assert host.services.started == ["a.service"]
+        assert host.is_live
+        assert [link.name for link in host.routes.links()] == ["lo"]
+
+    def test_it_may_be_given_routes(self) -> None:
+        """A backend that a test has prepared is the host's kernel."""
+        routes = MemoryBackend()
+        assert FakeHost(routes).routes is routes
+
+    def test_reading_units_is_no_operation_on_files(self) -> None:
+        """What the fake systemd reads does not count among the file operations that a test lets fail."""
+        host = FakeHost()
+        host.files.fail_at(1)
+        assert not host.services.state(Context(), "a.service").exists
+
+    def test_an_image_has_no_kernel(self) -> None:
+        """With `is_live=False` routes are refused, and nothing runs."""
+        host = FakeHost(is_live=False)
+        with pytest.raises(BackendError):
+            host.routes.links()
+        host.services.start(Context(), "a.service")
+        assert not host.is_live

@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import sys
+import tempfile
+import threading
+import warnings
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hostrouting.host.files
+import hostrouting.host.rooted
+from hostrouting.exceptions import HostFileError
+from hostrouting.host.files import RootedFiles
+from hostrouting.testing.host_contracts import FileStoreContract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import FrameType
+
+    from hostrouting.host import FileStore
+
+NOBODY = 65534
+
+
+class TestRootedFiles(FileStoreContract):
+    """The contract on real files, in a folder as in the root."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        """The root folder."""
+        return tmp_path
+
+    @pytest.fixture
+    def files(self, root: Path) -> FileStore:
+        """The files of the contract."""
+        return RootedFiles(str(root))
+
+    def mode(self, files: FileStore, path: str) -> int:
+        """See the contract."""
+        return self.outside(files, path).stat().st_mode & 0o7777
+
+    def stamp(self, files: FileStore, path: str) -> object:
+        """See the contract."""
+        status = self.outside(files, path).stat()
+        return status.st_ino, status.st_mtime_ns
+
+    def make_link(self, files: FileStore, path: str, target: str) -> None:
+        """See the contract."""
+        self.outside(files, path).symlink_to(target)
+
+    def outside(self, files: FileStore, path: str) -> Path:
+        """The path as it is outside the image."""
+        assert isinstance(files, RootedFiles)
+        return Path(files._root + path)
+
+
+class TestTheRoot:
+    def test_paths_are_absolute(self, tmp_path: Path) -> None:
+        """A relative path is a mistake of the caller."""
+        with pytest.raises(ValueError, match="'etc/a' is not an absolute path"):
+            RootedFiles(str(tmp_path)).read("etc/a")
+
+    def test_of_this_machine_is_named_plainly(self) -> None:
+        """Errors name the path as one would type it."""
+        with pytest.raises(HostFileError) as caught:
+            RootedFiles().read("/proc")
+        assert str(caught.value) == "cannot read /proc: Is a directory"
+
+    def test_of_an_image_is_part_of_the_name(self, tmp_path: Path) -> None:
+        """Errors name the file on the machine where the reader can find it."""
+        (tmp_path / "etc").mkdir()
+        with pytest.raises(HostFileError) as caught:
+            RootedFiles(f"{tmp_path}/").read("/etc")
+        assert str(caught.value) == f"cannot read {tmp_path}/etc: Is a directory"
+
+    def test_must_exist_to_be_written_below(self, tmp_path: Path) -> None:
+        """Folders are made below the root, never the root."""
+        with pytest.raises(HostFileError, match="No such file or directory"):
+            RootedFiles(str(tmp_path / "typo")).write("/etc/a", b"", mode=0o644)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_may_be_reached_over_a_link(self, tmp_path: Path) -> None:
+        """What we are told to use we use; only below it links are looked at."""
+        (tmp_path / "image").mkdir()
+        (tmp_path / "link").symlink_to("image")
+        RootedFiles(str(tmp_path / "link")).write("/a", b"one\n", mode=0o644)
+        assert (tmp_path / "image/a").read_bytes() == b"one\n"
+
+    @pytest.mark.parametrize("climb", ["{outside}", "../../../../../../../../{outside}"])
+    def test_is_never_left(self, tmp_path: Path, climb: str) -> None:
+        """Links in an image that name a folder of this machine make and find one inside the image."""
+        outside = tmp_path / "outside"
+        image = tmp_path / "image"
+        outside.mkdir()
+        image.mkdir()
+        (outside / "a").write_text("precious")
+        (image / "etc").symlink_to(climb.format(outside=outside))
+        files = RootedFiles(str(image))
+        assert files.read("/etc/a") is None
+        assert files.names("/etc") == []
+        assert files.remove("/etc/a") is False
+        assert files.write("/etc/b", b"ours", mode=0o644) is True
+        assert (image / str(outside).lstrip("/") / "b").read_bytes() == b"ours"
+        assert entries(outside) == ["a"]
+
+
+class TestFolders:
+    def test_are_made_for_all_to_read(self, tmp_path: Path) -> None:
+        """Missing folders get mode 0755, and files their own, whatever the umask."""
+        before = os.umask(0o077)
+        try:
+            RootedFiles(str(tmp_path)).write("/etc/ours/deep/a", b"", mode=0o644)
+        finally:
+            os.umask(before)
+        modes = [(tmp_path / name).stat().st_mode & 0o7777 for name in ("etc", "etc/ours", "etc/ours/deep")]
+        assert modes == [0o755] * 3
+        assert (tmp_path / "etc/ours/deep/a").stat().st_mode & 0o7777 == 0o644
+
+    def test_that_exist_keep_their_mode(self, tmp_path: Path) -> None:
+        """Somebody else's folder stays as strict as it was."""
+        (tmp_path / "etc").mkdir(mode=0o700)
+        RootedFiles(str(tmp_path)).write("/etc/a", b"", mode=0o644)
+        assert (tmp_path / "etc").stat().st_mode & 0o7777 == 0o700
+
+
+class TestOddities:
+    def test_a_fifo_does_not_keep_us_waiting(self, tmp_path: Path) -> None:
+        """A fifo without writer is replaced like anything else that is no file, and reads as empty."""
+        os.mkfifo(tmp_path / "a")
+        files = RootedFiles(str(tmp_path))
+        assert files.read("/a") == b""
+        assert files.write("/a", b"", mode=0o644) is True
+        assert (tmp_path / "a").is_file()
+
+    def test_readers_keep_what_they_opened(self, tmp_path: Path) -> None:
+        """Whoever has the old file open reads the old file to its end."""
+        files = RootedFiles(str(tmp_path))
+        files.write("/a", b"old\n", mode=0o644)
+        with (tmp_path / "a").open("rb") as reader:
+            files.write("/a", b"new\n", mode=0o644)
+            assert reader.read() == b"old\n"
+
+    def test_a_loss_of_power_finds_all_on_the_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Content is synced before it gets its name, the folder after: a name never leads to less than the whole."""
+        steps: list[object] = []
+        rename = os.rename
+
+        def note_sync(descriptor: int) -> None:
+            status = os.fstat(descriptor)
+            steps.append(("sync", "folder") if stat.S_ISDIR(status.st_mode) else ("sync", status.st_size))
+
+        def note_rename(before: str, after: str, **folders: Any) -> None:
+            steps.append("rename")
+            rename(before, after, **folders)
+
+        monkeypatch.setattr(os, "fsync", note_sync)
+        monkeypatch.setattr(os, "rename", note_rename)
+        files = RootedFiles(str(tmp_path))
+        files.write("/a", b"one\n", mode=0o644)
+        assert steps == [("sync", 4), "rename", ("sync", "folder")]
+        files.write("/a", b"one\n", mode=0o755)
+        assert steps[3:] == [("sync", 4)]
+        files.remove("/a")
+        assert steps[4:] == [("sync", "folder")]
+        files.write("/etc/a", b"", mode=0o644)
+        assert steps[5:] == [("sync", "folder"), ("sync", 0), "rename", ("sync", "folder")]
+
+    def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A write that fails midway leaves the old content and nothing beside it."""
+        files = RootedFiles(str(tmp_path))
+        files.write("/a", b"old\n", mode=0o644)
+
+        def full(_: int) -> None:
+            raise OSError(28, os.strerror(28))
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(HostFileError) as caught:
+            files.write("/a", b"new\n", mode=0o644)
+        assert str(caught.value) == f"cannot write {tmp_path}/a: No space left on device"
+        assert entries(tmp_path) == ["a"]
+        assert (tmp_path / "a").read_bytes() == b"old\n"
+
+
+class TestWithoutPrivilege:
+    @pytest.fixture
+    def locked(self) -> Generator[Path]:
+        """A folder of root's with a file that nobody else may read; nobody may pass through."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            folder.chmod(0o711)
+            (folder / "open").write_text("open")
+            (folder / "secret").write_text("secret")
+            (folder / "secret").chmod(0o000)
+            folder.chmod(0o511 if os.geteuid() else 0o711)
+            yield folder
+            folder.chmod(0o700)
+
+    def test_reading_what_is_open_to_all_works(self, locked: Path) -> None:
+        """A folder that one may only pass through is no obstacle to `plan`."""
+        with plain_user():
+            assert RootedFiles(str(locked)).read("/open") == b"open"
+
+    @pytest.mark.parametrize(
+        ("verb", "ask"),
+        [
+            ("read", lambda files: files.read("/secret")),
+            ("write", lambda files: files.write("/new", b"", mode=0o644)),
+            ("write", lambda files: files.write("/new/a", b"", mode=0o644)),
+        ],
+    )
+    def test_what_is_not_allowed_asks_for_root(
+        self, locked: Path, verb: str, ask: Callable[[RootedFiles], object]
+    ) -> None:
+        """The error names path and reason, and asks the obvious."""
+        with plain_user(), pytest.raises(HostFileError) as caught:
+            ask(RootedFiles(str(locked)))
+        said = str(caught.value)
+        assert said.startswith(f"cannot {verb} {locked}/")
+        assert said.endswith(": Permission denied; are you root?")
+
+
+@contextmanager
+def plain_user() -> Generator[None]:
+    """Be nobody in particular; who is that already stays so."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [name for name in entries(folder) if ".hostrouting-" in name]
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestKilledWriters:
+    def test_a_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
+        """Killed before any line of it, a write has left the old file or the new one; the next write cleans up."""
+        files = RootedFiles(str(tmp_path))
+        seen = set()
+        for line in range(1, 1000):
+            files.remove("/etc/ours/a")
+            files.write("/etc/ours/a", b"old\n", mode=0o644)
+            finished = not killed_at(line, lambda: files.write("/etc/ours/a", b"new\n", mode=0o755))
+            content = files.read("/etc/ours/a")
+            assert content in {b"old\n", b"new\n"}
+            assert files.names("/etc/ours") == ["a"]
+            seen.add((content, bool(leftovers(tmp_path / "etc/ours"))))
+            files.write("/etc/ours/a", b"new\n", mode=0o755)
+            assert files.read("/etc/ours/a") == b"new\n"
+            assert (tmp_path / "etc/ours/a").stat().st_mode & 0o7777 == 0o755
+            assert entries(tmp_path / "etc/ours") == ["a"]
+            if finished:
+                break
+        else:
+            pytest.fail("the write never came to its end")
+        # All that can be was met: killed before the new file, while it was under way, and after.
+        assert seen == {(b"old\n", False), (b"old\n", True), (b"new\n", False)}
+
+    def test_a_first_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
+        """The same where neither file nor folder exist: there is nothing, or the whole; the next write completes it."""
+        for line in range(1, 1000):
+            root = tmp_path / str(line)
+            root.mkdir()
+            files = RootedFiles(str(root))
+            finished = not killed_at(line, partial(files.write, "/etc/ours/a", b"new\n", mode=0o644))
+            assert files.read("/etc/ours/a") in {None, b"new\n"}
+            files.write("/etc/ours/a", b"new\n", mode=0o644)
+            assert entries(root / "etc/ours") == ["a"]
+            assert files.read("/etc/ours/a") == b"new\n"
+            if finished:
+                break
+        else:
+            pytest.fail("the write never came to its end")
+
+    def test_leftovers_go_with_the_file(self, tmp_path: Path) -> None:
+        """Removing a file removes what its killed writers left, so that the folder can go, too."""
+        files = RootedFiles(str(tmp_path))
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "ours/.a.hostrouting-0123456789abcdef").touch()
+        assert files.names("/ours") == []
+        assert files.remove("/ours/a") is False
+        assert files.remove_directory_if_empty("/ours") is True
+
+    def test_leftovers_go_when_there_is_nothing_to_write(self, tmp_path: Path) -> None:
+        """A file that is right already is cleaned up after all the same."""
+        files = RootedFiles(str(tmp_path))
+        files.write("/a", b"one\n", mode=0o644)
+        (tmp_path / ".a.hostrouting-0123456789abcdef").touch()
+        assert files.write("/a", b"one\n", mode=0o644) is False
+        assert entries(tmp_path) == ["a"]
+
+    def test_those_of_other_files_and_of_living_writers_stay(self, tmp_path: Path) -> None:
+        """A writer who is alive holds a lock on its file; what another name has under way is not ours to judge."""
+        files = RootedFiles(str(tmp_path))
+        alive = tmp_path / ".a.hostrouting-0123456789abcdef"
+        others = tmp_path / ".b.hostrouting-0123456789abcdef"
+        others.touch()
+        with alive.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            files.write("/a", b"one\n", mode=0o644)
+        assert entries(tmp_path) == [alive.name, others.name, "a"]
+
+    def test_many_writers_of_one_file_do_not_meet(self, tmp_path: Path) -> None:
+        """Threads that write the same file at the same time: each write succeeds whole, and nothing is left."""
+        contents = [bytes([letter]) * 1000 for letter in b"abcd"]
+        seen: list[bytes | None] = []
+        errors: list[BaseException] = []
+
+        def work(content: bytes) -> None:
+            files = RootedFiles(str(tmp_path))
+            try:
+                for _ in range(50):
+                    files.write("/a", content, mode=0o644)
+                    seen.append(files.read("/a"))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the test shows it
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(content,)) for content in contents]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert set(seen) <= set(contents)
+        assert len(seen) == 200
+        assert entries(tmp_path) == ["a"]
+
+
+def killed_at(line: int, action: Callable[[], object]) -> bool:
+    """Run `action` in a child that is killed before the `line`-th line of our file code; whether it got there."""
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks beside threads, which the test runner may have: the child touches none of theirs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            sys.settrace(_killer(line))
+            action()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def _killer(line: int) -> Callable[[FrameType, str, Any], Any]:
+    ours = {hostrouting.host.files.__file__, hostrouting.host.rooted.__file__}
+    left = line
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in ours:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    return trace

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+import hostrouting.host
+from hostrouting.exceptions import BackendError, HostFileError
+from hostrouting.host import Host, Route, RouteChange
+from hostrouting.host.files import RootedFiles
+from hostrouting.host.lock import FileLock
+from hostrouting.host.systemd import OfflineSystemctl, Systemctl
+from phases import Context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class TestLive:
+    def test_it_is_this_machine(self) -> None:
+        """The live host has this machine's root, systemd and kernel."""
+        from hostrouting.host.netlink import NetlinkBackend
+
+        host = Host.live()
+        assert host.is_live
+        assert isinstance(host.routes, NetlinkBackend)
+        assert repr(host.services) == repr(Systemctl())
+        assert repr(host.files) == repr(RootedFiles("/"))
+        assert repr(host.lock) == repr(FileLock("/run/hostrouting.lock", root="/"))
+
+
+class TestOffline:
+    def test_everything_is_below_the_root(self, tmp_path: Path) -> None:
+        """Files, units and lock are those of the image."""
+        host = Host.offline(tmp_path)
+        assert not host.is_live
+        assert repr(host.services) == repr(OfflineSystemctl(str(tmp_path)))
+        assert host.files.write("/etc/ours/a", b"one\n", mode=0o644)
+        with host.lock.hold(Context()):
+            assert (tmp_path / "run/hostrouting.lock").exists()
+        assert (tmp_path / "etc/ours/a").read_bytes() == b"one\n"
+
+    def test_the_root_itself_is_an_image_too(self) -> None:
+        """`--root /` is offline: no kernel, and units by `systemctl --root=/`."""
+        host = Host.offline("/")
+        assert not host.is_live
+        assert repr(host.services) == repr(OfflineSystemctl("/"))
+
+    def test_a_relative_root_stays_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever changes the working directory later does not move the image."""
+        (tmp_path / "image").mkdir()
+        monkeypatch.chdir(tmp_path)
+        host = Host.offline("image")
+        monkeypatch.chdir("/")
+        host.files.write("/a", b"", mode=0o644)
+        assert (tmp_path / "image/a").exists()
+
+    def test_there_must_be_an_image(self, tmp_path: Path) -> None:
+        """A root that is not there, or is no folder, is refused before anything is made of it."""
+        (tmp_path / "file").touch()
+        for name in ("typo", "file"):
+            with pytest.raises(HostFileError) as caught:
+                Host.offline(tmp_path / name)
+            assert str(caught.value) == f"cannot prepare the image {tmp_path / name}: there is no such folder"
+
+    def test_it_has_no_kernel_to_ask(self, tmp_path: Path) -> None:
+        """Every question about routes is refused: no answer would be true."""
+        routes = Host.offline(tmp_path).routes
+        change = RouteChange.add(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))
+        for ask in (
+            routes.links,
+            routes.routes,
+            routes.rules,
+            lambda: routes.lookup([0]),
+            lambda: routes.apply([change]),
+        ):
+            with pytest.raises(BackendError) as caught:
+                ask()
+            assert str(caught.value) == (
+                "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
+            )
+
+
+def test_a_host_is_a_value(tmp_path: Path) -> None:
+    """A part can be exchanged in a copy, not in place."""
+    host = Host.offline(tmp_path)
+    other = attrs.evolve(host, files=RootedFiles("/"))
+    assert other.lock is host.lock
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        host.files = RootedFiles("/")  # type: ignore[misc]  # that it is refused is the point
+
+
+def test_the_doorway_shows_what_it_says() -> None:
+    """All that is exported exists, sorted as ruff sorts (constants, classes)."""
+    exported = hostrouting.host.__all__
+    assert [name for name in exported if not hasattr(hostrouting.host, name)] == []
+    assert exported == sorted(exported, key=lambda name: (not name.isupper(), name))
+
+
+def test_the_doorway_is_light() -> None:
+    """Importing the package loads no adapter, no subprocess and no pyroute2."""
+    code = "import sys, hostrouting.host; print(*sorted(sys.modules))"
+    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    adapters = {f"hostrouting.host.{name}" for name in ("files", "systemd", "lock", "netlink", "offline")}
+    assert (adapters | {"subprocess", "pyroute2"}).isdisjoint(shown.split())

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import HostFileError, LockHeldError
+from hostrouting.host.lock import FileLock
+from hostrouting.testing.host_contracts import RunLockContract
+from phases import Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from hostrouting.host import RunLock
+
+LOCK = "/run/hostrouting.lock"
+
+HOLDER = """
+import sys
+from hostrouting.host.lock import FileLock
+from phases import Context
+with FileLock(root=sys.argv[1]).hold(Context()):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_run(root: Path) -> Generator[subprocess.Popen[str]]:
+    """Another process that holds the lock until its stdin is closed."""
+    argv = [sys.executable, "-P", "-c", HOLDER, str(root)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class TestFileLock(RunLockContract):
+    @pytest.fixture
+    def lock(self, tmp_path: Path) -> RunLock:
+        """The lock of one run."""
+        return FileLock(root=str(tmp_path))
+
+    @pytest.fixture
+    def other(self, tmp_path: Path) -> RunLock:
+        """The lock of another run."""
+        return FileLock(root=str(tmp_path))
+
+    def test_another_process_is_named(self, tmp_path: Path) -> None:
+        """The error says which process to look for, and on which file; the log says so when the waiting begins."""
+        with (
+            another_run(tmp_path) as holder,
+            pytest.raises(LockHeldError) as caught,
+            FileLock(root=str(tmp_path)).hold(Context(timeout=10, clock=ManualClock(auto=True))),
+        ):
+            pytest.fail("two runs at a time")
+        assert str(caught.value) == (
+            f"another run of hostrouting (process {holder.pid}) holds {tmp_path}{LOCK} and did not end in time; "
+            f"try again when it has, or allow more time"
+        )
+
+    def test_the_log_says_whom_we_wait_for(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """One line when the waiting begins, not one for every look."""
+        with (
+            another_run(tmp_path) as holder,
+            caplog.at_level("INFO"),
+            pytest.raises(LockHeldError),
+            FileLock(root=str(tmp_path)).hold(Context(timeout=10, clock=ManualClock(auto=True))),
+        ):
+            pytest.fail("two runs at a time")
+        assert caplog.messages == [f"waiting for another run of hostrouting (process {holder.pid})"]
+
+    def test_a_killed_run_holds_nothing(self, tmp_path: Path) -> None:
+        """After kill -9 the file is still there, and the lock is free."""
+        with another_run(tmp_path) as holder:
+            holder.send_signal(signal.SIGKILL)
+            holder.wait()
+        assert (tmp_path / "run/hostrouting.lock").read_text() == f"{holder.pid}\n"
+        with FileLock(root=str(tmp_path)).hold(Context(timeout=0.001)):
+            assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
+
+    def test_children_do_not_hold_it(self, tmp_path: Path) -> None:
+        """A daemon that a run leaves behind does not keep the next run waiting."""
+        with FileLock(root=str(tmp_path)).hold(Context()):
+            daemon = subprocess.Popen(["sleep", "infinity"], close_fds=False)
+        try:
+            with FileLock(root=str(tmp_path)).hold(Context(timeout=0.001)):
+                pass
+        finally:
+            daemon.kill()
+            daemon.wait()
+
+    def test_only_we_can_open_it(self, tmp_path: Path) -> None:
+        """Whoever can open a file can lock it, so nobody else can."""
+        with FileLock(root=str(tmp_path)).hold(Context()):
+            assert stat.S_IMODE((tmp_path / "run/hostrouting.lock").stat().st_mode) == 0o600
+
+    def test_nothing_is_left(self, tmp_path: Path) -> None:
+        """After a run there is no lock file."""
+        with FileLock(root=str(tmp_path)).hold(Context()):
+            pass
+        assert list((tmp_path / "run").iterdir()) == []
+
+    def test_it_does_not_mind_who_removes_it(self, tmp_path: Path) -> None:
+        """Somebody cleans up /run meanwhile: the run ends well, and leaves alone the lock that another run made."""
+        third = FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True)))
+        with FileLock(root=str(tmp_path)).hold(Context()):
+            (tmp_path / "run/hostrouting.lock").unlink()
+            second = FileLock(root=str(tmp_path)).hold(Context())
+            second.__enter__()
+        with pytest.raises(LockHeldError), third:
+            pytest.fail("two runs at a time")
+        second.__exit__(None, None, None)
+
+    def test_no_link_leads_it_astray(self, tmp_path: Path) -> None:
+        """A symbolic link in place of the lock is refused, and what it leads to stays as it is."""
+        (tmp_path / "run").mkdir()
+        (tmp_path / "precious").write_text("precious")
+        (tmp_path / "run/hostrouting.lock").symlink_to(tmp_path / "precious")
+        with pytest.raises(HostFileError) as caught, FileLock(root=str(tmp_path)).hold(Context()):
+            pytest.fail("that is no lock")
+        assert str(caught.value) == f"cannot open the lock {tmp_path}{LOCK}: Too many levels of symbolic links"
+        assert (tmp_path / "precious").read_text() == "precious"

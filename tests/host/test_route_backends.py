@@ -1,0 +1,66 @@
+"""The contract of `RouteBackend`, on everything that claims to be one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import needs_kernel
+
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.pyroute import Pyroute2Backend
+from hostrouting.testing import KernelNode, MemoryBackend, RouteBackendContract
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host import RouteBackend
+    from hostrouting.testing import Node
+
+
+class TestMemoryBackend(RouteBackendContract):
+    """The model that needs no kernel."""
+
+    @pytest.fixture
+    def node(self) -> MemoryBackend:
+        return MemoryBackend()
+
+    @pytest.fixture
+    def backend(self, node: Node) -> RouteBackend:
+        assert isinstance(node, MemoryBackend)
+        return node
+
+
+class OnTheKernel(RouteBackendContract):
+    """In a network namespace of its own."""
+
+    @pytest.fixture
+    def node(self) -> Iterator[KernelNode]:
+        with KernelNode.made() as node:
+            yield node
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestNetlinkBackend(OnTheKernel):
+    """Packed messages."""
+
+    @pytest.fixture
+    def backend(self, node: Node) -> RouteBackend:
+        assert isinstance(node, KernelNode)
+        return NetlinkBackend(netns=node.name)
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestPyroute2Backend(OnTheKernel):
+    """pyroute2's messages."""
+
+    @pytest.fixture
+    def backend(self, node: Node) -> Iterator[RouteBackend]:
+        # pyroute2 takes long to import, and only these tests need it.
+        from pyroute2 import NetNS
+
+        assert isinstance(node, KernelNode)
+        with NetNS(node.name, flags=0) as netns:
+            yield Pyroute2Backend(netns)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.systemd_box import SystemdBox, require_systemd_box
+
+from hostrouting.exceptions import UnitError
+from hostrouting.host.files import RootedFiles
+from hostrouting.host.systemd import OfflineSystemctl, Systemctl
+from hostrouting.testing.host_contracts import LiveServiceManagerContract, ServiceManagerContract
+from phases import CommandFailedError, Context, DeadlineExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hostrouting.host import FileStore, ServiceManager
+
+UNITS = "/etc/systemd/system"
+
+needs_systemctl = pytest.mark.skipif(shutil.which("systemctl") is None, reason="needs systemctl")
+
+
+@pytest.fixture(scope="module")
+def box() -> Generator[SystemdBox]:
+    """One machine for all tests here: each has units of its own."""
+    require_systemd_box()
+    with SystemdBox() as box:
+        yield box
+
+
+class TestSystemctl(LiveServiceManagerContract):
+    """The contract on real systemd."""
+
+    @pytest.fixture
+    def files(self, box: SystemdBox) -> FileStore:
+        """The files of the contract."""
+        return RootedFiles(box.root)
+
+    @pytest.fixture
+    def services(self, box: SystemdBox) -> ServiceManager:
+        """The units of the contract."""
+        return Systemctl((*box.enter, "systemctl"))
+
+    def mask(self, files: FileStore, name: str) -> None:
+        """See the contract."""
+        make_mask(files, name)
+
+    def test_a_start_that_takes_too_long_is_left_to_itself(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """At its deadline the caller is free; systemd goes on with the job, until somebody stops it."""
+        self.install(files, "ct-slow.service", program="/bin/sleep infinity")
+        with pytest.raises(DeadlineExceededError):
+            services.start(Context(timeout=0.5), "ct-slow.service")
+        assert services.state(ctx, "ct-slow.service").active_state == "activating"
+        assert services.running(ctx, "ct-slow.service") == []
+        services.stop(ctx, "ct-slow.service")
+        assert services.state(ctx, "ct-slow.service").active_state == "inactive"
+
+    def test_the_running_machine_may_be_an_image(
+        self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """With the root `/` links are made, and the systemd that runs there does not notice."""
+        self.start_daemon(services, files, ctx, "ct-unaware.service")
+        self.install(files, "ct-silent.service", install="RequiredBy=ct-unaware.service")
+        box.run(*OfflineSystemctl("/")._command, "enable", "--", "ct-silent.service")
+        assert files.exists(f"{UNITS}/ct-unaware.service.requires/ct-silent.service")
+        assert "ct-silent.service" not in services.state(ctx, "ct-unaware.service").requires
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """The root folder of an image."""
+    (tmp_path / "etc/systemd/system").mkdir(parents=True)
+    return tmp_path
+
+
+@needs_systemctl
+class TestOfflineSystemctl(ServiceManagerContract):
+    """The contract on real `systemctl --root`."""
+
+    @pytest.fixture
+    def files(self, image: Path) -> FileStore:
+        """The files of the contract."""
+        return RootedFiles(str(image))
+
+    @pytest.fixture
+    def services(self, image: Path) -> ServiceManager:
+        """The units of the contract."""
+        return OfflineSystemctl(str(image))
+
+    def mask(self, files: FileStore, name: str) -> None:
+        """See the contract."""
+        make_mask(files, name)
+
+    def test_nothing_is_started(
+        self, image: Path, files: FileStore, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Reload, start and stop do nothing in an image, and the log says so."""
+        services = OfflineSystemctl(str(image))
+        self.install(files, "ct-offline.service", program=f"/bin/touch {image}/started")
+        with caplog.at_level("INFO"):
+            services.daemon_reload(ctx)
+            services.start(ctx, "ct-offline.service")
+            services.stop(ctx, "ct-offline.service")
+        assert not (image / "started").exists()
+        assert services.running(ctx, "ct-offline.service") == []
+        assert caplog.messages == [
+            f"offline: no 'systemctl {verb}' in the image {image}"
+            for verb in ("daemon-reload", "start ct-offline.service", "stop ct-offline.service")
+        ]
+
+    def test_links_stay_inside_the_image(self, image: Path, files: FileStore, ctx: Context) -> None:
+        """What enable makes leads to the unit as seen from the image's own root."""
+        self.install(files, "ct-inside.service", install="RequiredBy=ct-ready.service")
+        OfflineSystemctl(str(image)).enable(ctx, "ct-inside.service")
+        link = f"{UNITS}/ct-ready.service.requires/ct-inside.service"
+        assert str(image) not in str(files.read_link(link))
+        assert files.read(link) == files.read(f"{UNITS}/ct-inside.service")
+
+    def test_units_of_the_distribution_are_found(self, files: FileStore, image: Path, ctx: Context) -> None:
+        """A gate may lie in any folder that systemd reads, over a link or not."""
+        files.write("/usr/lib/systemd/system/ct-vendor@.service", b"[Unit]\nBefore=network.target\n", mode=0o644)
+        (image / "lib").symlink_to("usr/lib")
+        services = OfflineSystemctl(str(image))
+        assert services.state(ctx, "ct-vendor@.service").exists
+        assert "network.target" in services.ordered_before(ctx, "ct-vendor@.service")
+
+
+def make_mask(files: FileStore, name: str) -> None:
+    assert isinstance(files, RootedFiles)
+    (Path(files._root) / "etc/systemd/system" / name).symlink_to("/dev/null")
+
+
+class TestErrors:
+    @pytest.fixture
+    def unbooted(self) -> Systemctl:
+        """Systemctl on a machine whose PID 1 is something else."""
+        if not Path("/run/systemd/system").exists():
+            return Systemctl()
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to hide the systemd that runs here")
+        return Systemctl(("unshare", "--mount", "sh", "-c", 'umount --lazy /run; exec systemctl "$@"', "systemctl"))
+
+    @needs_systemctl
+    def test_where_systemd_does_not_run(self, unbooted: Systemctl) -> None:
+        """Without systemd as PID 1 the error says so, and what else one may want."""
+        with pytest.raises(UnitError) as caught:
+            unbooted.daemon_reload(Context(timeout=60))
+        assert str(caught.value).splitlines()[-1] == (
+            "systemd does not run here; to prepare an image, use the offline mode (--root DIR)"
+        )
+        assert isinstance(caught.value.__cause__, CommandFailedError)
+
+    def test_where_systemd_is_not_installed(self) -> None:
+        """Without systemctl the error names what was looked for."""
+        with pytest.raises(UnitError, match="no-such-systemctl") as caught:
+            Systemctl(("no-such-systemctl",)).daemon_reload(Context(timeout=60))
+        assert str(caught.value).splitlines()[-1] == "is systemd installed, and systemctl on PATH?"

@@ -1,0 +1,124 @@
+"""Real systemd as PID 1 of a throw-away machine: namespaces over a copy of `/`, booted in a fraction of a second.
+
+Needs root, systemd, util-linux and the kernel's overlay file system; touches neither the network nor the systemd
+of the machine that it runs on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+__all__ = ["SystemdBox", "require_systemd_box"]
+
+_SCRIPT: Final = Path(__file__).with_name("systemd_box.sh")
+_LONGEST_BOOT: Final = 60.0
+
+
+def require_systemd_box() -> None:
+    """Skip the test where no box can be made; on CI one can, and a skip is a failure there."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make the namespaces of a machine")
+    if not Path("/lib/systemd/systemd").exists():
+        pytest.skip("needs systemd to be installed")
+
+
+class SystemdBox:
+    """A machine, from `with` to the end of the block; `prepare` is bash that runs in it before systemd does."""
+
+    def __init__(self, *, prepare: str = "") -> None:
+        self._prepare = prepare
+        self._process: subprocess.Popen[bytes] | None = None
+        #: PID 1 of the machine, by its number out here.
+        self.pid = 0
+
+    @property
+    def root(self) -> str:
+        """The machine's `/`, as it is reached from here."""
+        return f"/proc/{self.pid}/root"
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """What to put before a command so that it runs in the machine."""
+        return ("nsenter", f"--target={self.pid}", "--all")
+
+    def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command in the machine; by default a bad end of it is an error that shows what it said."""
+        result = subprocess.run([*self.enter, *argv], capture_output=True, text=True, check=False)
+        assert not check or result.returncode == 0, f"{argv} ended with {result.returncode}: {result.stderr}"
+        return result
+
+    def __enter__(self) -> Self:
+        self._scratch = Path(tempfile.mkdtemp(prefix="systemd-box-"))
+        try:
+            self._boot()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            # --kill-child: the end of unshare is the end of PID 1, and that of everything in its namespaces.
+            self._process.kill()
+            self._process.wait()
+            self._remove_cgroup()
+        shutil.rmtree(self._scratch)
+
+    def _boot(self) -> None:
+        (self._scratch / "prepare").write_text(self._prepare)
+        (self._scratch / "host").mkdir()
+        console = self._scratch / "console"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications, console.open("wb") as output:
+            notifications.bind(str(self._scratch / "host" / "notify"))
+            namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
+            self._process = subprocess.Popen(
+                ["unshare", *namespaces, "--fork", "--kill-child", "bash", _SCRIPT, self._scratch],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            ready = _wait_until_ready(self._process, notifications)
+        assert ready, f"systemd did not come up: {console.read_text(errors='replace')}"
+        self.pid = int((self._scratch / "pid").read_text())
+
+    def _remove_cgroup(self) -> None:
+        # The kernel lets the group go when its last process is reaped, which may be a moment after PID 1's own end.
+        script = """
+            export LIBMOUNT_UTAB=/dev/null
+            mount -t cgroup2 none "$1/cgroup" && cd "$1/cgroup" || exit
+            for _ in {1..200}; do
+                find "$2" -depth -type d -exec rmdir {} + 2> /dev/null
+                [[ -e $2 ]] || exit 0
+                sleep .01
+            done
+            exit 1
+        """
+        command = ["unshare", "--mount", "bash", "-c", script, "bash", str(self._scratch), self._scratch.name]
+        subprocess.run(command, check=True)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], notifications: socket.socket) -> bool:
+    """Whether PID 1 told that its boot is over (READY=1) before its end, or ours."""
+    deadline = time.monotonic() + _LONGEST_BOOT
+    death = os.pidfd_open(process.pid)
+    try:
+        while True:
+            wanted = [notifications.fileno(), death]
+            heard, _, _ = select.select(wanted, [], [], max(0, deadline - time.monotonic()))
+            if notifications.fileno() not in heard:
+                return False
+            if b"READY=1" in notifications.recv(4096).splitlines():
+                return True
+    finally:
+        os.close(death)

@@ -1,0 +1,186 @@
+"""The model in memory against the kernel: the same random life, compared after every step."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.kernel import needs_kernel
+
+from hostrouting.addresses import format_cidr, format_ipv4, parse_ipv4
+from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.testing import KernelNode, MemoryBackend, strategies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hostrouting.host.routes import Lookup, ObservedRoute, Route, RouteChange, Rule
+
+pytestmark = [needs_kernel, pytest.mark.kernel]
+
+PLACES = strategies.places()
+DEVICES = strategies.DEVICES
+
+
+class TwoWorlds(RuleBasedStateMachine):
+    """One node twice: in memory and in the kernel."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.stack = ExitStack()
+        self.node = self.stack.enter_context(KernelNode.made())
+        self.kernel = NetlinkBackend(netns=self.node.name)
+        self.memory = MemoryBackend()
+        for dev in DEVICES:
+            self.memory.add_link(dev, up=dev in DEVICES[:2])
+            self.node.add_link(dev, up=dev in DEVICES[:2])
+
+    def teardown(self) -> None:
+        if hasattr(self, "stack"):
+            self.stack.close()
+
+    def both(self, act: Callable[[MemoryBackend | KernelNode], None]) -> None:
+        """Do it in both worlds; when one refuses, so must the other."""
+        refusals = []
+        for world in self.memory, self.node:
+            try:
+                act(world)
+            except BackendError as error:
+                refusals.append(str(error))
+        assert len(refusals) in {0, 2}, refusals
+
+    @rule(dev=strategies.devices(), up=st.booleans())
+    def link_goes_up_or_down(self, dev: str, up: bool) -> None:
+        self.both(lambda world: world.set_up(dev, up=up))
+
+    @rule(dev=strategies.devices())
+    def link_goes_and_comes_back(self, dev: str) -> None:
+        # Multipath routes would keep a dead leg on a device that has no name any more.
+        if any(dev in route.devs for route in self.memory.routes() if route.nexthops):
+            return
+        self.both(lambda world: world.remove_link(dev))
+        self.both(lambda world: world.add_link(dev))
+
+    @rule(dev=strategies.devices(), address=strategies.addresses())
+    def address_comes(self, dev: str, address: tuple[str, str | None]) -> None:
+        text, peer = address
+        self.both(lambda world: world.add_address(dev, text, peer=peer))
+
+    @rule(data=st.data())
+    def address_goes(self, data: st.DataObject) -> None:
+        held = [(link.name, own) for link in self.memory.links() for own in link.addresses if not link.loopback]
+        if not held:
+            return
+        dev, own = data.draw(st.sampled_from(held))
+        text = format_cidr(own.local, own.prefix_length)
+        peer = None if own.peer == own.local else format_ipv4(own.peer)
+        self.both(lambda world: world.remove_address(dev, text, peer=peer))
+
+    @rule(rule=strategies.rules())
+    def rule_comes(self, rule: Rule) -> None:
+        self.both(lambda world: world.add_rule(rule))
+
+    @rule(data=st.data())
+    def rule_goes(self, data: st.DataObject) -> None:
+        held = [rule for rule in self.memory.rules() if rule.priority != 0]
+        if held:
+            rule = data.draw(st.sampled_from(held))
+            self.both(lambda world: world.remove_rule(rule))
+
+    @rule(route=strategies.routes(protocols=(3, 4, 16)), verb=st.sampled_from(["append", "add", "replace"]))
+    def foreign_route_comes(self, route: Route, verb: str) -> None:
+        self.both(lambda world: world.insert_route(route, append=verb == "append", replace=verb == "replace"))
+
+    @rule(data=st.data())
+    def foreign_hand_deletes(self, data: st.DataObject) -> None:
+        held = self.memory.routes()
+        if held:
+            route = data.draw(st.sampled_from(held))
+            self.both(lambda world: world.delete_route(route))
+
+    @rule(verify=st.booleans(), data=st.data())
+    def batch_is_applied(self, verify: bool, data: st.DataObject) -> None:
+        changes = data.draw(strategies.changes_of(self.memory.routes()))
+        assert self.outcome(self.memory, changes, verify) == self.outcome(self.kernel, changes, verify)
+
+    @staticmethod
+    def outcome(backend: MemoryBackend | NetlinkBackend, changes: list[RouteChange], verify: bool) -> object:
+        try:
+            backend.apply(changes, verify=verify)
+        except RouteRejectedError as error:
+            return error.refusals, error.rolled_back, error.left_behind
+        except LinkNotFoundError as error:
+            return error.dev
+        return None
+
+    @precondition(lambda self: hasattr(self, "kernel"))
+    @invariant()
+    def same_routes(self) -> None:
+        self.compare(sorted(map(_comparable, self.memory.routes())), sorted(map(_comparable, self.kernel.routes())))
+
+    @staticmethod
+    def compare(in_memory: Sequence[object], in_kernel: Sequence[object]) -> None:
+        only_memory = [thing for thing in in_memory if thing not in in_kernel]
+        only_kernel = [thing for thing in in_kernel if thing not in in_memory]
+        assert in_memory == in_kernel, f"only in memory: {only_memory}; only in the kernel: {only_kernel}"
+
+    @precondition(lambda self: hasattr(self, "kernel"))
+    @invariant()
+    def same_rules_and_addresses(self) -> None:
+        assert self.memory.rules() == self.kernel.rules()
+        assert [link[2:] for link in self.memory.links()] == [link[2:] for link in self.kernel.links()]
+
+    @precondition(lambda self: hasattr(self, "kernel"))
+    @invariant()
+    def same_lookups(self) -> None:
+        self.compare(*(list(map(_answer, world.lookup(PLACES))) for world in (self.memory, self.kernel)))
+        own = [a.local for link in self.memory.links() for a in link.addresses if not link.loopback]
+        for source in [*own[:2], parse_ipv4("10.1.0.1")]:
+            given = [source] * len(PLACES)
+            worlds = (self.memory, self.kernel)
+            self.compare(*(list(map(_answer, world.lookup(PLACES, sources=given))) for world in worlds))
+        # Of several next hops the kernel picks one by a hash.
+        answers = self.memory.lookup(PLACES)
+        single = [answer.destination for answer in answers if not (answer.route and answer.route.nexthops)]
+        self.compare(*(list(map(_path, world.lookup(single, resolve=True))) for world in (self.memory, self.kernel)))
+
+
+def _comparable(route: ObservedRoute) -> tuple[object, ...]:
+    return (route.table, route.network, route.prefix_length, route.tos, route.metric, str(route))
+
+
+def _answer(lookup: Lookup) -> object:
+    if lookup.route is None:
+        return format_ipv4(lookup.destination), errno.errorcode[lookup.errno]
+    return format_ipv4(lookup.destination), str(lookup.route)
+
+
+def _path(lookup: Lookup) -> object:
+    if lookup.route is None:
+        return format_ipv4(lookup.destination), errno.errorcode[lookup.errno]
+    route = lookup.route
+    return (
+        format_ipv4(lookup.destination),
+        route.kind,
+        route.dev,
+        route.gateway,
+        route.source and format_ipv4(route.source),
+    )
+
+
+TestTwoWorlds = TwoWorlds.TestCase
+TestTwoWorlds.settings = settings(settings.default, max_examples=500, stateful_step_count=30)
+import os
+
+from hypothesis import Phase
+
+if os.environ.get("FAST"):
+    TestTwoWorlds.settings = settings(
+        TestTwoWorlds.settings, phases=[getattr(Phase, os.environ["FAST"])], report_multiple_bugs=False
+    )
