@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -17,6 +17,10 @@ settings.register_profile("ci", parent=settings.get_profile("default"), derandom
 # The second run, against the built wheel, asks whether everything is packed, not whether it is right.
 settings.register_profile("wheel", parent=settings.get_profile("ci"), max_examples=10)
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=5000)
+# For hunting differences: the first failure as it comes, without the minutes that shrinking a state machine takes.
+settings.register_profile(
+    "hunt", parent=settings.get_profile("default"), phases=[Phase.reuse, Phase.generate], report_multiple_bugs=False
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 

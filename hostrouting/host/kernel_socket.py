@@ -128,32 +128,32 @@ class KernelSocket:
         at the end means that replies were lost.
         """
         failures: dict[int, Failure] = {}
+        lost = False
         for batch in writer.batches(steps, size=self._batch, echoes=echoes):
             self._socket.send(batch)
-            self._drain(failures)
+            lost |= not self._drain(failures)
         self._socket.send(rtnetlink.barrier(_BARRIER))
-        if not self._drain(failures):
+        if not self._drain(failures) or lost or _BARRIER - 1 not in failures:
             raise AnswersLostError
+        del failures[_BARRIER - 1]
         return failures
 
     def _drain(self, failures: dict[int, Failure]) -> bool:
-        """Note every refusal that is queued; True when the barrier's answer was among them."""
-        passed = False
+        """Note every answer that is queued; False when the queue had overflown and some were lost."""
+        complete = True
         while True:
             try:
                 length = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
             except BlockingIOError:
-                return passed
+                return complete
             except OSError as error:
-                if error.errno == errno.ENOBUFS:
-                    raise AnswersLostError from error
-                raise
+                # The overflow is told once; what fitted is still there behind it.
+                if error.errno != errno.ENOBUFS:
+                    raise
+                complete = False
+                continue
             answer = bytes(self._buffer[:length])
-            sequence = int.from_bytes(answer[8:12], "big")
-            if sequence == _BARRIER:
-                passed = True
-            else:
-                failures[sequence - 1] = Failure(*rtnetlink.error_of(answer))
+            failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*rtnetlink.error_of(answer))
 
     def _dump(self, request: tuple[int, bytes]) -> Iterator[bytes]:
         kind, payload = request

@@ -32,7 +32,7 @@ _RULE_SELECTORS: Final = {
     10: "fwmark",
     11: "realms",
     12: "tun_id",
-    16: "fwmask",
+    16: "fwmark",
     17: "oif",
     19: "l3mdev",
     20: "uidrange",
@@ -40,6 +40,10 @@ _RULE_SELECTORS: Final = {
     23: "sport",
     24: "dport",
     25: "dscp",
+    # The masks of newer kernels select together with what they mask.
+    28: "sport",
+    29: "dport",
+    30: "dscp",
 }
 #: What a rule carries that does not select, or that the fields of `Rule` already say.
 _NO_SELECTORS: Final = frozenset(
@@ -115,9 +119,9 @@ def parse_rules(messages: Iterable[bytes]) -> list[Rule]:
 def _parse_rule(message: bytes) -> Rule:
     _, to_length, from_length, tos, table, _, _, action, flags = struct.unpack_from("=8BI", message, HEADER_LENGTH)
     fields = dict(attributes(message, HEADER_LENGTH + 12))
-    selectors = [_RULE_SELECTORS.get(number, f"attribute {number}") for number in fields if number not in _NO_SELECTORS]
+    selectors = {_RULE_SELECTORS.get(number, f"attribute {number}") for number in fields if number not in _NO_SELECTORS}
     if tos:
-        selectors.append("tos")
+        selectors.add("tos")
     return Rule(
         priority=number_of(fields.get(_FRA_PRIORITY)),
         action=_RULE_ACTIONS.get(action, f"action {action}"),
@@ -126,5 +130,5 @@ def _parse_rule(message: bytes) -> Rule:
         destination=(address_of(fields.get(_FRA_DST)) or 0, to_length),
         inverted=bool(flags & _RULE_INVERTED),
         goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
-        other_selectors=tuple(selectors),
+        other_selectors=tuple(sorted(selectors)),
     )

@@ -78,8 +78,6 @@ class NetlinkBackend:
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        if not changes:
-            return
         with self._open() as kernel, _collector_paused():
             indexes = {name: index for index, name in kernel.names().items()}
             transaction.check_devices(changes, indexes)

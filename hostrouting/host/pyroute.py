@@ -57,7 +57,7 @@ _RULE_SELECTORS: Final = {
     "FRA_IIFNAME": "iif",
     "FRA_OIFNAME": "oif",
     "FRA_FWMARK": "fwmark",
-    "FRA_FWMASK": "fwmask",
+    "FRA_FWMASK": "fwmark",
     "FRA_FLOW": "realms",
     "FRA_TUN_ID": "tun_id",
     "FRA_L3MDEV": "l3mdev",
@@ -129,11 +129,14 @@ class Pyroute2Backend:
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        if not changes:
-            return
         with self._translated():
             indexes = {name: index for index, name in self._names().items()}
             transaction.check_devices(changes, indexes)
+            for change in changes:
+                # A route that pyroute2 cannot be told of has to be found out before anything is sent.
+                for route in change.before, change.after:
+                    if route is not None:
+                        _request(route, indexes)
             transaction.commit(_Pyroute2Transport(self, indexes), changes, verify=verify)
 
     def request(self, verb: str, route: Route | ObservedRoute, indexes: dict[str, int]) -> Failure | None:
@@ -294,9 +297,9 @@ def _address(message: Any) -> Address:
 
 
 def _rule(message: Any) -> Rule:
-    selectors = [_RULE_SELECTORS[name] for name, _ in message["attrs"] if name in _RULE_SELECTORS]
+    selectors = {_RULE_SELECTORS[name] for name, _ in message["attrs"] if name in _RULE_SELECTORS}
     if message["tos"]:
-        selectors.append("tos")
+        selectors.add("tos")
     return Rule(
         priority=message.get_attr("FRA_PRIORITY") or 0,
         action=_RULE_ACTIONS.get(message["action"], f"action {message['action']}"),
@@ -305,5 +308,5 @@ def _rule(message: Any) -> Rule:
         destination=(_ipv4(message.get_attr("FRA_DST")) or 0, message["dst_len"]),
         inverted=bool(message["flags"] & 0x2),
         goto=message.get_attr("FRA_GOTO"),
-        other_selectors=tuple(selectors),
+        other_selectors=tuple(sorted(selectors)),
     )

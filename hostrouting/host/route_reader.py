@@ -56,6 +56,10 @@ _two_words = struct.Struct(">Q")
 class UnknownDeviceError(Exception):
     """A route names an interface index that the link dump before it did not have: read both again."""
 
+    def __init__(self, index: int) -> None:
+        self.index = index
+        super().__init__(f"no device has the index {index}")
+
 
 class RouteReader:
     """Makes `ObservedRoute` values of route messages; `names` maps interface indexes to names."""

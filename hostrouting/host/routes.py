@@ -395,7 +395,7 @@ class Link(NamedTuple):
 class Rule(NamedTuple):
     """A policy rule. `source` and `destination` are (network, prefix length); (0, 0) selects everything.
 
-    `other_selectors` names what else it selects by (`fwmark`, `iif`, `ipproto`, ...): a lookup by
+    `other_selectors` names, sorted, what else it selects by (`fwmark`, `iif`, `ipproto`, ...): a lookup by
     address alone does not cover such a rule, and whoever proves something must say so.
     """
 

@@ -60,13 +60,15 @@ class Transport(Protocol):
 
 def commit(transport: Transport, changes: Sequence[RouteChange], *, verify: bool) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for what it raises."""
+    if not changes:
+        return
     lost = False
     failures: Mapping[int, Failure] = {}
     try:
         failures = transport.send(_steps(changes), will_verify=verify)
     except AnswersLostError:
         lost = True
-    if any(failure.errno == errno.EPERM for failure in failures.values()):
+    if len(failures) == len(changes) and all(failure.errno == errno.EPERM for failure in failures.values()):
         raise PermissionDeniedError(
             "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
         )

@@ -75,7 +75,7 @@ class MemoryNode(Node):
         """The device goes, and every route over it with it; a multipath route keeps its other legs."""
         device = self._device(name)
         self.set_up(name, up=False)
-        self.fib.kill_legs(name, all_scopes=True)
+        self.fib.flush(lambda entry: any(leg.dev == name for leg in entry.legs))
         # Secondaries before their primaries.
         for address in sorted(device.addresses, key=lambda address: not address.secondary):
             self._forget_address(device, address)

@@ -21,7 +21,7 @@ class Node(Protocol):
         """A new device, without addresses."""
 
     def remove_link(self, name: str) -> None:
-        """The device goes, and every route over it with it; a multipath route keeps its other legs."""
+        """The device goes, and every route over it with it, multipath routes too."""
 
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.

@@ -1,0 +1,311 @@
+"""What only the kernel can show of `NetlinkBackend`: privileges, lost answers, details that nobody models."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import needs_kernel
+
+from hostrouting.addresses import parse_ipv4
+from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.pyroute import Pyroute2Backend
+from hostrouting.host.routes import NextHop, Route, RouteChange
+from hostrouting.testing import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [needs_kernel, pytest.mark.kernel]
+
+GATEWAY = parse_ipv4("10.224.0.1")
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as made:
+        made.add_link("eth0")
+        made.add_address("eth0", "10.224.0.4/16")
+        made.add_link("ib0")
+        yield made
+
+
+@pytest.fixture
+def backend(node: KernelNode) -> NetlinkBackend:
+    return NetlinkBackend(netns=node.name)
+
+
+def many(count: int, *, every: int = 0) -> list[RouteChange]:
+    """Additions; each `every`-th has a gateway that nobody reaches."""
+    unreachable = parse_ipv4("192.0.2.1")
+    return [
+        RouteChange.add(
+            Route(
+                network=20 << 24 | number << 8,
+                prefix_length=24,
+                gateway=unreachable if every and number % every == 0 else GATEWAY,
+                dev="eth0",
+            )
+        )
+        for number in range(count)
+    ]
+
+
+def ours(backend: NetlinkBackend) -> int:
+    return sum(route.protocol == 142 for route in backend.routes())
+
+
+def as_nobody(node: KernelNode, program: str) -> str:
+    """Run Python inside the namespace without any privilege."""
+    return node.run(
+        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", sys.executable, "-c", program
+    )
+
+
+def test_a_namespace_can_be_named_by_path(node: KernelNode) -> None:
+    """A path to a namespace serves as well as its name."""
+    backend = NetlinkBackend(netns=f"/run/netns/{node.name}")
+    assert [link.name for link in backend.links()] == ["lo", "eth0", "ib0"]
+
+
+def test_a_missing_namespace_is_a_clear_error() -> None:
+    """The namespace is named, and why it cannot be entered."""
+    backend = NetlinkBackend(netns="no-such-namespace")
+    with pytest.raises(BackendError) as caught:
+        backend.links()
+    assert str(caught.value) == "rtnetlink in network namespace no-such-namespace: No such file or directory"
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_visiting_a_namespace_leaves_our_threads_where_they_were(backend: NetlinkBackend) -> None:
+    """Whatever thread asks, it is in its own namespace afterwards."""
+    ours = Path("/proc/thread-self/ns/net")
+    before = ours.readlink()
+    backend.routes()
+    assert ours.readlink() == before
+
+
+def test_reading_needs_no_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
+    """Links, routes, rules and lookups are everybody's."""
+    seen = as_nobody(
+        node,
+        "from hostrouting.host.netlink import NetlinkBackend as B; b = B();"
+        "print(len(b.links()), len(b.routes()), len(b.rules()), b.lookup([0x0AE00009])[0].route)",
+    )
+    assert seen == f"3 {len(backend.routes())} 3 10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4\n"
+
+
+def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
+    """Without it the error says what is missing, and that nothing was changed."""
+    seen = as_nobody(
+        node,
+        "from hostrouting.host.netlink import NetlinkBackend as B\n"
+        "from hostrouting.host.routes import Route, RouteChange\n"
+        "try: B().apply([RouteChange.add(Route.parse('9.0.0.0/8', dev='eth0'))])\n"
+        "except Exception as error: print(type(error).__name__, error)",
+    )
+    assert seen == "PermissionDeniedError changing routes needs root or CAP_NET_ADMIN; nothing was changed\n"
+    assert ours(backend) == 0
+
+
+def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> None:
+    """More refusals in one send than the queue holds: the kernel goes on unheard, and reading back finds it all out."""
+    backend._batch = 4096
+    with pytest.raises(RouteRejectedError) as caught:
+        backend.apply(many(2000, every=2))
+    assert len(caught.value.refusals) == 1000
+    assert {refusal.reason for refusal in caught.value.refusals} == {"not refused, but not there on reading back"}
+    assert caught.value.rolled_back
+    assert ours(backend) == 0
+
+
+def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
+    """What succeeds is not answered, so it cannot overflow the queue."""
+    backend._batch = 4096
+    backend.apply(many(2000))
+    assert ours(backend) == 2000
+
+
+def test_lost_lookups_are_asked_again(backend: NetlinkBackend) -> None:
+    """Asking is free of consequences: when answers are lost, the same is asked in smaller portions."""
+    backend._batch = 4096
+    asked = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]
+    answers = backend.lookup(asked)
+    assert [answer.destination for answer in answers] == asked
+    assert {str(answer.route) for answer in answers if answer.route and answer.route.kind == "unicast"} == {
+        "10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4"
+    }
+
+
+def test_long_answers_are_not_cut(backend: NetlinkBackend) -> None:
+    """A route with two hundred legs is read whole, in a dump and in a lookup."""
+    hops = tuple(NextHop(GATEWAY + number, "eth0") for number in range(200))
+    backend.apply([RouteChange.add(Route(network=9 << 24, prefix_length=8, nexthops=hops))])
+    (answer,) = backend.lookup([9 << 24 | 1])
+    assert answer.route is not None
+    assert answer.route.nexthops == hops
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "9.0.0.0/8 via 10.224.0.1 dev eth0 mtu 1400 advmss 1300",
+        "9.0.0.0/8 via 10.224.0.1 dev eth0 realm 7",
+        "9.0.0.0/8 nexthop via 10.224.0.1 dev eth0 weight 3 nexthop via 10.224.0.2 dev eth0 onlink",
+        "9.0.0.0/8 via inet6 fe80::1 dev eth0",
+        "9.0.0.0/8 nhid 7",
+        "9.0.0.0/8 encap ip id 7 dst 10.224.0.9 dev eth0",
+        "9.0.0.0/8 via 1.2.3.4 dev eth0 onlink metric 5 proto bird",
+    ],
+)
+def test_a_rollback_puts_back_what_nobody_models(node: KernelNode, backend: NetlinkBackend, words: str) -> None:
+    """Metrics, realms, IPv6 gateways, nexthop objects: a foreign route comes back whole, by the witness of `ip`."""
+    node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
+    node.ip("route", "add", *words.split())
+    before = node.ip("-details", "route", "show", "table", "all")
+    (foreign,) = [route for route in backend.routes() if route.network == 9 << 24]
+    with pytest.raises(RouteRejectedError) as caught:
+        backend.apply([RouteChange.remove(foreign), *many(1, every=1)])
+    assert caught.value.rolled_back
+    assert node.ip("-details", "route", "show", "table", "all") == before
+
+
+def test_pyroute2_puts_metrics_and_realms_back(node: KernelNode, backend: NetlinkBackend) -> None:
+    """The second backend carries what it can be told of, too."""
+    from pyroute2 import NetNS
+
+    node.ip(
+        "route",
+        "add",
+        *["9.0.0.0/8", "via", "10.224.0.1", "dev", "eth0", "mtu", "1400", "advmss", "1300", "realm", "7"],
+    )
+    before = backend.routes()
+    with NetNS(node.name, flags=0) as netns:
+        plain = Pyroute2Backend(netns)
+        (foreign,) = [route for route in plain.routes() if route.network == 9 << 24]
+        with pytest.raises(RouteRejectedError):
+            plain.apply([RouteChange.remove(foreign), *many(1, every=1)])
+    assert backend.routes() == before
+
+
+def test_pyroute2_says_what_it_cannot_carry(node: KernelNode, backend: NetlinkBackend) -> None:
+    """A nexthop object is beyond it: an error, and nothing is lost."""
+    from pyroute2 import NetNS
+
+    node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
+    node.ip("route", "add", "9.0.0.0/8", "nhid", "7")
+    before = backend.routes()
+    with NetNS(node.name, flags=0) as netns:
+        plain = Pyroute2Backend(netns)
+        (foreign,) = [route for route in plain.routes() if route.network == 9 << 24]
+        with pytest.raises(BackendError, match="cannot be told attribute 30"):
+            plain.apply([RouteChange.add(Route.parse("8.0.0.0/8", dev="eth0")), RouteChange.remove(foreign)])
+    assert backend.routes() == before
+
+
+def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend) -> None:
+    """The text of an observed route is `ip route`'s own, so that an operator can paste it."""
+    for words in (
+        "default via 10.224.0.1 dev eth0 proto dhcp src 10.224.0.4 metric 100",
+        "9.0.0.0/8 dev eth0 scope link proto 142",
+        "9.9.9.9 via 10.224.0.1 dev eth0 onlink",
+        "blackhole 8.0.0.0/8",
+        "unreachable 7.0.0.0/8 metric 5 table 88",
+        "6.0.0.0/8 nexthop via 10.224.0.1 dev eth0 weight 2 nexthop dev ib0 weight 1",
+        "5.0.0.0/8 dev eth0 tos 0x10 table 1000 proto bgp",
+    ):
+        node.ip("route", "add", *words.split())
+    printed = [
+        " ".join(line.split()) for line in node.ip("-4", "-oneline", "route", "show", "table", "all").splitlines()
+    ]
+    printed = [line.replace("\\ ", "").replace("\\", "") for line in printed]
+    assert sorted(map(str, backend.routes())) == sorted(printed)
+
+
+def test_rules_name_what_a_lookup_does_not_cover(node: KernelNode, backend: NetlinkBackend) -> None:
+    """Marks, interfaces, protocols, ports, users: whoever proves something by address alone is told of them."""
+    for words in (
+        "priority 10 fwmark 7/0xff lookup 88",
+        "priority 11 iif eth0 lookup 88",
+        "priority 12 oif eth0 lookup 88",
+        "priority 13 ipproto tcp dport 443 lookup 88",
+        "priority 14 uidrange 5-6 lookup 88",
+        "priority 15 dsfield 0x10 lookup 88",
+        "priority 16 goto 32766",
+        "priority 17 to 9.0.0.0/8 lookup main suppress_prefixlength 0",
+    ):
+        node.ip("rule", "add", *words.split())
+    assert {rule.priority: rule.other_selectors for rule in backend.rules() if 9 < rule.priority < 18} == {
+        10: ("fwmark",),
+        11: ("iif",),
+        12: ("oif",),
+        13: ("dport", "ipproto"),
+        14: ("uidrange",),
+        15: ("tos",),
+        16: (),
+        17: (),
+    }
+    assert [(rule.action, rule.goto) for rule in backend.rules() if rule.priority == 16] == [("goto", 32766)]
+
+
+def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -> None:
+    """Links, addresses, rules, routes: ours and pyroute2's eyes agree to the last field."""
+    from pyroute2 import NetNS
+
+    node.add_address("ib0", "10.3.0.1/32", peer="10.3.0.2")
+    node.ip("address", "add", "10.5.0.1/24", "broadcast", "+", "dev", "ib0", "scope", "link")
+    node.ip("rule", "add", "priority", "10", "from", "10.224.0.4", "fwmark", "7", "lookup", "88")
+    words = "9.0.0.0/8 via 10.224.0.1 dev eth0 mtu 1400 table 88"
+    node.ip("route", "add", *words.split())
+    with NetNS(node.name, flags=0) as netns:
+        plain = Pyroute2Backend(netns)
+        assert plain.links() == backend.links()
+        assert plain.rules() == backend.rules()
+        assert plain.routes() == backend.routes()
+
+
+def test_a_deleted_device_takes_its_multipath_routes(node: KernelNode, backend: NetlinkBackend) -> None:
+    """Nothing is left that names a device without a name."""
+    node.add_address("ib0", "10.5.0.1/24")
+    words = "9.0.0.0/8 nexthop via 10.224.0.1 dev eth0 nexthop via 10.5.0.9 dev ib0"
+    node.ip("route", "add", *words.split())
+    node.remove_link("ib0")
+    assert [route for route in backend.routes() if route.network == 9 << 24] == []
+
+
+def test_tables_that_change_while_they_are_read_are_read(node: KernelNode, backend: NetlinkBackend) -> None:
+    """Readers beside a writer get whole answers: every route that stays is in each of them."""
+    backend.apply(many(3000))
+    stop = threading.Event()
+
+    def disturb() -> None:
+        other = NetlinkBackend(netns=node.name)
+        change = RouteChange.add(Route.parse("9.0.0.0/8", dev="eth0"))
+        while not stop.is_set():
+            other.apply([change], verify=False)
+            (held,) = [route for route in other.routes() if route.network == 9 << 24]
+            other.apply([RouteChange.remove(held)], verify=False)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        counts = {sum(route.network >> 24 == 20 for route in backend.routes()) for _ in range(50)}
+    finally:
+        stop.set()
+        thread.join()
+    assert counts == {3000}
+
+
+def test_no_heavy_library_is_loaded() -> None:
+    """Reading and changing routes loads neither pyroute2 nor what a boot path need not pay for."""
+    program = (
+        "import sys; from hostrouting.host.netlink import NetlinkBackend as B; B().routes();"
+        "print(sorted({'pyroute2', 'asyncio', 'ctypes', 'subprocess', 'ipaddress', 'json'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -1,0 +1,216 @@
+"""Our packed messages against pyroute2's codec, and against each other."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
+from hostrouting.addresses import format_ipv4
+from hostrouting.host import pyroute, rtnetlink
+from hostrouting.host.route_reader import RouteReader, UnknownDeviceError, strike_seen
+from hostrouting.host.route_writer import NEWROUTE, LookupWriter, RouteWriter, dump_request
+from hostrouting.host.routes import KIND_NUMBERS, ObservedRoute, Route
+from hostrouting.testing import strategies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INDEXES = {"e0": 3, "e1": 4, "e2": 70000}
+NAMES = {index: name for name, index in INDEXES.items()}
+
+
+def packed(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> bytes:
+    steps = [(verb, route) for route in routes]
+    return b"".join(bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None))
+
+
+def read(message: bytes) -> list[ObservedRoute | int]:
+    return RouteReader(NAMES).read_answers(memoryview(message))
+
+
+def theirs(message: bytes) -> rtmsg:
+    parsed = rtmsg(message)
+    parsed.decode()
+    return parsed
+
+
+@given(strategies.routes(protocols=(0, 3, 142, 255)))
+def test_pyroute2_reads_what_we_pack(route: Route) -> None:
+    """Every route that we pack means to pyroute2 what it means to us."""
+    observed = pyroute._observed(theirs(packed([route])), NAMES)
+    assert observed.fulfils(route)
+
+
+@given(strategies.routes())
+def test_we_read_what_pyroute2_packs(route: Route) -> None:
+    """Every route that pyroute2 packs means to us what it means to pyroute2."""
+    message = rtmsg()
+    attributes: list[object] = [("RTA_TABLE", route.table)]
+    message["family"] = socket.AF_INET
+    for field, value in {
+        "dst_len": route.prefix_length,
+        "table": route.table if route.table < 256 else 252,
+        "proto": route.protocol,
+        "scope": route.scope,
+        "type": KIND_NUMBERS[route.kind],
+        "tos": route.tos,
+        "flags": 4 if route.onlink else 0,
+    }.items():
+        message[field] = value
+    if route.prefix_length:
+        attributes.append(("RTA_DST", format_ipv4(route.network)))
+    if route.metric:
+        attributes.append(("RTA_PRIORITY", route.metric))
+    if route.source is not None:
+        attributes.append(("RTA_PREFSRC", format_ipv4(route.source)))
+    if route.gateway is not None:
+        attributes.append(("RTA_GATEWAY", format_ipv4(route.gateway)))
+    if route.dev is not None:
+        attributes.append(("RTA_OIF", INDEXES[route.dev]))
+    if route.nexthops:
+        hops = [
+            {
+                "oif": INDEXES[hop.dev],
+                "hops": hop.weight - 1,
+                "attrs": [] if hop.gateway is None else [("RTA_GATEWAY", format_ipv4(hop.gateway))],
+            }
+            for hop in route.nexthops
+        ]
+        attributes.append(("RTA_MULTIPATH", hops))
+    message["attrs"] = attributes
+    message["header"]["type"] = NEWROUTE
+    message.encode()
+    (observed,) = read(bytes(message.data))
+    assert isinstance(observed, ObservedRoute)
+    assert observed.fulfils(route)
+
+
+@given(st.lists(strategies.routes(), max_size=8), st.integers(1, 30))
+def test_reading_is_the_reverse_of_packing(routes: list[Route], times: int) -> None:
+    """Runs of equal and of different routes come back as they went, whichever way they are unpacked."""
+    wanted = [route for route in routes for _ in range(times)]
+    observed = read(packed(wanted))
+    assert len(observed) == len(wanted)
+    assert all(isinstance(o, ObservedRoute) and o.fulfils(w) for o, w in zip(observed, wanted, strict=True))
+
+
+@given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=16, max_size=40), strategies.routes())
+def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[int], route: Route) -> None:
+    """The fast way through a uniform table gives what the slow way gives."""
+    wanted = [attrs.evolve(route, network=network, prefix_length=32, tos=0, extra=()) for network in networks]
+    assert [o[0] if isinstance(o, ObservedRoute) else o for o in read(packed(wanted))] == networks
+
+
+def test_the_echo_of_a_route_is_what_was_sent() -> None:
+    """A dump that shows what we packed strikes every echo, and leaves those that it does not show."""
+    routes = [Route(network=number << 8, prefix_length=24, gateway=1, dev="e0") for number in range(1, 5)]
+    echoes: set[bytes] = set()
+    steps = [("add", route) for route in routes]
+    (batch,) = (bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=echoes))
+    assert len(echoes) == 4
+    dump = batch[: len(batch) // 4 * 3] + rtnetlink.message(rtnetlink.DONE, 2, bytes(4))
+    assert strike_seen(memoryview(dump), echoes) is True
+    assert echoes == {batch[len(batch) // 4 * 3 + 16 :]}
+
+
+def test_batches_end_at_their_size_and_number_their_messages() -> None:
+    """No batch has more messages than answers fit in the queue, and each message knows its place."""
+    routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
+    steps = [("add", route) for route in routes]
+    sizes, numbers = [], []
+    for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None):
+        length = struct.unpack_from("=I", batch)[0]
+        sizes.append(len(batch) // length)
+        numbers += [struct.unpack_from(">I", batch, offset + 8)[0] for offset in range(0, len(batch), length)]
+    assert sizes == [200, 200, 50]
+    assert numbers == list(range(1, 451))
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "flags"),
+    [("add", 24, 0x601), ("replace", 24, 0x101), ("remove", 25, 0x1), ("restore", 24, 0xC01)],
+)
+def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
+    """An addition is exclusive, a replacement never creates, a restoration may stand beside a duplicate."""
+    message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")], verb)
+    assert struct.unpack_from("=HH", message, 4) == (kind, flags)
+
+
+@given(st.lists(st.tuples(st.integers(0, 0xFFFFFFFF), st.none() | st.integers(1, 0xFFFFFFFF)), min_size=1, max_size=9))
+def test_lookups_are_packed_as_pyroute2_reads_them(asked: list[tuple[int, int | None]]) -> None:
+    """Each lookup asks for its destination, from its source, for the deciding route."""
+    destinations, sources = [d for d, _ in asked], [s for _, s in asked]
+    batch = bytes(LookupWriter(16, with_sources=True, resolve=False).write(destinations, sources))
+    length = len(batch) // len(asked)
+    for number, (destination, source) in enumerate(asked):
+        message = theirs(batch[number * length : (number + 1) * length])
+        assert (message["dst_len"], message["src_len"], message["flags"]) == (32, 32, 0x3000)
+        assert message.get_attr("RTA_DST") == format_ipv4(destination)
+        assert message.get_attr("RTA_SRC") == format_ipv4(source or 0)
+
+
+def test_a_dump_can_be_of_one_table_and_protocol() -> None:
+    """The kernel filters for us, so that a verification does not read a foreign million of routes."""
+    message = theirs(dump_request(table=1000, protocol=142))
+    assert (message["header"]["flags"], message["proto"], message.get_attr("RTA_TABLE")) == (0x301, 142, 1000)
+
+
+def refusal(number: int, flags: int, tail: bytes) -> bytes:
+    payload = struct.pack("=i", -number) + struct.pack("=IHHII", 36, 24, 1, 7, 0) + tail
+    return rtnetlink.message(rtnetlink.ERROR, flags, payload)
+
+
+def test_a_refusal_has_the_kernels_own_words() -> None:
+    """The sentence of the kernel comes first, the errno's text in brackets."""
+    words = rtnetlink.attribute(1, b"Nexthop has invalid gateway\0")
+    expected = (errno.ENETUNREACH, f"Nexthop has invalid gateway ({os.strerror(errno.ENETUNREACH)})")
+    assert rtnetlink.error_of(refusal(errno.ENETUNREACH, 0x300, words)) == expected
+    # A kernel that does not cap its answers puts the whole request before the sentence.
+    assert rtnetlink.error_of(refusal(errno.ENETUNREACH, 0x200, bytes(20) + words)) == expected
+
+
+def test_a_refusal_without_words_has_the_errnos() -> None:
+    """Where the kernel says nothing, the errno's text is all there is."""
+    assert rtnetlink.error_of(refusal(errno.EEXIST, 0x100, b"")) == (errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def test_an_acknowledgement_is_no_refusal() -> None:
+    """Errno 0 is the kernel's yes."""
+    assert rtnetlink.error_of(refusal(0, 0x100, b"")) == (0, "")
+
+
+def test_an_interrupted_dump_is_read_again() -> None:
+    """A dump during which the table changed says so, and is not believed."""
+    message = rtnetlink.message(NEWROUTE, 2 | rtnetlink.DUMP_INTERRUPTED, bytes(12))
+    with pytest.raises(InterruptedError):
+        RouteReader({}).read_dump(memoryview(message), [])
+
+
+def test_a_dump_that_fails_midway_is_an_error() -> None:
+    """The message that ends a dump carries the errno with which it ended."""
+    message = rtnetlink.message(rtnetlink.DONE, 2, struct.pack("=i", -errno.ENOMEM))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)):
+        RouteReader({}).read_dump(memoryview(message), [])
+
+
+def test_a_device_that_nobody_knows_is_asked_for_again() -> None:
+    """A route over a device that came after the link dump is not given a made-up name."""
+    message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
+    with pytest.raises(UnknownDeviceError) as caught:
+        RouteReader({}).read_answers(memoryview(message))
+    assert caught.value.index == INDEXES["e0"]
+
+
+def test_more_signatures_than_are_kept_are_read_all_the_same() -> None:
+    """A table in which every route has its own metric overflows the cache and nothing else."""
+    wanted = [Route(network=9 << 24, prefix_length=8, dev="e0", metric=metric) for metric in range(1, 5001)]
+    assert [o.metric for o in read(packed(wanted)) if isinstance(o, ObservedRoute)] == list(range(1, 5001))

@@ -1,0 +1,121 @@
+"""All or nothing, when things go wrong that the contract cannot provoke."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import PermissionDeniedError, RouteRejectedError
+from hostrouting.host.routes import Route, RouteChange
+from hostrouting.testing import MemoryBackend
+
+if TYPE_CHECKING:
+    from hostrouting.host.routes import ObservedRoute
+    from hostrouting.host.transaction import Failure
+
+NINE = Route.parse("9.0.0.0/8", dev="eth0")
+EIGHT = Route.parse("8.0.0.0/8", dev="eth0")
+
+
+class Forgetful(MemoryBackend):
+    """Says yes to one route and does not keep it, as when a daemon takes it away at once."""
+
+    def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
+        answer = super().take(verb, route)
+        if verb == "add" and route.network == NINE.network:
+            self.delete_route(route)
+        return answer
+
+
+@pytest.fixture
+def node() -> MemoryBackend:
+    return with_eth0(MemoryBackend())
+
+
+def with_eth0(backend: MemoryBackend) -> MemoryBackend:
+    backend.add_link("eth0")
+    backend.add_address("eth0", "10.224.0.4/16")
+    return backend
+
+
+def test_a_failing_step_takes_the_earlier_ones_back(node: MemoryBackend) -> None:
+    """The second change fails, so the first is not in force."""
+    before = node.routes()
+    node.fail_at(2, number=errno.ENOMEM, reason="Cannot allocate memory")
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)])
+    assert str(caught.value) == (
+        "1 route change was refused:\n"
+        "  + 8.0.0.0/8 dev eth0 proto 142 scope link: Cannot allocate memory\n"
+        "nothing was changed: the rollback was verified by reading the routes back"
+    )
+    assert node.routes() == before
+
+
+def test_a_rollback_that_fails_says_what_it_left(node: MemoryBackend) -> None:
+    """Steps of a rollback can fail, too; what differs from before is named, and nobody says 'nothing was changed'."""
+    node.add_route("7.0.0.0/8", dev="eth0")
+    seven = next(route for route in node.routes() if route.network >> 24 == 7)
+    node.fail_at(3)
+    node.fail_at(4)
+    node.fail_at(5)
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.add(NINE), RouteChange.remove(seven), RouteChange.add(EIGHT)])
+    assert caught.value.rolled_back is False
+    assert str(caught.value) == (
+        "1 route change was refused:\n"
+        "  + 8.0.0.0/8 dev eth0 proto 142 scope link: injected fault\n"
+        "THE ROLLBACK IS INCOMPLETE, these differ from before:\n"
+        "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link\n"
+        "  missing: 7.0.0.0/8 dev eth0 scope link"
+    )
+
+
+def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:
+    """The changes after the link went are refused, those before it went with it: nothing of the batch is left."""
+    node.vanish_at(2, "eth0")
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)])
+    assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [
+        ("+ 8.0.0.0/8 dev eth0 proto 142 scope link", errno.ENODEV)
+    ]
+    assert caught.value.rolled_back
+    assert [route for route in node.routes() if route.protocol == 142] == []
+
+
+def test_a_route_that_did_not_last_counts_as_refused() -> None:
+    """Reading back finds a route that was accepted and is not there, and the whole batch is taken back."""
+    node = with_eth0(Forgetful())
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)])
+    assert [(r.change, r.reason) for r in caught.value.refusals] == [
+        ("+ 9.0.0.0/8 dev eth0 proto 142 scope link", "not refused, but not there on reading back")
+    ]
+    assert caught.value.rolled_back
+    assert [route for route in node.routes() if route.protocol == 142] == []
+
+
+def test_without_verification_nobody_looks() -> None:
+    """Who does not want to read back gets the kernel's word only."""
+    node = with_eth0(Forgetful())
+    node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)], verify=False)
+    assert [str(route) for route in node.routes() if route.protocol == 142] == [
+        "8.0.0.0/8 dev eth0 proto 142 scope link"
+    ]
+
+
+def test_a_lack_of_privilege_is_an_error_of_its_own(node: MemoryBackend) -> None:
+    """EPERM is about us, not about a route."""
+    node.fail_at(1, number=errno.EPERM)
+    with pytest.raises(PermissionDeniedError, match="needs root or CAP_NET_ADMIN; nothing was changed"):
+        node.apply([RouteChange.add(NINE)])
+
+
+def test_what_one_batch_does_twice_is_verified_by_its_end(node: MemoryBackend) -> None:
+    """A route that a batch adds, replaces and removes again is expected to be gone."""
+    node.apply([RouteChange.add(NINE)])
+    nine = next(route for route in node.routes() if route.protocol == 142)
+    node.apply([RouteChange.remove(nine), RouteChange.add(NINE), RouteChange.remove(nine)])
+    assert [route for route in node.routes() if route.protocol == 142] == []
