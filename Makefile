@@ -29,12 +29,12 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 scripts: $(VENV)/ready
-	$(BIN)/shellcheck .ci/run .ci/venv .ci/lock
+	$(BIN)/shellcheck .ci/run .ci/venv .ci/lock tests/support/*.sh
 
 # The same tests against what users would install. A fresh environment, and -P keeps this folder off the path.
 wheel-test: $(VENV)/ready
 	rm -rf dist $(WHEEL_VENV)
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/pip wheel -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	.ci/venv $(PYTHON) $(WHEEL_VENV) dist/hostrouting-*.whl
 	HYPOTHESIS_PROFILE=wheel $(WHEEL_VENV)/bin/python -P -m pytest $(PYTEST_OPTIONS)
 
@@ -50,7 +50,7 @@ format: $(VENV)/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/ready: requirements.lock pyproject.toml .ci/venv
+$(VENV)/ready: requirements.lock .ci/venv
 	.ci/venv $(PYTHON) $(VENV)
 	@touch $@
 

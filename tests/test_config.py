@@ -195,7 +195,7 @@ def test_routes_are_told_apart_by_destination_and_metric() -> None:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_no_routes_are_fine_either_way(enabled: bool) -> None:  # noqa: FBT001 (parametrized)
+def test_no_routes_are_fine_either_way(enabled: bool) -> None:
     """Without routes there is nothing to opt in to."""
     assert StaticRoutesConfig(enabled=enabled).routes == ()
 

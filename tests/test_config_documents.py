@@ -114,7 +114,7 @@ def test_a_lone_surrogate_is_refused_like_any_odd_value() -> None:
 
 
 @pytest.mark.parametrize("as_text", [True, False])
-def test_a_file_is_read_by_path(tmp_path: Path, as_text: bool) -> None:  # noqa: FBT001 (parametrized)
+def test_a_file_is_read_by_path(tmp_path: Path, as_text: bool) -> None:
     """from_file takes text and path-like paths."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"hostRouting": CONFIG.to_mapping()}))

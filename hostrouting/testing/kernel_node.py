@@ -26,9 +26,6 @@ _numbers = itertools.count()
 class KernelNode(Node):
     """A network namespace made for a test: `name` is what `ip netns` calls it. Needs root and iproute2.
 
-    >>> KernelNode.why_not() or "possible here"  # doctest: +SKIP
-    'possible here'
-
     Devices are of the type `ifb`: they need no other end, and have carrier whenever they are up.
     """
 
@@ -40,8 +37,9 @@ class KernelNode(Node):
         """Why no namespace can be made here; None if one can."""
         if os.geteuid() != 0:
             return "network namespaces need root"
-        if shutil.which("ip") is None:
-            return "network namespaces need `ip` (Debian: apt-get install iproute2)"
+        for tool, package in (("ip", "iproute2"), ("nsenter", "util-linux"), ("bash", "bash")):
+            if shutil.which(tool) is None:
+                return f"network namespaces need `{tool}` (Debian: apt-get install {package})"
         return None
 
     @classmethod
@@ -52,8 +50,8 @@ class KernelNode(Node):
         _run("ip", "netns", "add", node.name)
         try:
             # The kernel's own default, which systemd's sysctl settings change and namespaces inherit.
-            for scope in "all", "default":
-                node.run("sysctl", "-qw", f"net.ipv4.conf.{scope}.promote_secondaries=0")
+            settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
+            node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
             node.ip("link", "set", "lo", "up")
             yield node
         finally:

@@ -1,0 +1,75 @@
+"""A backend of one's own: it counts what it is asked, and leaves the answering to another.
+
+A `RouteBackend` has five methods that speak our values, so wrappers compose. Whether it is one says the contract suite:
+
+    pytest examples/custom_backend.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.testing import MemoryBackend, RouteBackendContract
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import Link, Lookup, ObservedRoute, RouteBackend, RouteChange, Rule
+
+
+class CountingBackend:
+    """Any backend, and how often each question was put to it."""
+
+    def __init__(self, inner: RouteBackend) -> None:
+        self.inner = inner
+        self.asked: Counter[str] = Counter()
+
+    def links(self) -> list[Link]:
+        """See `RouteBackend.links`."""
+        self.asked["links"] += 1
+        return self.inner.links()
+
+    def routes(self) -> list[ObservedRoute]:
+        """See `RouteBackend.routes`."""
+        self.asked["routes"] += 1
+        return self.inner.routes()
+
+    def rules(self) -> list[Rule]:
+        """See `RouteBackend.rules`."""
+        self.asked["rules"] += 1
+        return self.inner.rules()
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        """See `RouteBackend.lookup`."""
+        self.asked["lookup"] += len(destinations)
+        return self.inner.lookup(destinations, sources=sources, resolve=resolve)
+
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        """See `RouteBackend.apply`."""
+        self.asked["apply"] += 1
+        self.inner.apply(changes, verify=verify)
+
+
+class TestCountingBackend(RouteBackendContract):
+    """The same fifty tests that the kernel passes."""
+
+    @pytest.fixture
+    def node(self) -> MemoryBackend:
+        """What the tests arrange."""
+        return MemoryBackend()
+
+    @pytest.fixture
+    def backend(self, node: MemoryBackend) -> RouteBackend:
+        """What they ask."""
+        return CountingBackend(node)
+
+
+if __name__ == "__main__":
+    counting = CountingBackend(MemoryBackend())
+    counting.lookup([0x0A000001, 0x0A000002])
+    print(dict(counting.asked))
