@@ -1,0 +1,203 @@
+"""What is measured, and against whom."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks import world
+from benchmarks.measure import Contender, Contest, Sample, contest, fastest, in_process, process, self_timed
+
+from hostrouting.addresses import format_ipv4
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.routes import RouteChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hostrouting.host.routes import ObservedRoute, Route
+
+OURS, VERIFIED = "ours", "verified"
+C, IP, PYROUTE2 = "C", "ip", "pyroute2"
+
+#: Its loop takes a third of a millisecond an item: beyond this it would be most of the run.
+_MOST_FOR_PYROUTE2: Final = 1000
+_PYROUTE2_LOOP: Final = Path(__file__).with_name("pyroute2_loop.py")
+#: C's batch sizes are tried on at most this many items.
+_TRIAL: Final = 10_000
+_BATCHES: Final = (128, 256, 512, 1024, 2048, 4096)
+_DUMP_BYTES: Final = 1 << 17
+
+
+class Setting(NamedTuple):
+    """How much to measure, and with what."""
+
+    sizes: Sequence[int]
+    rounds: Callable[[int], int]
+    folder: Path
+    yardstick: Path | None
+    #: Routes of the namespace itself, which everybody has to read past.
+    own_routes: int
+
+
+class Result(NamedTuple):
+    """A case's contests, one for each number of items, and the ratios that its table shows."""
+
+    name: str
+    contests: Sequence[Contest]
+    ratios: Sequence[tuple[str, str]]
+    remark: str = ""
+
+
+def install(setting: Setting) -> list[Result]:
+    """Routes into a table that has none of ours."""
+    batch = _best_batch(setting, _c_install, before=world.clean)
+    contests = [_install(setting, count, batch) for count in setting.sizes]
+    world.clean()
+    ratios = [(OURS, C), (VERIFIED, C), (IP, OURS), (IP, VERIFIED), (PYROUTE2, OURS)]
+    return [Result("install", contests, ratios, _batch_remark(batch))]
+
+
+def _install(setting: Setting, count: int, batch: int | None) -> Contest:
+    routes = world.uniform(count)
+    changes = [RouteChange.add(route) for route in routes]
+    script = _script(setting, (f"route add {route}" for route in routes))
+    contenders = [
+        Contender(OURS, in_process(lambda: NetlinkBackend().apply(changes, verify=False))),
+        Contender(VERIFIED, in_process(lambda: NetlinkBackend().apply(changes))),
+        Contender(IP, lambda: process(["ip", "-batch", script])),
+    ]
+    if batch is not None:
+        contenders.append(Contender(C, lambda: _c_install(setting, count, batch)))
+    if count <= _MOST_FOR_PYROUTE2:
+        contenders.append(Contender(PYROUTE2, lambda: _pyroute2("install", count, world.STEP)))
+    return contest(
+        contenders,
+        count,
+        rounds=setting.rounds(count),
+        before=world.clean,
+        check=lambda: world.check_installed(count),
+    )
+
+
+def reconcile(setting: Setting) -> list[Result]:
+    """Find that nothing has to be changed: read the table and compare it with what is wanted."""
+    contests = []
+    for count in setting.sizes:
+        wanted = world.uniform(count)
+        world.fill(wanted)
+        contests.append(_reconcile(setting, wanted))
+    return [Result("reconcile", contests, [(OURS, C), (OURS, IP)], "nothing to change; C and ip only read")]
+
+
+def _reconcile(setting: Setting, wanted: Sequence[Route]) -> Contest:
+    count = len(wanted)
+    contenders = [
+        Contender(OURS, in_process(lambda: _fulfilled(wanted), expected=count)),
+        Contender(IP, lambda: process(["ip", "-4", "route", "show", "table", "all"])),
+    ]
+    if setting.yardstick:
+        contenders.append(Contender(C, lambda: _c_dump(setting, count)))
+    return contest(contenders, count, rounds=setting.rounds(count))
+
+
+def _fulfilled(wanted: Sequence[Route]) -> list[Route]:
+    seen: Mapping[tuple[int, int], ObservedRoute] = {
+        (route.network, route.prefix_length): route for route in NetlinkBackend().routes()
+    }
+    return [route for route in wanted if seen[route.network, route.prefix_length].fulfils(route)]
+
+
+def lookup(setting: Setting) -> list[Result]:
+    """Addresses, spread over the biggest of the tables."""
+    table = max(setting.sizes)
+    world.fill(world.uniform(table))
+    batch = _best_batch(setting, lambda setting, count, size: _c_lookup(setting, count, world.STEP, size))
+    contests = [_lookup(setting, count, table // count * world.STEP, batch) for count in setting.sizes]
+    remark = "; ".join(filter(None, (f"in a table of {table:,} routes", _batch_remark(batch))))
+    return [Result("lookup", contests, [(OURS, C), (IP, OURS), (PYROUTE2, OURS)], remark)]
+
+
+def _lookup(setting: Setting, count: int, step: int, batch: int | None) -> Contest:
+    destinations = [world.FIRST + 1 + number * step for number in range(count)]
+    script = _script(setting, (f"route get fibmatch {format_ipv4(one)}" for one in destinations))
+    contenders = [
+        Contender(OURS, in_process(lambda: NetlinkBackend().lookup(destinations), expected=count)),
+        Contender(IP, lambda: process(["ip", "-o", "-batch", script])),
+    ]
+    if batch is not None:
+        contenders.append(Contender(C, lambda: _c_lookup(setting, count, step, batch)))
+    if count <= _MOST_FOR_PYROUTE2:
+        contenders.append(Contender(PYROUTE2, lambda: _pyroute2("lookup", count, step)))
+    return contest(contenders, count, rounds=setting.rounds(count))
+
+
+def dump(setting: Setting) -> list[Result]:
+    """All routes of all tables, where they are alike and where they are not."""
+    results = []
+    for name, make, remark in (
+        ("dump, uniform", world.uniform, "one gateway"),
+        ("dump, mixed", world.mixed, "/16 to /32; four gateways; metrics, sources, blackholes, multipath"),
+    ):
+        contests = []
+        for count in setting.sizes:
+            world.fill(make(count))
+            contests.append(_dump(setting, count))
+        results.append(Result(name, contests, [(OURS, C), (OURS, IP)], remark))
+    return results
+
+
+def _dump(setting: Setting, count: int) -> Contest:
+    contenders = [
+        Contender(OURS, in_process(lambda: NetlinkBackend().routes(), expected=count + setting.own_routes)),
+        Contender(IP, lambda: process(["ip", "-4", "route", "show", "table", "all"])),
+    ]
+    if setting.yardstick:
+        contenders.append(Contender(C, lambda: _c_dump(setting, count)))
+    return contest(contenders, count, rounds=setting.rounds(count))
+
+
+def _script(setting: Setting, lines: Iterable[str]) -> str:
+    path = setting.folder / "script"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
+
+
+def _best_batch(
+    setting: Setting,
+    run: Callable[[Setting, int, int], Sample],
+    *,
+    before: Callable[[], None] | None = None,
+) -> int | None:
+    """How many messages a send suit C best; None without C."""
+    if setting.yardstick is None:
+        return None
+    count = min(_TRIAL, max(setting.sizes))
+    return fastest(_BATCHES, lambda size: run(setting, count, size), before=before)
+
+
+def _batch_remark(batch: int | None) -> str:
+    return "" if batch is None else f"C with {batch} messages a send, its best of {', '.join(map(str, _BATCHES))}"
+
+
+def _c_install(setting: Setting, count: int, batch: int) -> Sample:
+    return _c(setting, "install", count, batch, world.FIRST, world.STEP, world.LENGTH, world.GATEWAY, world.DEVICE)
+
+
+def _c_lookup(setting: Setting, count: int, step: int, batch: int) -> Sample:
+    return _c(setting, "lookup", count, batch, world.FIRST + 1, step)
+
+
+def _c_dump(setting: Setting, count: int) -> Sample:
+    everything = count + setting.own_routes
+    return self_timed([str(setting.yardstick), "dump", str(_DUMP_BYTES)], expected=everything)
+
+
+def _c(setting: Setting, mode: str, count: int, *words: object) -> Sample:
+    return self_timed([str(setting.yardstick), mode, str(count), *map(str, words)], expected=count)
+
+
+def _pyroute2(mode: str, count: int, step: int) -> Sample:
+    words = [mode, count, world.FIRST, step, world.LENGTH, world.GATEWAY, world.DEVICE]
+    return self_timed([sys.executable, "-P", str(_PYROUTE2_LOOP), *map(str, words)], expected=count)

@@ -1,0 +1,133 @@
+"""Samples, fair rounds, and what is computed from them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import subprocess
+import time
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence, Sized
+
+
+class BenchmarkError(Exception):
+    """A contender did not do what it was asked to: its time says nothing."""
+
+
+class Sample(NamedTuple):
+    """Seconds that passed, and seconds of processor time that the contender itself used."""
+
+    wall: float
+    cpu: float
+
+
+class Contender(NamedTuple):
+    """One way to do the work; `run` does it once. Some take part in small contests only."""
+
+    name: str
+    run: Callable[[], Sample]
+
+
+class Contest(NamedTuple):
+    """What all contenders took for the same `items`, round for round."""
+
+    items: int
+    samples: Mapping[str, Sequence[Sample]]
+
+    def seconds(self, name: str) -> float:
+        """The median of a contender's rounds."""
+        return median(sample.wall for sample in self.samples[name])
+
+    def microseconds_per_item(self, name: str) -> float:
+        """The same for one route or address."""
+        return self.seconds(name) / self.items * 1e6
+
+    def ratio(self, name: str, to: str) -> float | None:
+        """The median of the rounds' ratios: what slows the machine for a while slows both sides of a round."""
+        if name not in self.samples or to not in self.samples:
+            return None
+        return median(one.wall / other.wall for one, other in zip(self.samples[name], self.samples[to], strict=True))
+
+
+def contest(
+    contenders: Sequence[Contender],
+    items: int,
+    *,
+    rounds: int,
+    before: Callable[[], None] | None = None,
+    check: Callable[[], None] | None = None,
+) -> Contest:
+    """Let the contenders take turns; `before` each, untimed, the world is put in order.
+
+    The round before the first warms caches up and is not counted; in it, `check` looks at what each contender left.
+    """
+    samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
+    for number in range(rounds + 1):
+        # Whoever starts a round comes last in the next: nobody always follows the same neighbour's mess.
+        first = number % len(contenders)
+        for contender in (*contenders[first:], *contenders[:first]):
+            if before is not None:
+                before()
+            sample = contender.run()
+            if number > 0:
+                samples[contender.name].append(sample)
+            elif check is not None:
+                check()
+    return Contest(items, samples)
+
+
+def in_process(work: Callable[[], Sized | None], *, expected: int | None = None) -> Callable[[], Sample]:
+    """Time a call in this process: the collector as Python has it, but nothing of the round before to collect."""
+
+    def run() -> Sample:
+        gc.collect()
+        cpu, wall = time.process_time(), time.perf_counter()
+        result = work()
+        sample = Sample(time.perf_counter() - wall, time.process_time() - cpu)
+        if expected is not None and (result is None or len(result) != expected):
+            raise BenchmarkError(f"expected {expected} results, got {None if result is None else len(result)}")
+        return sample
+
+    return run
+
+
+def process(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> Sample:
+    """Time a whole process, its start included; its output goes nowhere."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = time.perf_counter()
+    done = subprocess.run(
+        argv, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env, cwd=cwd
+    )
+    wall = time.perf_counter() - wall
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(argv)} failed ({done.returncode}): {done.stderr.strip()[-500:]}")
+    return Sample(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def self_timed(argv: Sequence[str], *, expected: int) -> Sample:
+    """Run a program that times itself and prints `WALL CPU DONE REFUSED`."""
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    words = done.stdout.split()
+    if done.returncode or words[2:] != [str(expected), "0"]:
+        raise BenchmarkError(
+            f"{' '.join(argv)} did not do all of {expected}: {done.stdout}{done.stderr.strip()[-500:]}"
+        )
+    return Sample(float(words[0]), float(words[1]))
+
+
+def fastest(choices: Sequence[int], run: Callable[[int], Sample], *, before: Callable[[], None] | None = None) -> int:
+    """The choice with the lowest median of three runs."""
+    contenders = [Contender(str(choice), partial(run, choice)) for choice in choices]
+    tried = contest(contenders, 1, rounds=3, before=before)
+    return min(choices, key=lambda choice: tried.seconds(str(choice)))
+
+
+def environment() -> dict[str, str]:
+    """This process's, in which children may keep their bytecode."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

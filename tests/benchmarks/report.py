@@ -1,0 +1,159 @@
+"""What was measured: for people as tables, for programs as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from benchmarks.footprint import BARE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from benchmarks.cases import Result
+    from benchmarks.footprint import Imports, Memory
+    from benchmarks.measure import Contest
+    from benchmarks.targets import Target
+
+_LEGEND: Final = """\
+Microseconds an item (a route, an address), medians of rounds in which all contenders take turns. A ratio is the
+median of the rounds' ratios, so it is not exactly that of the two columns.
+  ours      the library called in this process: values in, values out, opening its socket included
+  verified  the same, with the routes read back (the default of apply)
+  C         yardstick.c: the largest batches that pay, one barrier, no values made; times itself, without its start
+  ip        `ip -batch FILE` or `ip -4 route show table all`: the whole process, which is how it is used
+  pyroute2  a loop with one call an item; times itself, without import and opening"""
+
+
+class Findings(NamedTuple):
+    """All that one run found."""
+
+    machine: Mapping[str, Any]
+    results: Mapping[str, Result]
+    memory: Memory | None
+    imports: Imports | None
+    targets: Sequence[Target]
+
+
+def machine() -> dict[str, Any]:
+    """Where this was measured."""
+    return {
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "python": platform.python_version(),
+        "iproute2": _first_line("ip", "-V"),
+        "pyroute2": version("pyroute2"),
+        "cc": _first_line("cc", "--version") if shutil.which("cc") else None,
+    }
+
+
+def _first_line(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.partition("\n")[0]
+
+
+def as_text(findings: Findings) -> Iterator[str]:
+    """The report, line by line."""
+    about = findings.machine
+    load = about["load_average"][0]
+    yield (
+        f"Linux {about['kernel']}, {about['cpus']} CPUs (load {load:.1f}), Python {about['python']}, "
+        f"{about['iproute2']}, pyroute2 {about['pyroute2']}"
+    )
+    if about["cc"] is None:
+        yield "No cc here: the C column is left out."
+    if findings.results:
+        yield _LEGEND
+    for result in findings.results.values():
+        yield ""
+        yield f"{result.name}{f' ({result.remark})' if result.remark else ''}"
+        yield from _table(result)
+    if findings.memory is not None:
+        peaks = ", ".join(f"{stage} {kilobytes * 1024 / 1e6:.1f}" for stage, kilobytes in findings.memory.peaks.items())
+        yield ""
+        yield f"memory: peak in MB of a fresh process that applies {findings.memory.items:,} routes, by stage: {peaks}"
+    if findings.imports is not None:
+        yield ""
+        yield "imports: milliseconds of a whole process, and what that is over bare Python"
+        for name in findings.imports.contest.samples:
+            over = "" if name == BARE else f"{findings.imports.over_bare(name):+8.1f}"
+            yield f"  {name:32}{findings.imports.milliseconds(name):8.1f}{over}"
+    yield ""
+    yield "targets (for N >= 1,000, at the worst N)"
+    for target in findings.targets:
+        yield _target(target)
+
+
+def _table(result: Result) -> Iterator[str]:
+    contenders = list(dict.fromkeys(name for contest in result.contests for name in contest.samples))
+    ratios = [pair for pair in result.ratios if any(contest.ratio(*pair) is not None for contest in result.contests)]
+    heads = [f"{name:>10}" for name in contenders] + [f"{f'{one}/{other}':>14}" for one, other in ratios]
+    yield f"{'N':>9}{''.join(heads)}{'rounds':>8}"
+    for contest in result.contests:
+        costs = [
+            f"{contest.microseconds_per_item(name):10.2f}" if name in contest.samples else f"{'-':>10}"
+            for name in contenders
+        ]
+        shown = [contest.ratio(*pair) for pair in ratios]
+        shares = [f"{'-':>14}" if ratio is None else f"{ratio:14.2f}" for ratio in shown]
+        yield f"{contest.items:9,}{''.join(costs)}{''.join(shares)}{_rounds(contest):8}"
+
+
+def _rounds(contest: Contest) -> int:
+    return len(next(iter(contest.samples.values())))
+
+
+def _target(target: Target) -> str:
+    measured = "" if target.measured is None else f"{target.measured:.2f}{target.unit}"
+    limit = f"{'>=' if target.at_least else '<='} {target.limit:g}{target.unit}"
+    return f"  {target.promise:66}{measured:>10}  {limit:10}{target.verdict:13}{target.where}".rstrip()
+
+
+def as_json(findings: Findings) -> dict[str, Any]:
+    """The same with every sample."""
+    memory, imports = findings.memory, findings.imports
+    return {
+        "machine": dict(findings.machine),
+        "cases": {
+            name: {
+                "remark": result.remark,
+                "sizes": {str(contest.items): _contest(contest, result.ratios) for contest in result.contests},
+            }
+            for name, result in findings.results.items()
+        },
+        "memory": None if memory is None else {"items": memory.items, "peak_kb": dict(memory.peaks)},
+        "imports": None if imports is None else _imports(imports),
+        "targets": [{**target._asdict(), "verdict": target.verdict} for target in findings.targets],
+    }
+
+
+def _contest(contest: Contest, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "contenders": {
+            name: {
+                "median_seconds": contest.seconds(name),
+                "microseconds_per_item": contest.microseconds_per_item(name),
+                "wall_seconds": [sample.wall for sample in samples],
+                "cpu_seconds": [sample.cpu for sample in samples],
+            }
+            for name, samples in contest.samples.items()
+        },
+        "ratios": {f"{one}/{other}": contest.ratio(one, other) for one, other in pairs},
+    }
+
+
+def _imports(imports: Imports) -> dict[str, Any]:
+    return {
+        name: {
+            "median_milliseconds": imports.milliseconds(name),
+            "over_bare_milliseconds": None if name == BARE else imports.over_bare(name),
+            "wall_seconds": [sample.wall for sample in samples],
+            "cpu_seconds": [sample.cpu for sample in samples],
+        }
+        for name, samples in imports.contest.samples.items()
+    }

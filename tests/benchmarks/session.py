@@ -1,0 +1,118 @@
+"""One run of the benchmarks, from the command line to the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import cases, footprint, report, world
+from benchmarks.measure import BenchmarkError
+from benchmarks.targets import targets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
+    "install": cases.install,
+    "reconcile": cases.reconcile,
+    "lookup": cases.lookup,
+    "dump": cases.dump,
+}
+_NAMES: Final = (*_CASES, "memory", "imports")
+_SOURCE: Final = Path(__file__).with_name("yardstick.c")
+
+#: Rounds by the number of items: the shorter the work, the noisier, and the cheaper to repeat.
+_ROUNDS: Final = {10: 31, 1000: 31, 10_000: 21, 100_000: 9}
+_QUICK_ROUNDS: Final = {10: 7, 1000: 7, 10_000: 5}
+_IMPORT_ROUNDS, _QUICK_IMPORT_ROUNDS = 21, 15
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    options = _options()
+    obstacle = world.why_not()
+    if obstacle is not None:
+        print(f"The benchmarks cannot run here: {obstacle}.", file=sys.stderr)
+        return 2
+    if options.outside is None:
+        world.start_inside(sys.argv)
+    if options.outside == world.namespace():
+        print("The benchmarks cannot run here: this is no namespace of their own.", file=sys.stderr)
+        return 2
+    try:
+        findings = _measure(options)
+    except BenchmarkError as error:
+        print(f"The benchmarks found something wrong instead of slow: {error}", file=sys.stderr)
+        return 1
+    print(*report.as_text(findings), sep="\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps(report.as_json(findings), indent=1) + "\n")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="run.py", description="Measure this library against C, ip and pyroute2.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
+    parser.add_argument("--quick", action="store_true", help="at most 10,000 items, and fewer rounds")
+    parser.add_argument("--only", nargs="+", choices=_NAMES, default=_NAMES, metavar="NAME", help=", ".join(_NAMES))
+    parser.add_argument("--rounds", type=_odd, metavar="N", help="so many rounds of everything, an odd number")
+    parser.add_argument("--sizes", type=int, nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--outside", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.json is not None and not options.json.parent.is_dir():
+        # Now, and not after minutes of work.
+        parser.error(f"--json {options.json}: there is no folder {options.json.parent}")
+    return options
+
+
+def _odd(text: str) -> int:
+    number = int(text)
+    if number < 1 or number % 2 == 0:
+        raise argparse.ArgumentTypeError(f"{number} is not an odd number: a median is one of its samples")
+    return number
+
+
+def _measure(options: argparse.Namespace) -> report.Findings:
+    by_size = _QUICK_ROUNDS if options.quick else _ROUNDS
+    sizes: Sequence[int] = sorted(set(options.sizes or by_size))
+    about = report.machine()
+
+    def rounds(count: int) -> int:
+        return options.rounds or next((some for most, some in by_size.items() if count <= most), min(by_size.values()))
+
+    with tempfile.TemporaryDirectory(prefix="hostrouting-bench-") as folder:
+        setting = cases.Setting(sizes, rounds, Path(folder), _compiled(Path(folder)), world.build())
+        results: dict[str, cases.Result] = {}
+        for name, measure in _CASES.items():
+            if name in options.only:
+                _tell(name)
+                results |= {result.name: result for result in measure(setting)}
+    memory = imports = None
+    if "memory" in options.only:
+        _tell("memory")
+        memory = footprint.memory(max(sizes))
+    if "imports" in options.only:
+        _tell("imports")
+        imports = footprint.imports(options.rounds or (_QUICK_IMPORT_ROUNDS if options.quick else _IMPORT_ROUNDS))
+    return report.Findings(about, results, memory, imports, targets(results, memory, imports))
+
+
+def _tell(name: str) -> None:
+    # Beside the report: minutes without a word look like a hang.
+    print(f"measuring {name} ...", file=sys.stderr, flush=True)
+
+
+def _compiled(folder: Path) -> Path | None:
+    if shutil.which("cc") is None:
+        return None
+    program = folder / "yardstick"
+    done = subprocess.run(["cc", "-O2", "-o", str(program), str(_SOURCE)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchmarkError(f"cc cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
+    return program

@@ -1,0 +1,81 @@
+"""The promises of the project, held against what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks.cases import IP, OURS, VERIFIED, C, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.footprint import Imports, Memory
+
+#: Below this, opening a socket and starting a process are most of what there is to see.
+_SMALLEST: Final = 1000
+_BIG, _BIGGEST = 10_000, 100_000
+
+
+class Target(NamedTuple):
+    """One promise; `measured` is the worst of what it covers, None where nothing of that was measured."""
+
+    promise: str
+    measured: float | None
+    limit: float
+    unit: str = "x"
+    where: str = ""
+    at_least: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `MISSED` or `not measured`."""
+        if self.measured is None:
+            return "not measured"
+        kept = self.measured >= self.limit if self.at_least else self.measured <= self.limit
+        return "ok" if kept else "MISSED"
+
+
+def targets(results: Mapping[str, Result], memory: Memory | None, imports: Imports | None) -> list[Target]:
+    """All promises."""
+
+    def worst(promise: str, case: str, one: str, other: str, limit: float, *, at_least: bool = False) -> Target:
+        return _worst(promise, results.get(case), one, other, limit, at_least=at_least)
+
+    found = [
+        worst("apply without reading back, to C", "install", OURS, C, 1.3),
+        worst("apply with verification, to C", "install", VERIFIED, C, 1.7),
+        worst("ip -batch, to apply without reading back", "install", IP, OURS, 2.5, at_least=True),
+        worst("ip -batch, to apply with verification", "install", IP, VERIFIED, 2.5, at_least=True),
+        worst("lookup, to C", "lookup", OURS, C, 1.8),
+        worst("dump of a uniform table, to ip route show", "dump, uniform", OURS, IP, 1.0),
+        worst("dump of a mixed table, to ip route show", "dump, mixed", OURS, IP, 1.3),
+        _growth("apply without reading back", results.get("install"), OURS),
+        _growth("apply with verification", results.get("install"), VERIFIED),
+    ]
+    whole = memory is not None and memory.items == _BIGGEST
+    peak = memory.megabytes if memory is not None and whole else None
+    found.append(Target("peak memory of 100,000 routes", peak, 80, unit=" MB"))
+    for module, limit in ("hostrouting", 60), ("phases", 20):
+        extra = imports.over_bare(f"import {module}") if imports is not None else None
+        found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
+    return found
+
+
+def _worst(promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool) -> Target:
+    ratios = {
+        contest.items: ratio
+        for contest in (result.contests if result is not None else ())
+        if contest.items >= _SMALLEST and (ratio := contest.ratio(one, other)) is not None
+    }
+    if not ratios:
+        return Target(promise, None, limit, at_least=at_least)
+    items = (min if at_least else max)(ratios, key=ratios.__getitem__)
+    return Target(promise, ratios[items], limit, where=f"N={items:,}", at_least=at_least)
+
+
+def _growth(what: str, result: Result | None, name: str) -> Target:
+    """Whether many cost more apiece than some; that C loses ground is no miss."""
+    ratios = {contest.items: contest.ratio(name, C) for contest in (result.contests if result is not None else ())}
+    some, many = ratios.get(_BIG), ratios.get(_BIGGEST)
+    grown = many / some if some and many else None
+    return Target(f"{what}, to C: at {_BIGGEST:,} over at {_BIG:,}", grown, 1.15)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.session import main
+from support.kernel import needs_kernel
+
+pytestmark = [pytest.mark.kernel]
+
+RUN = Path(__file__).with_name("run.py")
+
+
+def run(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(RUN), *options], check=False, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a very small run writes; the report that it prints is there as `text`."""
+    file = tmp_path_factory.mktemp("benchmarks") / "bench.json"
+    done = run("--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    written: dict[str, Any] = json.loads(file.read_text())
+    return {**written, "text": done.stdout}
+
+
+@needs_kernel
+def test_every_case_has_every_contender_at_every_size(findings: dict[str, Any]) -> None:
+    """Cases, sizes, contenders and their samples are all in the JSON, and the table shows them."""
+    c = {"C"} if shutil.which("cc") else set()
+    everybody = {
+        "install": {"ours", "verified", "ip", "pyroute2"} | c,
+        "reconcile": {"ours", "ip"} | c,
+        "lookup": {"ours", "ip", "pyroute2"} | c,
+        "dump, uniform": {"ours", "ip"} | c,
+        "dump, mixed": {"ours", "ip"} | c,
+    }
+    assert {
+        name: {items: set(one["contenders"]) for items, one in case["sizes"].items()}
+        for name, case in findings["cases"].items()
+    } == {name: {"10": contenders, "30": contenders} for name, contenders in everybody.items()}
+    for name, case in findings["cases"].items():
+        assert f"\n{name}" in findings["text"]
+        for one in case["sizes"].values():
+            assert all(len(contender["wall_seconds"]) == 1 for contender in one["contenders"].values())
+            assert all(contender["microseconds_per_item"] > 0 for contender in one["contenders"].values())
+            assert one["ratios"]
+
+
+@needs_kernel
+def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any]) -> None:
+    """What is no contest is there too; a target that this small run cannot judge says so."""
+    assert findings["machine"]["kernel"]
+    assert list(findings["memory"]["peak_kb"]) == ["bare", "imported", "built", "applied"]
+    assert "import hostrouting" in findings["imports"]
+    verdicts = {target["promise"]: target["verdict"] for target in findings["targets"]}
+    assert verdicts["lookup, to C"] == "not measured"
+    assert verdicts["import phases, over bare Python"] in {"ok", "MISSED"}
+    assert all(promise in findings["text"] for promise in verdicts)
+
+
+@needs_kernel
+def test_only_what_was_asked_for_is_measured() -> None:
+    """`--only` leaves the rest out of the report, and its targets unjudged."""
+    done = run("--quick", "--rounds", "1", "--sizes", "10", "--only", "dump")
+    assert done.returncode == 0, done.stderr
+    assert "dump, mixed" in done.stdout
+    assert "install" not in done.stdout
+    assert "MISSED" not in done.stdout
+
+
+@pytest.mark.parametrize("rounds", ["2", "0", "-1", "many"])
+def test_a_number_of_rounds_without_a_middle_is_refused(rounds: str) -> None:
+    """A median of an even number of samples would be none of them."""
+    done = run("--rounds", rounds)
+    assert done.returncode == 2
+    assert "--rounds" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    """Nobody waits for minutes to be told that."""
+    done = run("--json", str(tmp_path / "absent" / "bench.json"))
+    assert done.returncode == 2
+    assert "there is no folder" in done.stderr
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2 and a sentence, and nothing was tried."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("sys.argv", ["run.py"])
+    assert main() == 2
+    assert "needs root" in capsys.readouterr().err

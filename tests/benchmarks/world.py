@@ -1,0 +1,148 @@
+"""The namespace that everything happens in, and the tables that are put there."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from benchmarks.measure import BenchmarkError
+
+from hostrouting.addresses import netmask, parse_ipv4
+from hostrouting.host.routes import NextHop, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Networks 11.0.0.0/24, 11.0.1.0/24, ...: 100,000 of them end at 12.134.159.0/24.
+FIRST: Final = parse_ipv4("11.0.0.0")
+STEP: Final = 256
+LENGTH: Final = 24
+
+_METRICS: Final = (100, 200, 512, 1024)
+#: Devices with the address and the gateway that each has; two veth pairs.
+_PLACES: Final = {
+    "bench0": ("192.0.2.1", "192.0.2.2"),
+    "bench1": ("198.51.100.1", "198.51.100.2"),
+    "bench2": ("203.0.113.1", "203.0.113.2"),
+    "bench3": ("198.18.0.1", "198.18.0.2"),
+}
+DEVICE: Final = "bench0"
+ADDRESS, GATEWAY = _PLACES[DEVICE]
+
+_SELF: Final = Path("/proc/self/ns/net")
+
+
+def namespace() -> str:
+    """The network namespace that this process is in."""
+    return str(_SELF.readlink())
+
+
+def start_inside(argv: Sequence[str]) -> NoReturn:
+    """Become the same program in a network namespace that ends with it."""
+    outside = f"--outside={namespace()}"
+    os.execvp("unshare", ["unshare", "--net", sys.executable, *argv, outside])  # noqa: S606  # no shell is the point
+
+
+def why_not() -> str | None:
+    """Why nothing can be measured here; None where all is well."""
+    if os.geteuid() != 0:
+        return "making a network namespace needs root"
+    for tool in "ip", "unshare":
+        if shutil.which(tool) is None:
+            return f"there is no `{tool}`"
+    if subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode:
+        return "this root may not make network namespaces"
+    return None
+
+
+def build() -> int:
+    """Make the devices, of which the namespace of `start_inside` has none; how many routes the kernel made of them."""
+    lines = [
+        "link set lo up",
+        "link add bench0 type veth peer name bench1",
+        "link add bench2 type veth peer name bench3",
+    ]
+    for device, (address, _) in _PLACES.items():
+        lines += [f"address add {address}/24 dev {device}", f"link set {device} up"]
+    ip_batch(lines)
+    # The kernel may take a second to see a carrier, and until then shows routes as 'linkdown'.
+    deadline = time.monotonic() + 10
+    while "linkdown" in _shown("table", "all"):
+        if time.monotonic() > deadline:
+            raise BenchmarkError("a veth pair has no carrier after 10 s")
+        time.sleep(0.05)
+    return _shown("table", "all").count("\n")
+
+
+def clean() -> None:
+    """Take all our routes away, and let the kernel get rid of them before somebody is timed."""
+    subprocess.run(["ip", "-4", "route", "flush", "table", "main", "proto", "142"], check=True, capture_output=True)
+    time.sleep(0.02)
+
+
+def check_installed(count: int) -> None:
+    """BenchmarkError unless `count` of our routes are there."""
+    found = _shown("proto", "142").count("\n")
+    if found != count:
+        raise BenchmarkError(f"expected {count} routes, the kernel has {found}")
+
+
+def fill(routes: Iterable[Route]) -> None:
+    """Replace all our routes by these."""
+    clean()
+    ip_batch(f"route add {route}" for route in routes)
+
+
+def ip_batch(lines: Iterable[str]) -> None:
+    """Run many `ip` commands in one process."""
+    done = subprocess.run(
+        ["ip", "-batch", "-"], check=False, capture_output=True, text=True, input="".join(f"{one}\n" for one in lines)
+    )
+    if done.returncode:
+        raise BenchmarkError(f"ip -batch: {done.stderr.strip()[-500:]}")
+
+
+def _shown(*selection: str) -> str:
+    return subprocess.run(["ip", "-4", "route", "show", *selection], check=True, capture_output=True, text=True).stdout
+
+
+def uniform(count: int) -> list[Route]:
+    """`count` networks through one gateway, as nodes have them."""
+    gateway = parse_ipv4(GATEWAY)
+    return [
+        Route(network=FIRST + number * STEP, prefix_length=LENGTH, gateway=gateway, dev=DEVICE)
+        for number in range(count)
+    ]
+
+
+def mixed(count: int) -> list[Route]:
+    """`count` routes of all sorts, in no order but that of their addresses: neighbours have little in common."""
+    dice = random.Random(2)
+    routes: list[Route] = []
+    places = list(_PLACES.items())
+    network = FIRST
+    for _ in range(count):
+        length = dice.choice((24, dice.randint(16, 32)))
+        size = 1 << (32 - length)
+        network = (network + size - 1) & netmask(length)
+        metric = dice.choice(_METRICS) if dice.random() < 1 / 3 else 0
+        device, (address, gateway) = dice.choice(places)
+        source = parse_ipv4(address) if dice.random() < 0.1 else None
+        sort = dice.random()
+        if sort < 0.05:
+            route = Route(network=network, prefix_length=length, metric=metric, kind="blackhole")
+        elif sort < 0.1:
+            hops = tuple(NextHop(parse_ipv4(hop), dev) for dev, (_, hop) in dice.sample(places, 2))
+            route = Route(network=network, prefix_length=length, metric=metric, nexthops=hops)
+        else:
+            via = parse_ipv4(gateway)
+            route = Route(network=network, prefix_length=length, gateway=via, dev=device, metric=metric, source=source)
+        routes.append(route)
+        network += size
+    return routes
