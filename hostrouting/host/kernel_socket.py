@@ -17,9 +17,9 @@ from hostrouting.host.transaction import AnswersLostError, Failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hostrouting.host.route_writer import RouteWriter
+    from hostrouting.host.route_writer import RouteWriter, Signature
     from hostrouting.host.routes import Link, ObservedRoute, Rule
-    from hostrouting.host.transaction import Step
+    from hostrouting.host.transaction import Steps
 
 _Result = TypeVar("_Result")
 
@@ -27,17 +27,15 @@ _SOL_NETLINK: Final = 270
 #: Refusals come without the request that they refuse, but with the kernel's sentence; dumps filter by table.
 _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 10, 11, 12
 
-#: Fits an answer with some twenty next hops, and bytes of this size come from Python's own fast allocator.
-_USUAL_ANSWER: Final = 448
+#: From here on it pays to receive many answers in one call.
+_MANY_LOOKUPS: Final = 500
+#: No attribute is longer than this.
+_LONGEST_ANSWER: Final = 1 << 16
 _RECEIVE_BYTES: Final = 1 << 17
 #: The barrier's sequence number; those of route messages start at 1.
 _BARRIER: Final = 0
 #: How often a table that changes while it is read is read again before we say that it never rests.
 _READINGS: Final = 20
-
-
-class _AnswerCutError(Exception):
-    """An answer filled the whole buffer, so it may have been longer: ask again with more room."""
 
 
 class KernelSocket:
@@ -80,7 +78,7 @@ class KernelSocket:
 
         return self._consistently(read)
 
-    def strike_seen(self, echoes: set[bytes], *, table: int | None, protocol: int | None) -> None:
+    def strike_seen(self, echoes: dict[Signature, set[int]], *, table: int | None, protocol: int | None) -> None:
         """Take from `echoes` every route message that the kernel shows when asked for that table and protocol."""
         self._socket.send(dump_request(table=table, protocol=protocol))
         try:
@@ -93,35 +91,45 @@ class KernelSocket:
         self, destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool
     ) -> list[Lookup]:
         """One answer for each destination."""
+        if len(destinations) < _MANY_LOOKUPS:
+            return self._consistently(lambda: self._lookup(destinations, sources, resolve, self._receive_each))
+        # ctypes takes 5 ms to import, which pays only for many.
+        from hostrouting.host.bulk_receive import AnswerCutError, BulkReceiver
+
         try:
-            return self._consistently(lambda: self._lookup(destinations, sources, resolve, _USUAL_ANSWER))
-        except _AnswerCutError:
-            return self._consistently(lambda: self._lookup(destinations, sources, resolve, _RECEIVE_BYTES))
+            receive = BulkReceiver(self._socket, self._batch).receive
+            return self._consistently(lambda: self._lookup(destinations, sources, resolve, receive))
+        except AnswerCutError:
+            self._discard_queued()
+            return self._consistently(lambda: self._lookup(destinations, sources, resolve, self._receive_each))
 
     def _lookup(
-        self, destinations: Sequence[int], sources: Sequence[int | None] | None, resolve: bool, longest: int
+        self,
+        destinations: Sequence[int],
+        sources: Sequence[int | None] | None,
+        resolve: bool,
+        receive: Callable[[int], bytes],
     ) -> list[Lookup]:
         size = self._batch
         reader = RouteReader(self.names())
         writer = LookupWriter(size, with_sources=sources is not None, resolve=resolve)
         answers: list[Lookup] = []
-        receive = self._socket.recv
         try:
             for start in range(0, len(destinations), size):
                 batch = destinations[start : start + size]
                 self._socket.send(writer.write(batch, sources[start : start + size] if sources is not None else None))
                 # Exactly one answer to each, in order.
-                received = [receive(longest) for _ in batch]
-                if longest in map(len, received):
-                    raise _AnswerCutError
-                answers += _lookups(batch, reader.read_answers(memoryview(b"".join(received))))
+                answers += _lookups(batch, reader.read_answers(memoryview(receive(len(batch)))))
         except OSError as error:
-            if error.errno == errno.ENOBUFS:
+            if error.errno in {errno.ENOBUFS, errno.EAGAIN}:
                 raise AnswersLostError from error
             raise
         return answers
 
-    def send(self, steps: Iterable[Step], writer: RouteWriter, echoes: set[bytes] | None) -> dict[int, Failure]:
+    def _receive_each(self, count: int) -> bytes:
+        return b"".join([self._socket.recv(_LONGEST_ANSWER, socket.MSG_DONTWAIT) for _ in range(count)])
+
+    def send(self, steps: Steps, writer: RouteWriter, echoes: dict[Signature, set[int]] | None) -> dict[int, Failure]:
         """Send route messages by the batch, going on past refusals, which are returned by the step's position.
 
         Replies are in the queue when `send` returns, so nothing here ever waits; a barrier that is not there
@@ -162,10 +170,9 @@ class KernelSocket:
             received = self._buffer[: self._receive()]
             offset = 0
             while offset < len(received):
-                length, kind, flags = rtnetlink.message_start(received, offset)
+                length, _, _ = rtnetlink.message_start(received, offset)
                 one = received[offset : offset + length]
-                rtnetlink.check_dump_message(one, kind, flags)
-                if kind == rtnetlink.DONE:
+                if rtnetlink.is_end_of_dump(one):
                     return
                 yield bytes(one)
                 offset += length + 3 & ~3

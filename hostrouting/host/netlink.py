@@ -19,10 +19,11 @@ from hostrouting.host.route_writer import RouteWriter
 from hostrouting.host.transaction import AnswersLostError, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from hostrouting.host.route_writer import Signature
     from hostrouting.host.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
-    from hostrouting.host.transaction import Step
+    from hostrouting.host.transaction import Steps
 
 #: Messages a send. All their answers are queued before `send` returns, and with the default receive buffer exactly
 #: 256 fit; what comes beyond is lost while the routes are applied all the same.
@@ -99,11 +100,11 @@ class _KernelTransport:
     def __init__(self, kernel: KernelSocket, indexes: Mapping[str, int]) -> None:
         self._kernel = kernel
         self._indexes = indexes
-        self._echoes: set[bytes] | None = None
+        self._echoes: dict[Signature, set[int]] | None = None
         self._writer = RouteWriter(indexes)
 
-    def send(self, steps: Iterable[Step], *, will_verify: bool) -> dict[int, Failure]:
-        self._echoes = set() if will_verify else None
+    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:
+        self._echoes = {} if will_verify else None
         return self._kernel.send(steps, self._writer, self._echoes)
 
     def routes(self) -> list[ObservedRoute]:
@@ -120,7 +121,7 @@ class _KernelTransport:
             table, protocol = _only(self._writer.tables), _only(self._writer.protocols)
             with suppress(FileNotFoundError):  # no such table, so nothing is there
                 self._kernel.strike_seen(self._echoes, table=table, protocol=protocol)
-            if not self._echoes:
+            if not any(self._echoes.values()):
                 return {}
         return transaction.missing_after(changes, self._kernel.routes())
 

@@ -29,10 +29,10 @@ from hostrouting.host.rtnetlink import HEADER_LENGTH, attributes, number_of
 from hostrouting.host.transaction import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.host.routes import Route, RouteChange
-    from hostrouting.host.transaction import Step
+    from hostrouting.host.transaction import Steps
 
 _AF_INET: Final = 2
 _COMMANDS: Final = {"add": "add", "replace": "change", "remove": "del", "restore": "append"}
@@ -185,8 +185,8 @@ class _Pyroute2Transport:
         self._backend = backend
         self._indexes = indexes
 
-    def send(self, steps: Iterable[Step], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
-        answers = [self._backend.request(verb, route, self._indexes) for verb, route in steps]
+    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
+        answers = [self._backend.request(verb, route, self._indexes) for verb, route in zip(*steps, strict=True)]
         return {position: answer for position, answer in enumerate(answers) if answer is not None}
 
     def routes(self) -> list[ObservedRoute]:

@@ -10,7 +10,7 @@ import struct
 import sys
 from array import array
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.route_writer import (
     BEHIND_DST,
@@ -27,30 +27,39 @@ from hostrouting.host.route_writer import (
 )
 from hostrouting.host.routes import FLAG_ONLINK, KINDS, NextHop, ObservedRoute
 from hostrouting.host.rtnetlink import (
-    DONE,
+    DUMP_INTERRUPTED,
     HEADER_LENGTH,
     address_of,
     attributes,
-    check_dump_message,
     error_of,
+    is_end_of_dump,
     message_start,
     number_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hostrouting.host.route_writer import Signature
     from hostrouting.host.routes import Extra
 
-#: What `_parse` understands, and what only answers carry (source asked for, incoming device, cache info, mark,
+#: What has a field of its own, and what only answers carry (source asked for, incoming device, cache info, mark,
 #: expiry, user). All else travels along as `extra`.
-_UNDERSTOOD: Final = frozenset({RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_MULTIPATH, RTA_TABLE})
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
+_NOT_EXTRA: Final = _ANSWER_ONLY | {
+    RTA_DST,
+    RTA_OIF,
+    RTA_GATEWAY,
+    RTA_PRIORITY,
+    RTA_PREFSRC,
+    RTA_MULTIPATH,
+    RTA_TABLE,
+}
 
 
-_WORTHWHILE_RUN: Final = 16
-
-_two_words = struct.Struct(">Q")
+#: How many routes in a row must have one signature before a stretch is tried, and how long the first one is.
+_ALIKE_ENOUGH: Final = 2
+_SHORTEST_STRETCH: Final = 16
 
 
 class UnknownDeviceError(Exception):
@@ -69,78 +78,59 @@ class RouteReader:
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
-        #: By the bytes before and behind the destination: all fields of an ObservedRoute but `network`; None where
-        #: the message is of another shape.
-        self._signatures: dict[tuple[bytes, bytes], tuple[object, ...] | None] = {}
+        #: By the bytes before and behind the destination: all fields of an ObservedRoute but `network`.
+        self._signatures: dict[Signature, tuple[object, ...]] = {}
+        self._fixed: dict[bytes, _Fixed] = {}
+        self._variable: dict[bytes, _Variable] = {}
         #: Routes of messages without destination by all their bytes: the default route answers many lookups.
         self._whole: dict[bytes, ObservedRoute] = {}
-        self._unpackers: dict[int, Callable[[memoryview], Iterator[tuple[int, bytes, int, bytes]]]] = {}
 
     def read_dump(self, buffer: memoryview, sink: list[ObservedRoute]) -> bool:
         """Append the routes of one receive to `sink`; True when the dump is complete.
 
         OSError is the kernel's refusal; InterruptedError says that the table changed meanwhile.
         """
-        offset, end = 0, len(buffer)
-        while offset < end:
-            length, kind, flags = message_start(buffer, offset)
-            check_dump_message(buffer[offset : offset + length], kind, flags)
-            if kind == DONE:
-                return True
-            offset = self._read_run(buffer, offset, length, sink) if kind == NEWROUTE else offset + length
+        append, new, signatures = sink.append, tuple.__new__, self._signatures
+        for alike, message, networks in _runs(buffer):
+            if alike is None:
+                if is_end_of_dump(message):
+                    return True
+                append(self._read_whole(message))
+                continue
+            suffix = signatures.get(alike) or self._learn(alike)
+            if len(networks) == 1:
+                append(new(ObservedRoute, (networks[0], *suffix)))
+            else:
+                sink += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
         return False
 
     def read_answers(self, buffer: memoryview) -> list[ObservedRoute | int]:
         """The route, or the errno, of each lookup's answer; the answers stand one behind the other in `buffer`."""
         answers: list[ObservedRoute | int] = []
-        offset, end = 0, len(buffer)
-        while offset < end:
-            length, kind, _ = message_start(buffer, offset)
-            if kind == NEWROUTE:
-                offset = self._read_run(buffer, offset, length, answers)
-            else:
-                answers.append(error_of(bytes(buffer[offset : offset + length]))[0])
-                offset += length
+        new = tuple.__new__
+        for alike, message, networks in _runs(buffer):
+            if alike is None:
+                is_route = message_start(message)[1] == NEWROUTE
+                answers.append(self._read_whole(message) if is_route else error_of(bytes(message))[0])
+                continue
+            suffix = self._signatures.get(alike) or self._learn(alike)
+            answers += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
         return answers
 
-    def _read_run(self, buffer: memoryview, offset: int, length: int, sink: list[Any]) -> int:
-        """Append the routes of all messages of one length and type from `offset` on; the offset behind them."""
-        append, new, signatures = sink.append, tuple.__new__, self._signatures
-        if length < BEHIND_DST:
-            # Too short to have a destination: the default route of a point-to-point device.
-            append(self._read_whole(buffer[offset : offset + length]))
-            return offset + length
-        (first,) = _two_words.unpack_from(buffer, offset)
-        run = buffer[offset : offset + (len(buffer) - offset) // length * length]
-        networks = _only_networks_differ(run, length)
-        if networks is not None:
-            _, before, _, behind = next((self._unpackers.get(length) or self._unpacker(length))(run))
-            suffix = signatures[before, behind] if (before, behind) in signatures else self._learn(before, behind)
-            if suffix is not None:
-                sink += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
-                return offset + len(run)
-        last, suffix = None, None
-        for head, before, network, behind in (self._unpackers.get(length) or self._unpacker(length))(run):
-            if head != first:
-                break
-            if (before, behind) != last:
-                last = (before, behind)
-                suffix = signatures[last] if last in signatures else self._learn(before, behind)
-            if suffix is not None:
-                append(new(ObservedRoute, (network, *suffix)))
-            else:
-                append(self._read_whole(buffer[offset : offset + length]))
-            offset += length
-        return offset
-
-    def _learn(self, before: bytes, behind: bytes) -> tuple[object, ...] | None:
-        """Parse what a signature says; None where the message is not of the shape that has signatures."""
-        suffix = None
-        if before.endswith(DST_HEADER):
-            suffix = self._parse(bytes(HEADER_LENGTH) + before + bytes(4) + behind)[1:]
+    def _learn(self, alike: Signature) -> tuple[object, ...]:
+        """What a signature says: each of its halves is parsed once, however many ways they are combined."""
+        before, behind = alike
+        fixed = self._fixed.get(before)
+        if fixed is None:
+            fixed = self._fixed[before] = _parse_fixed(before, number_of(before[16:20]))
+        variable = self._variable.get(behind)
+        if variable is None:
+            variable = self._variable[behind] = self._parse_variable(dict(attributes(behind)))
+        suffix = _compose(0, fixed, variable)[1:]
         if len(self._signatures) >= self._MOST_SIGNATURES:
-            self._signatures.clear()
-        self._signatures[before, behind] = suffix
+            for cache in self._signatures, self._fixed, self._variable:
+                cache.clear()
+        self._signatures[alike] = suffix
         return suffix
 
     def _read_whole(self, message: memoryview) -> ObservedRoute:
@@ -148,28 +138,20 @@ class RouteReader:
         if payload not in self._whole:
             if len(self._whole) >= self._MOST_SIGNATURES:
                 self._whole.clear()
-            self._whole[payload] = self._parse(bytes(message))
+            fields = dict(attributes(payload, 12))
+            fixed = _parse_fixed(payload, number_of(fields.get(RTA_TABLE)))
+            network = address_of(fields.get(RTA_DST)) or 0
+            self._whole[payload] = _compose(network, fixed, self._parse_variable(fields))
         return self._whole[payload]
 
-    def _parse(self, message: bytes) -> ObservedRoute:
-        """Read a route message of any shape."""
-        _, length, _, tos, table, protocol, scope, kind, flags = rtmsg.unpack_from(message, HEADER_LENGTH)
-        fields = dict(attributes(message, HEADER_LENGTH + 12))
-        return ObservedRoute(
-            network=int.from_bytes(fields.get(RTA_DST, b""), "big"),
-            prefix_length=length,
-            gateway=address_of(fields.get(RTA_GATEWAY)),
-            dev=self._device(number_of(fields.get(RTA_OIF))),
-            metric=number_of(fields.get(RTA_PRIORITY)),
-            table=number_of(fields.get(RTA_TABLE)) or table,
-            protocol=protocol,
-            kind=KINDS[kind],
-            scope=scope,
-            source=address_of(fields.get(RTA_PREFSRC)),
-            tos=tos,
-            flags=flags,
-            nexthops=tuple(self._next_hops(fields.get(RTA_MULTIPATH, b""))),
-            extra=_extra(fields),
+    def _parse_variable(self, fields: Mapping[int, bytes]) -> _Variable:
+        return (
+            address_of(fields.get(RTA_GATEWAY)),
+            self._device(number_of(fields.get(RTA_OIF))),
+            number_of(fields.get(RTA_PRIORITY)),
+            address_of(fields.get(RTA_PREFSRC)),
+            tuple(self._next_hops(fields[RTA_MULTIPATH])) if RTA_MULTIPATH in fields else (),
+            _extra(fields),
         )
 
     def _next_hops(self, payload: bytes) -> Iterator[NextHop]:
@@ -194,21 +176,83 @@ class RouteReader:
         except KeyError:
             raise UnknownDeviceError(index) from None
 
-    def _unpacker(self, length: int) -> Callable[[memoryview], Iterator[tuple[int, bytes, int, bytes]]]:
-        self._unpackers[length] = struct.Struct(f">Q8x24sI{length - BEHIND_DST}s").iter_unpack
-        return self._unpackers[length]
+
+_Fixed = tuple[int, int, int, str, int, int, int]
+_Variable = tuple[int | None, str | None, int, int | None, tuple[NextHop, ...], "Extra"]
 
 
-def _only_networks_differ(run: memoryview, length: int) -> array[int] | None:
-    """The networks of a run of messages that are the same but for these, which most runs are; else None.
+def _parse_fixed(payload: bytes, table: int) -> _Fixed:
+    """What stands in the fixed part of a route message."""
+    _, length, _, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
+    return length, table or small_table, protocol, KINDS[kind], scope, tos, flags
 
-    A run that repeats the first message, with the networks of this one, is this one.
+
+def _compose(network: int, fixed: _Fixed, variable: _Variable) -> ObservedRoute:
+    length, table, protocol, kind, scope, tos, flags = fixed
+    gateway, dev, metric, source, nexthops, extra = variable
+    return ObservedRoute(
+        network, length, gateway, dev, metric, table, protocol, kind, scope, source, tos, flags, nexthops, extra
+    )
+
+
+def strike_seen(buffer: memoryview, echoes: dict[Signature, set[int]]) -> bool:
+    """Take the networks of every route of one receive from `echoes`; True when the dump is complete."""
+    for alike, message, networks in _runs(buffer):
+        if alike is None:
+            if is_end_of_dump(message):
+                return True
+        elif alike in echoes:
+            echoes[alike].difference_update(networks)
+    return False
+
+
+def _runs(buffer: memoryview) -> Iterator[tuple[Signature | None, memoryview, Sequence[int]]]:
+    """The messages in `buffer`: routes by signature, with their networks; all others one by one, without signature.
+
+    Where two routes in a row have the same signature, more probably do. Then a whole stretch of messages is compared at
+    once, as long as that goes well with a longer one each time.
     """
-    count = len(run) // length
-    if count < _WORTHWHILE_RUN:
-        return None
+    unpackers: dict[int, Callable[[memoryview, int], tuple[bytes, int, bytes]]] = {}
+    last: Signature | None = None
+    count, stretch = 0, _SHORTEST_STRETCH
+    offset, end = 0, len(buffer)
+    while offset < end:
+        length, kind, flags = message_start(buffer, offset)
+        if kind != NEWROUTE or length < BEHIND_DST or flags & DUMP_INTERRUPTED:
+            yield None, buffer[offset : offset + length], ()
+            offset += length
+            continue
+        if length not in unpackers:
+            unpackers[length] = struct.Struct(f">16x24sI{length - BEHIND_DST}s").unpack_from
+        before, network, behind = unpackers[length](buffer, offset)
+        alike = before, behind
+        if alike != last:
+            if not before.endswith(DST_HEADER):
+                yield None, buffer[offset : offset + length], ()
+                offset += length
+                continue
+            last, count = alike, 0
+        count += 1
+        if count > _ALIKE_ENOUGH:
+            run = buffer[offset : offset + min(stretch, (end - offset) // length) * length]
+            networks = _only_networks_differ(run, length)
+            if networks is not None:
+                yield alike, run, networks
+                offset += len(run)
+                stretch *= 2
+                continue
+            count, stretch = 0, _SHORTEST_STRETCH
+        yield alike, buffer, (network,)
+        offset += length
+
+
+def _only_networks_differ(run: memoryview, length: int) -> Sequence[int] | None:
+    """The networks of a stretch of messages that are the same but for these; None if they are not.
+
+    A stretch that repeats its first message, with the networks of this one, is this one.
+    """
     words = run.cast("I")[BEHIND_DST // 4 - 1 :: length // 4]
-    repeated = bytearray(bytes(run[:length]) * count)
+    repeated = bytearray(bytes(run[:length]) * (len(run) // length))
     memoryview(repeated).cast("I")[BEHIND_DST // 4 - 1 :: length // 4] = words
     if repeated != run:
         return None
@@ -218,23 +262,5 @@ def _only_networks_differ(run: memoryview, length: int) -> array[int] | None:
     return networks
 
 
-def strike_seen(buffer: memoryview, echoes: set[bytes]) -> bool:
-    """Take every route message of one receive (header off) from `echoes`; True when the dump is complete."""
-    offset, end = 0, len(buffer)
-    while offset < end:
-        length, kind, flags = message_start(buffer, offset)
-        check_dump_message(buffer[offset : offset + length], kind, flags)
-        if kind == DONE:
-            return True
-        (first,) = _two_words.unpack_from(buffer, offset)
-        run = buffer[offset : offset + (end - offset) // length * length]
-        for head, payload in struct.iter_unpack(f">Q8x{length - HEADER_LENGTH}s", run):
-            if head != first:
-                break
-            echoes.discard(payload)
-            offset += length
-    return False
-
-
 def _extra(fields: Mapping[int, bytes]) -> Extra:
-    return tuple((number, payload) for number, payload in fields.items() if number not in _UNDERSTOOD | _ANSWER_ONLY)
+    return tuple((number, payload) for number, payload in fields.items() if number not in _NOT_EXTRA)

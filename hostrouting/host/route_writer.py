@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.routes import FLAG_ONLINK, KIND_NUMBERS, signature
 from hostrouting.host.rtnetlink import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
+from hostrouting.host.transaction import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hostrouting.host.routes import NextHop, ObservedRoute, Route
-    from hostrouting.host.transaction import Step
 
 NEWROUTE: Final = 24
 DELROUTE: Final = 25
@@ -37,6 +37,9 @@ rtmsg = struct.Struct("=8BI")
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: Where a message goes on behind its destination, when it is of the usual shape.
 BEHIND_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
+
+#: A route message before and behind its destination, header left out.
+Signature = tuple[bytes, bytes]
 
 _REPLACE: Final = 0x100
 _EXCLUSIVE: Final = 0x200
@@ -69,38 +72,59 @@ class RouteWriter:
     def __init__(self, indexes: Mapping[str, int]) -> None:
         self._indexes = indexes
         self._signatures: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        self._packers: dict[tuple[str, int], tuple[bytes, Callable[..., None]]] = {}
         #: What the routes written so far belong to: a dump of just these shows all of them.
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
-    def batches(self, steps: Iterable[Step], *, size: int, echoes: set[bytes] | None) -> Iterator[memoryview]:
+    def batches(self, steps: Steps, *, size: int, echoes: dict[Signature, set[int]] | None) -> Iterator[memoryview]:
         """Pack the steps into batches of at most `size` messages, each valid until the next one is asked for.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects what the
-        kernel would show of each route.
+        kernel would show: networks by signature.
         """
         buffer = memoryview(bytearray(_BATCH_BYTES + _LONGEST_MESSAGE))
-        offset = count = length = 0
-        last_verb, last, before, head, behind = "", None, b"", b"", b""
-        pack: Callable[..., None] = struct.Struct("").pack_into
-        for sequence, (verb, route) in enumerate(steps, 1):
-            key = signature(route)
-            if key != last or verb != last_verb:
-                last, last_verb = key, verb
-                before, behind = self._signatures.get(key) or self._pack_signature(key, route)
-                length = BEHIND_DST + len(behind)
-                head = struct.pack("=IHH", length, *_HEADS[verb])
-                pack = struct.Struct(f">8sI4x24sI{len(behind)}s").pack_into
-            pack(buffer, offset, head, sequence, before, route.network, behind)
+        for start in range(0, len(steps.routes), size):
+            verbs, routes = steps.verbs[start : start + size], steps.routes[start : start + size]
+            keys = list(map(signature, routes))
+            parts = self._signatures.get(keys[0]) or self._pack_signature(keys[0], routes[0])
+            fits = len(routes) * (BEHIND_DST + len(parts[1])) <= _BATCH_BYTES
+            if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
+                networks = [route.network for route in routes]
+                if echoes is not None:
+                    echoes.setdefault(parts, set()).update(networks)
+                yield _pack_alike(buffer, verbs[0], start + 1, parts, networks)
+            else:
+                yield from self._pack_each(buffer, start + 1, Steps(verbs, routes), keys, echoes)
+
+    def _pack_each(
+        self,
+        buffer: memoryview,
+        sequence: int,
+        steps: Steps,
+        keys: Sequence[tuple[object, ...]],
+        echoes: dict[Signature, set[int]] | None,
+    ) -> Iterator[memoryview]:
+        offset = 0
+        for number, (verb, route, key) in enumerate(zip(*steps, keys, strict=True), sequence):
+            parts = self._signatures.get(key) or self._pack_signature(key, route)
+            before, behind = parts
             if echoes is not None:
-                echoes.add(bytes(buffer[offset + HEADER_LENGTH : offset + length]))
-            offset += length
-            count += 1
-            if count == size or offset > _BATCH_BYTES:
+                echoes.setdefault(parts, set()).add(route.network)
+            head, pack = self._packers.get((verb, len(behind))) or self._packer(verb, len(behind))
+            pack(buffer, offset, head, number, before, route.network, behind)
+            offset += BEHIND_DST + len(behind)
+            if offset > _BATCH_BYTES:
                 yield buffer[:offset]
-                offset = count = 0
-        if count:
+                offset = 0
+        if offset:
             yield buffer[:offset]
+
+    def _packer(self, verb: str, length_behind: int) -> tuple[bytes, Callable[..., None]]:
+        head = struct.pack("=IHH", BEHIND_DST + length_behind, *_HEADS[verb])
+        packer = head, struct.Struct(f">8sI4x24sI{length_behind}s").pack_into
+        self._packers[verb, length_behind] = packer
+        return packer
 
     def _pack_signature(self, key: tuple[object, ...], route: Route | ObservedRoute) -> tuple[bytes, bytes]:
         before = (
@@ -148,6 +172,20 @@ class RouteWriter:
         return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, index) + tail
 
 
+def _pack_alike(buffer: memoryview, verb: str, sequence: int, parts: Signature, networks: Sequence[int]) -> memoryview:
+    """Messages that differ in their network only: one, repeated, and then whole columns set."""
+    before, behind = parts
+    length = BEHIND_DST + len(behind)
+    message = struct.pack("=IHHII", length, *_HEADS[verb], 0, 0) + before + bytes(4) + behind
+    count = len(networks)
+    buffer[: length * count] = message * count
+    packed = buffer[: length * count]
+    words = packed.cast("I")
+    words[2 :: length // 4] = _network_order(range(sequence, sequence + count))
+    words[BEHIND_DST // 4 - 1 :: length // 4] = _network_order(networks)
+    return packed
+
+
 def _packed(address: int) -> bytes:
     return address.to_bytes(4, "big")
 
@@ -187,8 +225,8 @@ class LookupWriter:
         return self.words[:end]
 
 
-def _network_order(addresses: Sequence[int]) -> memoryview:
-    column = array("I", addresses)
+def _network_order(numbers: Sequence[int]) -> memoryview:
+    column = array("I", numbers)
     if sys.byteorder == "little":
         column.byteswap()
     return memoryview(column)

@@ -90,8 +90,9 @@ def error_of(answer: bytes) -> tuple[int, str]:
     return number, reason
 
 
-def check_dump_message(received: memoryview, kind: int, flags: int) -> None:
-    """Raise what a message of a dump says has gone wrong: OSError, or InterruptedError to read again."""
+def is_end_of_dump(received: memoryview) -> bool:
+    """Whether this message ends a dump; OSError is what went wrong, InterruptedError means to read again."""
+    _, kind, flags = message_start(received)
     if flags & DUMP_INTERRUPTED:
         raise InterruptedError(errno.EINTR, "what was dumped changed meanwhile")
     number = 0
@@ -102,3 +103,4 @@ def check_dump_message(received: memoryview, kind: int, flags: int) -> None:
         number = -struct.unpack_from("=i", received, HEADER_LENGTH)[0]
     if number:
         raise OSError(number, os.strerror(number))
+    return bool(kind == DONE)

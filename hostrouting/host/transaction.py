@@ -16,7 +16,7 @@ from hostrouting.exceptions import LinkNotFoundError, PermissionDeniedError, Ref
 from hostrouting.host.routes import signature
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hostrouting.host.routes import ObservedRoute, Route, RouteChange
 
@@ -31,8 +31,14 @@ class Failure(NamedTuple):
     reason: str
 
 
-#: One message: the verb is `add`, `replace`, `remove`, or `restore` (an addition that may stand beside a duplicate).
-Step = tuple[str, "Route | ObservedRoute"]
+class Steps(NamedTuple):
+    """Messages in their order, as two columns.
+
+    A verb is `add`, `replace`, `remove`, or `restore` (an addition that may stand beside a duplicate).
+    """
+
+    verbs: list[str]
+    routes: list[Route | ObservedRoute]
 
 
 class AnswersLostError(Exception):
@@ -42,7 +48,7 @@ class AnswersLostError(Exception):
 class Transport(Protocol):
     """A backend's own way to the routes."""
 
-    def send(self, steps: Iterable[Step], *, will_verify: bool) -> Mapping[int, Failure]:
+    def send(self, steps: Steps, *, will_verify: bool) -> Mapping[int, Failure]:
         """Do all the steps, going on past refusals, which are returned by the step's position.
 
         `will_verify` says that `unfulfilled` may be asked about them next.
@@ -81,8 +87,8 @@ def commit(transport: Transport, changes: Sequence[RouteChange], *, verify: bool
 
 def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
     """Nothing may be sent when a device does not exist: name all that are missing, at once."""
-    legs = {_legs(change.after) for change in changes if change.after is not None}
-    legs |= {_legs(change.before) for change in changes if change.before is not None}
+    legs = set(map(_legs, [change.after for change in changes if change.after is not None]))
+    legs |= set(map(_legs, [change.before for change in changes if change.before is not None]))
     used = {name for dev, hops in legs for name in (dev, *(hop.dev for hop in hops)) if name is not None}
     missing = sorted(used.difference(names))
     if missing:
@@ -109,34 +115,44 @@ def missing_after(changes: Sequence[RouteChange], routes: Iterable[ObservedRoute
     }
 
 
-def _steps(changes: Iterable[RouteChange]) -> Iterator[Step]:
+def _steps(changes: Sequence[RouteChange]) -> Steps:
+    added = [change.after for change in changes if change.before is None and change.after is not None]
+    if len(added) == len(changes):
+        return Steps(["add"] * len(added), [*added])
+    steps = Steps([], [])
     for change in changes:
-        if change.after is None:
-            yield "remove", change.before  # type: ignore[misc]  # one of the two is always there
-        else:
-            yield "add" if change.before is None else "replace", change.after
+        if change.after is not None:
+            steps.verbs.append("add" if change.before is None else "replace")
+            steps.routes.append(change.after)
+        elif change.before is not None:
+            steps.verbs.append("remove")
+            steps.routes.append(change.before)
+    return steps
 
 
-def _inverse(changes: Iterable[RouteChange]) -> Iterator[Step]:
-    for change in changes:
-        if change.before is None:
-            yield "remove", change.after  # type: ignore[misc]  # one of the two is always there
-        else:
-            yield "restore" if change.after is None else "replace", change.before
+def _inverse(changes: Sequence[RouteChange]) -> Steps:
+    steps = Steps([], [])
+    # Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
+    for change in reversed(changes):
+        if change.before is not None:
+            steps.verbs.append("restore" if change.after is None else "replace")
+            steps.routes.append(change.before)
+        elif change.after is not None:
+            steps.verbs.append("remove")
+            steps.routes.append(change.after)
+    return steps
 
 
 def _roll_back(
     transport: Transport, changes: Sequence[RouteChange], failures: Mapping[int, Failure], refused: set[int]
 ) -> RouteRejectedError:
-    # Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
     done = [change for position, change in enumerate(changes) if position not in refused]
-    done.reverse()
     try:
         transport.send(_inverse(done), will_verify=False)
     except AnswersLostError:
         _logger.warning("the kernel's answers to a rollback were lost; reading the routes back decides")
     expected: dict[_Identity, _Expectation] = {}
-    for change in done:
+    for change in reversed(done):
         if change.after is not None:
             expected[_identity(change.after)] = _Expectation(0, change.after, there=False)
         if change.before is not None:

@@ -11,10 +11,10 @@ from hostrouting.testing.fib import Refused
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.host.routes import Route, RouteChange
-    from hostrouting.host.transaction import Failure, Step
+    from hostrouting.host.transaction import Failure, Steps
 
 __all__ = ["MemoryBackend"]
 
@@ -139,8 +139,8 @@ class _MemoryTransport:
     def __init__(self, backend: MemoryBackend) -> None:
         self._backend = backend
 
-    def send(self, steps: Iterable[Step], *, will_verify: bool) -> dict[int, Failure]:
-        answers = [self._backend.take(verb, route) for verb, route in steps]
+    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:
+        answers = [self._backend.take(verb, route) for verb, route in zip(*steps, strict=True)]
         return {position: answer for position, answer in enumerate(answers) if answer is not None}
 
     def routes(self) -> list[ObservedRoute]:

@@ -19,6 +19,7 @@ from hostrouting.host import pyroute, rtnetlink
 from hostrouting.host.route_reader import RouteReader, UnknownDeviceError, strike_seen
 from hostrouting.host.route_writer import NEWROUTE, LookupWriter, RouteWriter, dump_request
 from hostrouting.host.routes import KIND_NUMBERS, ObservedRoute, Route
+from hostrouting.host.transaction import Steps
 from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ NAMES = {index: name for name, index in INDEXES.items()}
 
 
 def packed(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> bytes:
-    steps = [(verb, route) for route in routes]
+    steps = Steps([verb] * len(routes), [*routes])
     return b"".join(bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None))
 
 
@@ -113,19 +114,19 @@ def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[in
 def test_the_echo_of_a_route_is_what_was_sent() -> None:
     """A dump that shows what we packed strikes every echo, and leaves those that it does not show."""
     routes = [Route(network=number << 8, prefix_length=24, gateway=1, dev="e0") for number in range(1, 5)]
-    echoes: set[bytes] = set()
-    steps = [("add", route) for route in routes]
+    echoes: dict[tuple[bytes, bytes], set[int]] = {}
+    steps = Steps(["add"] * len(routes), [*routes])
     (batch,) = (bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=echoes))
-    assert len(echoes) == 4
+    assert list(echoes.values()) == [{route.network for route in routes}]
     dump = batch[: len(batch) // 4 * 3] + rtnetlink.message(rtnetlink.DONE, 2, bytes(4))
     assert strike_seen(memoryview(dump), echoes) is True
-    assert echoes == {batch[len(batch) // 4 * 3 + 16 :]}
+    assert list(echoes.values()) == [{routes[3].network}]
 
 
 def test_batches_end_at_their_size_and_number_their_messages() -> None:
     """No batch has more messages than answers fit in the queue, and each message knows its place."""
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
-    steps = [("add", route) for route in routes]
+    steps = Steps(["add"] * len(routes), [*routes])
     sizes, numbers = [], []
     for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None):
         length = struct.unpack_from("=I", batch)[0]
