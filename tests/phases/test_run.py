@@ -282,6 +282,8 @@ def test_cancelled_siblings_are_reported() -> None:
 def _program(code: str) -> subprocess.CompletedProcess[str]:
     """Run a program of its own: signals are a matter of whole processes."""
     start = "import os, signal, sys\nfrom phases import *\nfrom phases.testing import *\n"
+    # Whoever runs the tests in the background of a shell hands an ignored SIGINT down to us.
+    start += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     argv = [sys.executable, "-P", "-c", start + textwrap.dedent(code)]
     return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
 
