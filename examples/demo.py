@@ -1,80 +1,143 @@
-"""A taste of hostrouting, in memory: a GPU node whose fabric swallows the cluster's addresses, and the way out.
+"""The story of a GPU node that says Ready and reaches nothing, in a network namespace of its own.
 
-Run it with `make demo`. Everything happens on `MemoryBackend`, a model of the kernel's routing that passes the same
-contract suite as the kernel itself; nothing of this machine is touched.
+Run it with `make demo`. It enters a namespace that nobody else sees (as an ordinary user where the system allows user
+namespaces, else in memory with a note), gives it eth0 and eight InfiniBand interfaces, and lets the real tasks loose
+on it. Files and units are in memory; nothing of this machine is touched.
 """
 
 from __future__ import annotations
 
-from hostrouting import HostRoutingConfig
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from hostrouting import Configure, Host, HostRoutingConfig, prove_egress
 from hostrouting.addresses import parse_ipv4
-from hostrouting.exceptions import InvalidConfigError, RouteRejectedError
-from hostrouting.host import Route, RouteChange
-from hostrouting.testing import MemoryBackend
+from hostrouting.exceptions import RouteOverlapError
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap.explain import explain
+from hostrouting.testing import FakeHost, MemoryBackend
+from phases import TaskFailedError, execute
 
-API_SERVER = "172.16.8.1"
+if TYPE_CHECKING:
+    from hostrouting.host import RouteBackend
 
-
-def title(text: str) -> None:
-    """A line between the acts."""
-    print(f"\n== {text}")
-
-
-def who_decides(node: MemoryBackend, address: str) -> None:
-    """Ask as the kernel would."""
-    (answer,) = node.lookup([parse_ipv4(address)])
-    print(f"   {address:14} -> {answer.route}")
-
-
-def a_gpu_node() -> MemoryBackend:
-    """One Ethernet interface with the default route, and eight InfiniBand ones with a /16 each."""
-    node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
-    node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-    for number in range(8):
-        node.add_link(f"ib{number}")
-        node.add_address(f"ib{number}", f"172.{16 + number}.1.4/16")
-    return node
+INSIDE = "HOSTROUTING_DEMO_INSIDE"
+CLUSTER = "172.16.8.0/22"
+OVERLAP = {"expectedCidrs": [CLUSTER], "mode": "STRICT"}
 
 
 def main() -> None:
+    """Tell the story on the best stage that there is."""
+    if os.environ.get(INSIDE):
+        tell(a_node_in_the_kernel())
+        return
+    if not enter_a_namespace():
+        print("(no network namespace to be had here: told on a model of the kernel, in memory)")
+        tell(a_node_in_memory())
+
+
+def enter_a_namespace() -> bool:
+    """Run this program again inside a namespace of its own; False where none can be made."""
+    unshare = shutil.which("unshare")
+    if unshare is None or shutil.which("ip") is None:
+        return False
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    entering = [unshare, *as_root, "--net"]
+    # A link of the kind that the story needs, or there is no story.
+    trial = [*entering, "ip", "link", "add", "eth0", "type", "ifb"]
+    if subprocess.run(trial, check=False, capture_output=True).returncode != 0:
+        return False
+    told = subprocess.run([*entering, sys.executable, "-P", __file__], check=False, env={**os.environ, INSIDE: "1"})
+    if told.returncode != 0:
+        sys.exit(told.returncode)
+    return True
+
+
+def a_node_in_the_kernel() -> Host:
+    """The kernel's own routes, in this namespace; files and units in memory."""
+    lines = ["link set lo up"]
+    for name, address in interfaces():
+        lines += [f"link add {name} type ifb", f"address add {address} dev {name}", f"link set {name} up"]
+    lines.append("route add default via 10.224.0.1 dev eth0 proto dhcp")
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+    stage = FakeHost()
+    return Host(routes=NetlinkBackend(), services=stage.services, files=stage.files, lock=stage.lock)
+
+
+def a_node_in_memory() -> Host:
+    """The same node on the model."""
+    routes = MemoryBackend()
+    for name, address in interfaces():
+        routes.add_link(name)
+        routes.add_address(name, address)
+    routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+    return FakeHost(routes)
+
+
+def interfaces() -> list[tuple[str, str]]:
+    """Eth0, and a /16 on each of eight InfiniBand interfaces."""
+    return [("eth0", "10.224.0.4/16"), *((f"ib{number}", f"172.{16 + number}.1.4/16") for number in range(8))]
+
+
+def configure(host: Host, **sections: object) -> None:
+    """What `hostrouting apply` does."""
+    config = HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": [], **sections})
+    execute(Configure(config, host=host))
+
+
+def tell(host: Host) -> None:
     """The story."""
-    node = a_gpu_node()
-    title("A node comes up. Its fabric owns 172.16.0.0/16, and so does the cluster's API server.")
-    who_decides(node, API_SERVER)
-    print("   The node says Ready and reaches nothing: that packet dies in the fabric.")
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("phases").disabled = True
 
-    title("An operator writes the fix, with two typing mistakes. Both are named, and nothing is changed.")
+    act("A node with eight InfiniBand interfaces joins. The cluster's services live in 172.16.8.0/22.")
+    look(host.routes, "172.16.0.0/16")
+    print("   The node says Ready. What it sends to the cluster dies in the fabric.")
+
+    act("hostrouting check")
+    print(indented(str(prove_egress(host.routes, [CLUSTER]))))
+
+    act("hostrouting apply, with mode STRICT and no route yet: the gate stays shut, and says why.")
     try:
-        HostRoutingConfig.from_mapping(
-            {
-                "hostRouting": {
-                    "staticRoutes": {
-                        "enabled": True,
-                        "routes": [{"destination": "172.16.8.5/22", "gatway": "10.224.0.1"}],
-                    }
-                }
-            }
-        )
-    except InvalidConfigError as error:
-        for each in error.errors:
-            print(f"   {each}")
+        configure(host)
+    except TaskFailedError as error:
+        (failure,) = error.failures
+        assert isinstance(failure, RouteOverlapError)  # noqa: S101 - what this act is about
+        print(f"   refused: {error.path}")
 
-    title("A batch in which one gateway is wrong: all or nothing.")
-    fix = RouteChange.add(Route.parse("172.16.8.0/22", gateway="10.224.0.1", dev="eth0"))
-    wrong = RouteChange.add(Route.parse("172.17.8.0/22", gateway="10.9.9.9", dev="eth0"))
-    try:
-        node.apply([fix, wrong])
-    except RouteRejectedError as error:
-        print("   " + str(error).replace("\n", "\n   "))
+    act("hostrouting apply, with the route that check suggested.")
+    route = {"destination": CLUSTER, "gateway": "10.224.0.1", "dev": "eth0"}
+    configure(host, staticRoutes={"enabled": True, "routes": [route]})
+    look(host.routes, "172.16.0.0/16")
 
-    title("The right one.")
-    node.apply([fix])
-    who_decides(node, API_SERVER)
-    title("And the fabric's own peers still leave by the fabric.")
-    who_decides(node, "172.16.1.5")
-    who_decides(node, "172.17.1.5")
+    act("hostrouting check")
+    print(indented(str(prove_egress(host.routes, [CLUSTER]))))
+
+    act("And the fabric's peers still leave by the fabric.")
+    for peer in ("172.16.1.5", "172.17.1.5", "172.23.1.5"):
+        (answer,) = host.routes.lookup([parse_ipv4(peer)])
+        print(f"   {peer:12} {answer.route}")
+
+
+def act(title: str) -> None:
+    """A line between the acts."""
+    print(f"\n== {title}")
+
+
+def indented(text: str) -> str:
+    """Text as part of an act."""
+    return "\n".join(f"   {line}" for line in text.splitlines())
+
+
+def look(routes: RouteBackend, asked: str) -> None:
+    """What `hostrouting explain` shows."""
+    (explanation,) = explain(routes, [asked])
+    for line in explanation.lines(picture=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
+        print(f"   {line}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
     │   ├── LinkNotFoundError                     a device that a route names does not exist
     │   ├── PermissionDeniedError                 reading is free, changing needs CAP_NET_ADMIN
     │   └── RouteRejectedError                    one refusal per route, and whether the rollback held
+    ├── RouteOverlapError                         expected addresses would leave by another interface; the report
     ├── UnitError                                 systemd refused, or a unit failed
     ├── HostFileError                             a file could not be read or written
     └── LockHeldError                             another run of ours holds the machine
@@ -16,7 +17,7 @@ Errors of other libraries and of the operating system never pass through: they a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = [
     "BackendError",
@@ -28,6 +29,7 @@ __all__ = [
     "LockHeldError",
     "PermissionDeniedError",
     "Refusal",
+    "RouteOverlapError",
     "RouteRejectedError",
     "UnitError",
 ]
@@ -120,6 +122,17 @@ class RouteRejectedError(BackendError):
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]
         super().__init__("\n".join(lines), errno=refusals[0].errno if refusals else None)
+
+
+class RouteOverlapError(HostRoutingError):
+    """Expected addresses would not leave by the node's own interface; `report` is the whole `OverlapReport`.
+
+    Its text is that of the report: what is wrong, which route decides it, and what to put into the config.
+    """
+
+    def __init__(self, report: Any) -> None:
+        self.report = report
+        super().__init__(str(report))
 
 
 class UnitError(HostRoutingError):

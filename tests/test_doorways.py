@@ -48,15 +48,20 @@ def test_a_doorway_exports_what_it_says(name: str) -> None:
 def test_the_front_door_is_pinned() -> None:
     """What users import from the top is decided here, not by accident."""
     assert hostrouting.__all__ == [
+        "CheckRouteOverlap",
+        "Configure",
+        "ConfigureStaticRoutes",
         "Host",
         "HostRoutingConfig",
         "OverlapMode",
+        "OverlapReport",
         "ProbeSNATConfig",
         "RouteOverlapConfig",
         "StaleCNIConfig",
         "StaticRoute",
         "StaticRoutesConfig",
         "WatchConfig",
+        "prove_egress",
     ]
 
 

@@ -1,0 +1,89 @@
+"""A bootstrap agent: it turns a VM into a node, and sequences our tasks with its own.
+
+    python examples/bootstrap_agent.py            on a machine in memory
+    python examples/bootstrap_agent.py CONFIG     on this very machine (needs root)
+
+Its pipeline is plain data. `run` gives it a deadline, listens to SIGTERM, and reports every task; a failure is found
+again under however many groups.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting.exceptions import RouteOverlapError
+from hostrouting.testing import FakeHost, MemoryBackend
+from phases import Context, Parallel, Serial, Task, TaskFailedError, run, task, with_retry, with_timeout
+
+EXAMPLE = {
+    "hostRouting": {
+        "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+        "gates": ["systemd-nspawn@.service"],
+    },
+    "kubelet": {"of no concern": "to us"},
+}
+
+
+@task("load-kernel-modules")
+def load_kernel_modules(ctx: Context) -> None:
+    """A task of the agent's own; this one only pretends."""
+    ctx.check()
+
+
+@task("download-kubelet")
+def download_kubelet(ctx: Context) -> None:
+    """Another one, which takes its time and listens to its context."""
+    ctx.sleep(0.01)
+
+
+@task("start-machine")
+def start_machine(ctx: Context) -> None:
+    """What must not happen before routing is right."""
+    ctx.check()
+
+
+def pipeline(config: HostRoutingConfig, host: Host) -> Task:
+    """The whole bootstrap, to be read from top to bottom."""
+    return Serial(
+        Parallel(
+            load_kernel_modules,
+            with_retry(download_kubelet, attempts=3),
+            name="prepare",
+        ),
+        with_timeout(Configure(config, host=host), 90),
+        start_machine,
+        name="bootstrap",
+    )
+
+
+def a_node_in_memory() -> Host:
+    """A GPU node whose fabric owns the cluster's addresses."""
+    routes = MemoryBackend()
+    routes.add_link("eth0")
+    routes.add_address("eth0", "10.224.0.4/16")
+    routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+    routes.add_link("ib0")
+    routes.add_address("ib0", "172.16.1.4/16")
+    return FakeHost(routes)
+
+
+def main(argv: list[str]) -> int:
+    """The program; its exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    config = HostRoutingConfig.from_file(argv[0]) if argv else HostRoutingConfig.from_mapping(EXAMPLE)
+    host = Host.live() if argv else a_node_in_memory()
+    report = run(pipeline(config, host), timeout=300, handle_signals=True)
+    for each in report.walk():
+        print(f"{each.status:9} {each.name}")
+    if isinstance(report.error, TaskFailedError):
+        for failure in report.error.failures:
+            if isinstance(failure, RouteOverlapError):
+                print(failure.report)
+    return 0 if report.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

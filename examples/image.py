@@ -1,0 +1,31 @@
+"""Prepare an image: files and units below a folder, so that every machine made of it is gated from its first boot.
+
+    python examples/image.py DIRECTORY
+
+Nothing of the machine that this runs on is asked or changed, not even if DIRECTORY is `/`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from hostrouting import Configure, Host, HostRoutingConfig, OverlapMode, RouteOverlapConfig
+from phases import execute, plan
+
+CONFIG = HostRoutingConfig(
+    route_overlap=RouteOverlapConfig(expected_cidrs=("172.16.0.0/16",), mode=OverlapMode.STRICT),
+    gates=("systemd-nspawn@.service", "kubelet.service"),
+)
+
+
+def main(root: str) -> None:
+    """Install the check and the gates, and show what a second run would still change: nothing."""
+    host = Host.offline(root)
+    execute(Configure(CONFIG, host=host))
+    for path in host.files.names("/etc/systemd/system"):
+        print(f"/etc/systemd/system/{path}")
+    print("left to do:", *plan(Configure(CONFIG, host=host)).changes or ["nothing"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,34 @@
+"""How a capability persists itself: its script and unit, and the gate that lets no machine start before it.
+
+    Boot            install, start, remove and the plans of them, for one unit at a time
+    BootUnit        a oneshot with all its files, rendered by the capability
+    assets/         hostrouting-ready.service, and the drop-in of every gate
+
+    static-routes.service ───────┐ Before= and RequiredBy=
+                                 ├──> hostrouting-ready.service <── ExecStartPre= of every gate, by a drop-in
+    check-route-overlap.service ─┘
+
+Nobody else writes hostrouting-ready.service, its links, or a gate's drop-in.
+"""
+
+from __future__ import annotations
+
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.layout import (
+    READY_UNIT,
+    RUNTIME_DIRECTORY,
+    SCRIPT_DIRECTORY,
+    UNIT_DIRECTORY,
+    BootFile,
+    BootUnit,
+)
+
+__all__ = [
+    "READY_UNIT",
+    "RUNTIME_DIRECTORY",
+    "SCRIPT_DIRECTORY",
+    "UNIT_DIRECTORY",
+    "Boot",
+    "BootFile",
+    "BootUnit",
+]

@@ -1,0 +1,52 @@
+"""The gates, as systemd sees them: which cannot wait for us, and which do not wait yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.boot.layout import DROP_IN_NAME, READY_UNIT, SCRIPT_DIRECTORY
+from hostrouting.exceptions import UnitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hostrouting.boot.layout import BootUnit
+    from hostrouting.host import ServiceManager
+    from phases import Context
+
+__all__ = ["BREAK_GLASS", "refuse_early_gates", "unread_gates"]
+
+#: While this file exists, every gate is open. Its name stands in the drop-in, too.
+BREAK_GLASS: Final = f"{SCRIPT_DIRECTORY}/hostrouting.disabled"
+#: What every service waits for unless it says DefaultDependencies=no.
+_ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
+
+
+def refuse_early_gates(
+    ctx: Context, services: ServiceManager, gates: Iterable[str], unit: BootUnit, installed: Iterable[str]
+) -> None:
+    """Raise UnitError for gates that start before something that our units wait for: both would wait for ever."""
+    awaited = {READY_UNIT, unit.name, *installed, *unit.words("Unit", "After"), *_ALWAYS_AWAITED}
+    problems = []
+    for gate in gates:
+        early = sorted(awaited & services.ordered_before(ctx, gate))
+        if early:
+            problems.append(
+                f"{gate} cannot be a gate: it is ordered before {', '.join(early)}, so that {unit.name} waits for it, "
+                f"and it would wait for {unit.name}"
+            )
+    if problems:
+        problems.append("take it out of hostRouting.gates, or remove that Before=")
+        raise UnitError("\n".join(problems))
+
+
+def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -> list[str]:
+    """Units that have a drop-in of ours on the disk, by which systemd does not go yet."""
+    # A template answers for instances to come; one that runs has been loaded, perhaps before the drop-in came.
+    states = [state for gate in gates for state in (services.state(ctx, gate), *services.running(ctx, gate))]
+    return [state.name for state in states if state.load_state == "loaded" and not _is_gated(state.drop_ins)]
+
+
+def _is_gated(drop_ins: frozenset[str]) -> bool:
+    # Of an instance that is, or was, a gate by itself the path is another than its template's.
+    return any(path.endswith(f"/{DROP_IN_NAME}") for path in drop_ins)

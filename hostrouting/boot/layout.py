@@ -1,0 +1,114 @@
+"""What lies where on the machine, and the values that say what of it a capability wants; nothing here looks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from hostrouting.host.units import words
+
+__all__ = [
+    "DROP_IN_NAME",
+    "READY_LINKS",
+    "READY_UNIT",
+    "RUNTIME_DIRECTORY",
+    "SCRIPT_DIRECTORY",
+    "UNFINISHED",
+    "UNIT_DIRECTORY",
+    "BootFile",
+    "BootUnit",
+    "drop_in_of",
+    "gate_drop_in",
+    "links_of",
+    "ready_unit",
+    "unit_path",
+]
+
+SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
+UNIT_DIRECTORY: Final = "/etc/systemd/system"
+RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
+READY_UNIT: Final = "hostrouting-ready.service"
+
+#: The folder with a link to every unit that READY_UNIT requires.
+READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
+#: A gate's drop-in; whatever has this name is ours.
+DROP_IN_NAME: Final = "10-hostrouting.conf"
+#: Exists while systemd may not have read what we changed: a run that finds it was preceded by one that was killed.
+#: Under /run, for a boot reads everything; not in RUNTIME_DIRECTORY, which would then have to be made and removed.
+UNFINISHED: Final = "/run/hostrouting.unfinished"
+
+_ASSETS: Final = Path(__file__).parent / "assets"
+_UNIT_MODE: Final = 0o644
+_LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
+
+
+@attrs.frozen(kw_only=True)
+class BootFile:
+    """A file with its permission bits: 0o755 for a script, 0o644 for a unit."""
+
+    path: str
+    content: bytes
+    mode: int
+
+
+@attrs.frozen(kw_only=True)
+class BootUnit:
+    r"""A unit with all its files, in the order in which they are written: what is named by another comes before it.
+
+    >>> text = b"[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nRequiredBy=hostrouting-ready.service\n"
+    >>> file = BootFile(path="/etc/systemd/system/a.service", content=text, mode=0o644)
+    >>> BootUnit(name="a.service", files=(file,)).words("Install", "RequiredBy")
+    ['hostrouting-ready.service']
+    >>> BootUnit(name="b.service", files=(file,))
+    Traceback (most recent call last):
+    ValueError: among the files of b.service there must be its unit file /etc/systemd/system/b.service
+    """
+
+    name: str
+    files: tuple[BootFile, ...]
+
+    def __attrs_post_init__(self) -> None:
+        """A unit without its unit file would be a gate that never opens."""
+        if unit_path(self.name) not in [file.path for file in self.files]:
+            raise ValueError(f"among the files of {self.name} there must be its unit file {unit_path(self.name)}")
+
+    def words(self, section: str, key: str) -> list[str]:
+        """The words of one setting of the unit file."""
+        [text] = [file.content.decode() for file in self.files if file.path == unit_path(self.name)]
+        return words([text], section, key)
+
+
+def unit_path(name: str) -> str:
+    """Where the unit file of one of our units is."""
+    return f"{UNIT_DIRECTORY}/{name}"
+
+
+def links_of(unit: BootUnit) -> list[str]:
+    """The links that `systemctl enable` makes of a unit's [Install] section."""
+    return [
+        f"{UNIT_DIRECTORY}/{target}.{folder}/{unit.name}"
+        for key, folder in _LINK_FOLDERS
+        for target in unit.words("Install", key)
+    ]
+
+
+def drop_in_of(gate: str) -> str:
+    """Where the drop-in of a gate is.
+
+    >>> drop_in_of("systemd-nspawn@.service")
+    '/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf'
+    """
+    return f"{UNIT_DIRECTORY}/{gate}.d/{DROP_IN_NAME}"
+
+
+def ready_unit() -> BootUnit:
+    """hostrouting-ready.service, the same on every machine."""
+    content = (_ASSETS / READY_UNIT).read_bytes()
+    return BootUnit(name=READY_UNIT, files=(BootFile(path=unit_path(READY_UNIT), content=content, mode=_UNIT_MODE),))
+
+
+def gate_drop_in(gate: str) -> BootFile:
+    """The drop-in of a gate, the same in every folder."""
+    return BootFile(path=drop_in_of(gate), content=(_ASSETS / DROP_IN_NAME).read_bytes(), mode=_UNIT_MODE)

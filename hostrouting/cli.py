@@ -1,0 +1,280 @@
+"""The command: `hostrouting plan|apply|check|explain|render|reset`. Thin: the tasks do it, this says it.
+
+stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
+3 it could not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.configure import Configure
+    from hostrouting.host import Host
+    from phases import Context
+
+__all__ = ["main"]
+
+FINE, BAD, USAGE, FAILED = 0, 1, 2, 3
+
+#: apply and reset: what waits for DHCP (30 s) and for systemd has to fit, and a second run behind the lock.
+_DEFAULT_TIMEOUT: Final = 120.0
+_logger = logging.getLogger("hostrouting")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; its exit status."""
+    arguments = _parser().parse_args(argv)
+    _log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset"})
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except InvalidConfigError as error:
+        return _refuse(arguments, error, USAGE, [{"path": each.path, "message": each.message} for each in error.errors])
+    except BrokenPipeError:
+        # Whoever read us has seen enough; without this the interpreter would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except KeyboardInterrupt:
+        return _refuse(arguments, "interrupted", FAILED)
+    except Exception as error:
+        _logger.debug("where it happened", exc_info=True)
+        return _refuse(arguments, error, FAILED)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hostrouting",
+        description="Make a Kubernetes node's host routing right, and prove it.",
+        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        added.add_argument("--json", action="store_true", help="the answer as JSON")
+        added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
+        added.add_argument("--timeout", type=_seconds, metavar="S", help="seconds for all of it")
+        return added
+
+    def offline(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--root", metavar="DIR", help="prepare an image: files and units below DIR, nothing live")
+
+    def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
+        text = "a JSON file: the hostRouting object, or a whole config that has it"
+        added.add_argument("config", nargs="?" if optional else None, metavar="CONFIG", help=text)
+
+    added = command("plan", _plan, "what apply would change; changes nothing, needs no root")
+    config(added)
+    offline(added)
+    added = command("apply", _apply, "configure: live and for every boot")
+    config(added)
+    offline(added)
+    added = command("check", _check, "prove every expected CIDR; changes nothing, needs no root")
+    config(added)
+    added = command("explain", _explain, "which route and interface decide each part, and why")
+    added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
+    added = command("render", _render, "the exact files that apply would install")
+    config(added)
+    added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
+    added.add_argument("--out", metavar="DIR", help="write them below DIR")
+    added = command("reset", _reset, "undo: ours is gone, what we displaced is back")
+    config(added, optional=True)
+    offline(added)
+    return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no time to wait")
+    return seconds
+
+
+# --- the commands
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from hostrouting.configure import Configure
+    from phases import plan
+
+    config = _config(arguments.config)
+    with _context(arguments) as ctx:
+        # Each task plans for itself, so what they share (the gates) comes more than once.
+        changes = list(dict.fromkeys(plan(Configure(config, host=_host(arguments)), ctx).changes))
+    if arguments.json:
+        _print_json({"changes": [change.to_mapping() for change in changes]})
+        return FINE
+    for change in changes:
+        _print_change(str(change))
+    if not changes:
+        _logger.info("nothing to change")
+    return FINE
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    from hostrouting.boot import Boot
+    from hostrouting.configure import Configure, boot_files
+
+    config, host = _config(arguments.config), _host(arguments)
+    task = Configure(config, host=host)
+    if boot_files(config):
+        # Before the gates are closed: afterwards nobody could tell which of the running machines were never held.
+        with _context(arguments) as ctx:
+            for notice in Boot(host, gates=config.gates).notices(ctx):
+                _logger.warning("%s", notice)
+    return _run(arguments, task)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from hostrouting.host import Host
+    from hostrouting.route_overlap import check_now
+
+    section = _config(arguments.config).route_overlap
+    with _context(arguments) as ctx:
+        report = check_now(ctx, section, Host.live().routes)
+    if arguments.json:
+        _print_json(report.to_mapping(mode=section.mode))
+    else:
+        print(report)
+    return FINE if report.ok else BAD
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from hostrouting.host import Host
+    from hostrouting.route_overlap.explain import explain
+
+    try:
+        explanations = explain(Host.live().routes, arguments.asked)
+    except ValueError as error:
+        return _refuse(arguments, error, USAGE)
+    if arguments.json:
+        _print_json([explanation.to_mapping() for explanation in explanations])
+        return FINE
+    for explanation in explanations:
+        for line in explanation.lines(picture=_colourful()):
+            print(line)
+    return FINE
+
+
+def _render(arguments: argparse.Namespace) -> int:
+    from hostrouting.configure import boot_files
+    from hostrouting.host.files import RootedFiles
+
+    files = boot_files(_config(arguments.config))
+    if arguments.name is not None:
+        known = [file.path for file in files]
+        files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]
+        if not files:
+            wanted = f"would install: {', '.join(known)}" if known else "would install nothing"
+            return _refuse(arguments, f"{arguments.name!r} is no file of this config's; apply {wanted}", USAGE)
+    if arguments.out is not None:
+        target = RootedFiles(arguments.out)
+        for file in files:
+            target.write(file.path, file.content, mode=file.mode)
+    elif arguments.json:
+        shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
+        _print_json({"files": shown})
+    else:
+        for file in files:
+            if arguments.name is None:
+                print(f"==> {file.path} ({file.mode:04o}) <==")
+            print(file.content.decode(), end="" if arguments.name else "\n")
+    return FINE
+
+
+def _reset(arguments: argparse.Namespace) -> int:
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.configure import Configure
+
+    if arguments.config is not None:
+        _config(arguments.config)
+    # To want nothing is to take everything of ours away, whatever config brought it.
+    return _run(arguments, Configure(HostRoutingConfig(gates=()), host=_host(arguments)))
+
+
+# --- what they share
+
+
+def _config(path: str) -> HostRoutingConfig:
+    from hostrouting.config import HostRoutingConfig
+
+    # To want nothing is a wish of its own, `reset`: from a file it is more probably a mistake.
+    return HostRoutingConfig.from_file(path, allow_empty=False)
+
+
+def _host(arguments: argparse.Namespace) -> Host:
+    from hostrouting.host import Host
+
+    return Host.live() if arguments.root is None else Host.offline(arguments.root)
+
+
+@contextmanager
+def _context(arguments: argparse.Namespace) -> Iterator[Context]:
+    from phases import Context, cancel_on_signals
+
+    ctx = Context(timeout=arguments.timeout)
+    with cancel_on_signals(ctx):
+        yield ctx
+
+
+def _run(arguments: argparse.Namespace, task: Configure) -> int:
+    """Do it, and say what became of it."""
+    from phases import TaskFailedError, run
+
+    report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
+    failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
+    overlaps = [failure for failure in failures if isinstance(failure, RouteOverlapError)]
+    only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
+    if arguments.json:
+        proofs = [overlap.report.to_mapping() for overlap in overlaps]
+        _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {})})
+    else:
+        for change in [change for each in report.walk() for change in each.changes]:
+            _print_change(str(change))
+    if report.ok:
+        return FINE
+    _logger.error("%s", report.error)
+    return BAD if only_overlaps else FAILED
+
+
+def _refuse(
+    arguments: argparse.Namespace, problem: object, status: int, errors: list[dict[str, str]] | None = None
+) -> int:
+    """Say on stderr, and to a program on stdout, why there is no answer."""
+    if arguments.json:
+        _print_json({"ok": False, "error": str(problem), **({"errors": errors} if errors else {})})
+    _logger.error("%s", problem)
+    return status
+
+
+def _print_json(answer: object) -> None:
+    import json
+
+    print(json.dumps(answer, indent=2))
+
+
+def _print_change(line: str) -> None:
+    colour = {"+": 32, "-": 31, "~": 33}[line[0]]
+    print(f"\x1b[{colour}m{line}\x1b[0m" if _colourful() else line)
+
+
+def _colourful() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _log_to_stderr(*, verbose: bool, talks: bool) -> None:
+    level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="hostrouting: %(message)s", force=True)

@@ -1,0 +1,106 @@
+"""Which route or rule is behind a refusal: to a lookup the kernel answers only with an errno."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.addresses import format_cidr, format_ipv4, netmask
+from hostrouting.host.routes import DEVICELESS_KINDS, MAIN_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hostrouting.host.routes import ObservedRoute, Rule
+
+__all__ = ["Blockers", "rule_text", "select_by_source"]
+
+_REFUSING_ACTIONS: Final = frozenset({"blackhole", "unreachable", "prohibit"})
+_TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
+
+
+class Blockers:
+    """The routes and rules of a node that send packets nowhere.
+
+    Only asked about addresses that the kernel refuses: so no table that is tried before the one which refuses has a
+    route that would send them somewhere, and it is enough to know those that do not.
+    """
+
+    def __init__(self, routes: Iterable[ObservedRoute], rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._all_routes = routes
+        #: Whether an answer may depend on the source.
+        self.by_source = select_by_source(rules)
+
+    @cached_property
+    def _routes(self) -> dict[tuple[int, int, int], ObservedRoute]:
+        """By table, prefix length and network; of several the first, which has the lowest metric."""
+        found: dict[tuple[int, int, int], ObservedRoute] = {}
+        # By position and not by name, for this line meets every route of a full table.
+        for route in [route for route in self._all_routes if route[7] in DEVICELESS_KINDS]:
+            if not route.tos:
+                found.setdefault((route.table, route.prefix_length, route.network), route)
+        return found
+
+    def find(self, destination: int, source: int) -> ObservedRoute | Rule | None:
+        """The route or rule that refuses this packet; None if there is none, which is what 'no route' means."""
+        for rule in self._rules:
+            selected = _selects(rule.destination, destination) and _selects(rule.source, source)
+            if selected == rule.inverted or rule.other_selectors:
+                continue
+            if rule.action in _REFUSING_ACTIONS:
+                return rule
+            route = self._longest(rule.table, destination) if rule.action == "lookup" else None
+            if route is not None and route.kind != "throw":
+                return route
+        return None
+
+    def held_in_main(self, candidates: Iterable[ObservedRoute]) -> set[ObservedRoute]:
+        """Those that the main table holds: until the first rule is added, a route of the local one bears its name."""
+        by_network: dict[int, list[ObservedRoute]] = {}
+        for candidate in candidates:
+            by_network.setdefault(candidate.network, []).append(candidate)
+        held = [route for route in self._all_routes if route[0] in by_network and route.table == MAIN_TABLE]
+        return {one for route in held for one in by_network[route.network] if route.fulfils(one)}
+
+    def _longest(self, table: int, address: int) -> ObservedRoute | None:
+        for length in range(32, -1, -1):
+            route = self._routes.get((table, length, address & netmask(length)))
+            if route is not None:
+                return route
+        return None
+
+
+def select_by_source(rules: Iterable[Rule]) -> bool:
+    """Whether any rule selects by the source of a packet."""
+    return any(rule.source[1] for rule in rules)
+
+
+def _selects(selector: tuple[int, int], address: int) -> bool:
+    network, length = selector
+    return not (network ^ address) & netmask(length)
+
+
+def rule_text(rule: Rule) -> str:
+    """A rule as `ip rule show` prints it; of what else it selects by, the names.
+
+    >>> from hostrouting.host.routes import Rule
+    >>> rule_text(Rule(70, table=88, source=(0x0AE00004, 32), other_selectors=("fwmark",)))
+    '70: from 10.224.0.4 fwmark ... lookup 88'
+    """
+    words = [f"{rule.priority}:", *(["not"] if rule.inverted else []), "from", _selector(rule.source)]
+    if rule.destination[1]:
+        words += ["to", _selector(rule.destination)]
+    for name in rule.other_selectors:
+        words += [name, "..."]
+    words.append(rule.action)
+    if rule.action == "lookup":
+        words.append(_TABLE_NAMES.get(rule.table, str(rule.table)))
+    if rule.goto is not None:
+        words.append(str(rule.goto))
+    return " ".join(words)
+
+
+def _selector(selector: tuple[int, int]) -> str:
+    network, length = selector
+    return "all" if length == 0 else format_ipv4(network) if length == 32 else format_cidr(network, length)

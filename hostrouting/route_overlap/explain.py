@@ -1,0 +1,124 @@
+"""Explain: which route and interface decide each part of a range, as values, JSON, text, and a picture.
+
+People would rather look than read: on a terminal the range is a bar, each part in the colour of its interface.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostrouting.addresses import format_ipv4, parse_cidr
+from hostrouting.route_overlap.proof import parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hostrouting.host import RouteBackend
+    from hostrouting.route_overlap.proof import Part
+
+__all__ = ["ExplainedPart", "Explanation", "explain"]
+
+_BAR_WIDTH: Final = 64
+#: Background colours that can be told apart with black letters on them.
+_COLOURS: Final = (42, 46, 43, 45, 44, 47, 41)
+
+
+@attrs.frozen
+class ExplainedPart:
+    """Addresses from `first` to `last`: by which devices they leave and which route says so; else why they do not."""
+
+    first: int
+    last: int
+    devs: tuple[str, ...]
+    route: str | None
+    reason: str | None
+
+    @property
+    def by(self) -> str:
+        """Where the part goes, in a word."""
+        return "+".join(self.devs) if self.devs else "nowhere"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The part for JSON."""
+        return {
+            "first": format_ipv4(self.first),
+            "last": format_ipv4(self.last),
+            "devs": list(self.devs),
+            "route": self.route,
+            "reason": self.reason,
+        }
+
+
+@attrs.frozen
+class Explanation:
+    """One range that was asked about, cut where the answer changes."""
+
+    asked: str
+    parts: tuple[ExplainedPart, ...]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The explanation for JSON."""
+        return {"asked": self.asked, "parts": [part.to_mapping() for part in self.parts]}
+
+    def lines(self, *, picture: bool = False) -> Iterator[str]:
+        """The text: a heading, the bar if a picture is wanted, and a line for each part."""
+        yield self.asked
+        colours = {by: _COLOURS[i % len(_COLOURS)] for i, by in enumerate(dict.fromkeys(p.by for p in self.parts))}
+        if picture and len(self.parts) > 1:
+            yield "  " + "".join(_painted(" " * cells, colours[part.by]) for part, cells in self._cells())
+        wide = max(len(part.by) for part in self.parts)
+        for part in self.parts:
+            by = f" {part.by} " if picture else part.by
+            padding = " " * (wide - len(part.by))
+            span = format_ipv4(part.first) + (f" - {format_ipv4(part.last)}" if part.last != part.first else "")
+            shown = _painted(by, colours[part.by]) if picture else by
+            yield f"  {shown}{padding}  {span:33}  {part.route or part.reason}"
+
+    def _cells(self) -> Iterator[tuple[ExplainedPart, int]]:
+        """Each part with its share of the bar: by its size, but never nothing."""
+        whole = self.parts[-1].last - self.parts[0].first + 1
+        for part in self.parts:
+            yield part, max(1, (part.last - part.first + 1) * _BAR_WIDTH // whole)
+
+
+def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
+    """Ask the kernel about addresses and CIDRs; neighbouring parts with one answer are one."""
+    cidrs = [text if "/" in text else f"{text}/32" for text in asked]
+    for cidr in cidrs:
+        parse_cidr(cidr)
+    return [
+        Explanation(text, tuple(_merged(map(_explained, parts))))
+        for text, parts in zip(asked, parts_of(backend, cidrs), strict=True)
+    ]
+
+
+def _explained(part: Part) -> ExplainedPart:
+    # What a connection meets: the answer for the source that it will have, where rules select by that.
+    answer = part.sourced[0] if part.sourced else part.plain
+    if answer.route is not None:
+        reason = "an address of this node" if answer.route.kind == "local" else None
+        return ExplainedPart(part.first, part.last, answer.route.devs, str(answer.route), reason)
+    if answer.errno == errno.ENETUNREACH:
+        return ExplainedPart(part.first, part.last, (), None, "no route at all")
+    return ExplainedPart(part.first, part.last, (), None, f"a route or rule refuses it ({os.strerror(answer.errno)})")
+
+
+def _merged(parts: Iterator[ExplainedPart]) -> Iterator[ExplainedPart]:
+    last: ExplainedPart | None = None
+    for part in parts:
+        if last is not None and (last.devs, last.route, last.reason) == (part.devs, part.route, part.reason):
+            last = attrs.evolve(last, last=part.last)
+            continue
+        if last is not None:
+            yield last
+        last = part
+    if last is not None:
+        yield last
+
+
+def _painted(text: str, colour: int) -> str:
+    return f"\x1b[30;{colour}m{text}\x1b[0m"

@@ -1,0 +1,171 @@
+"""Where the answer can change, and what the kernel says between two such places.
+
+By longest-prefix match the route that decides can only change where a route, or a selector of a policy rule, begins or
+ends. So a CIDR is cut there, and one address of each part is looked up, in bulk: the answer holds for the whole part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.addresses import netmask, parse_cidr
+from hostrouting.host.routes import FLAG_DEAD, MAIN_TABLE, NextHop
+from hostrouting.route_overlap.blockers import select_by_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.routes import Link, Lookup, ObservedRoute, Rule
+
+__all__ = ["Part", "Question", "bounds", "default_route", "next_hops", "questions", "source_by"]
+
+#: Where the kernel itself begins and ceases to treat addresses in a way of its own, whatever the routes say.
+_SPECIAL_EDGES: Final = (1, 127 << 24, 128 << 24, 224 << 24, 224 << 24 | 1 << 8, 240 << 24, 0xFFFFFFFF)
+_SIZES: Final = tuple(1 << 32 - length for length in range(33))
+_SCOPE_LINK: Final = 253
+_route_of = itemgetter(1)
+
+
+class Part(NamedTuple):
+    """Addresses from `first` to `last`, all decided alike.
+
+    `plain` is the answer without a source; `sources` are those that the kernel would then choose and that some rule
+    may select, and `sourced` the answer with each of them.
+    """
+
+    first: int
+    last: int
+    plain: Lookup
+    sources: tuple[int, ...] = ()
+    sourced: tuple[Lookup, ...] = ()
+
+
+class Question:
+    """One CIDR, cut into parts that begin at `firsts`, and what the backend says of them."""
+
+    def __init__(self, backend: RouteBackend, cidr: str, firsts: list[int], *, by_source: bool) -> None:
+        self._backend = backend
+        self._firsts = firsts
+        self._end = bounds(cidr)[1] + 1
+        self._by_source = by_source
+        self._plain: Sequence[Lookup] = ()
+
+    def parts(self) -> Iterator[Part]:
+        """Every part."""
+        self._plain = self._backend.lookup(self._firsts)
+        if not self._by_source:
+            yield from map(self._part, range(len(self._firsts)))
+            return
+        sources = _sources(self._backend, self._plain)
+        destinations = [first for first, own in zip(self._firsts, sources, strict=True) for _ in own]
+        answers = iter(self._backend.lookup(destinations, sources=[source for own in sources for source in own]))
+        for index, own in enumerate(sources):
+            yield self._part(index, own, tuple(next(answers) for _ in own))
+
+    def suspects(self, is_fine: dict[str | None, bool]) -> Iterator[Part]:
+        """Every part whose answers are not all known to be fine by their one device."""
+        if self._by_source:
+            yield from self.parts()
+            return
+        self._plain = self._backend.lookup(self._firsts)
+        # By position and not by name, for this line walks over every answer of a full table.
+        bad = [i for i, route in enumerate(map(_route_of, self._plain)) if route is None or not is_fine[route[3]]]
+        yield from map(self._part, bad)
+
+    def _part(self, index: int, sources: tuple[int, ...] = (), sourced: tuple[Lookup, ...] = ()) -> Part:
+        following = self._firsts[index + 1] if index + 1 < len(self._firsts) else self._end
+        return Part(self._firsts[index], following - 1, self._plain[index], sources, sourced)
+
+
+def questions(
+    backend: RouteBackend, cidrs: Sequence[str], routes: Sequence[ObservedRoute], rules: Sequence[Rule]
+) -> list[Question]:
+    """Cut each CIDR where `routes` and `rules` say that the answer may change."""
+    ranges = [bounds(cidr) for cidr in cidrs]
+    common = list(_SPECIAL_EDGES)
+    for network, length in [selector for rule in rules for selector in (rule.destination, rule.source)]:
+        # Sources, too: to an address of its own the node sends from that address.
+        common += [network & netmask(length), (network & netmask(length)) + _SIZES[length]]
+    # By position and not by name, for these lines meet every route of a full table.
+    low, high = min((first for first, _ in ranges), default=0), max((last for _, last in ranges), default=0)
+    near = [route for route in routes if low <= route[0] <= high]
+    by_source = select_by_source(rules)
+    return [
+        Question(backend, cidr, _starts(first, last, near, common), by_source=by_source)
+        for cidr, (first, last) in zip(cidrs, ranges, strict=True)
+    ]
+
+
+def bounds(cidr: str) -> tuple[int, int]:
+    """The first and the last address of a CIDR, whatever its host bits."""
+    address, length = parse_cidr(cidr)
+    first = address & netmask(length)
+    return first, first + _SIZES[length] - 1
+
+
+def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int]) -> list[int]:
+    """Where a part begins, sorted."""
+    # Of two networks one contains the other, or they are apart: what ends inside begins inside, or is larger.
+    inside = [route for route in routes if first <= route[0] <= last]
+    # Dumps come ordered by network, so this is a few sorted runs, which is what Python's sort is quick at.
+    edges = [route[0] for route in inside]
+    edges += [route[0] + _SIZES[route[1]] for route in inside]
+    edges += common
+    edges.sort()
+    edges = list(dict.fromkeys(edges))
+    return [first, *edges[bisect_left(edges, first + 1) : bisect_left(edges, last + 1)]]
+
+
+def _sources(backend: RouteBackend, plain: Sequence[Lookup]) -> list[tuple[int, ...]]:
+    """What the kernel may send from, for each answer.
+
+    One next hop has one source, and the kernel says which. Of several, each flow's hash picks one with its source, so
+    there all that could be picked are worked out.
+    """
+    resolved = backend.lookup([answer.destination for answer in plain], resolve=True)
+    links = backend.links()
+    sources: list[tuple[int, ...]] = []
+    for answer, chosen in zip(plain, resolved, strict=True):
+        found: list[int | None] = [chosen.route.source if chosen.route else None]
+        if answer.route is not None and answer.route.nexthops and answer.route.source is None:
+            first_by_dev = {hop.dev: hop for hop in reversed(answer.route.nexthops)}
+            found = [source_by(first_by_dev[dev], answer.route.scope, links) for dev in answer.route.devs]
+        sources.append(tuple(dict.fromkeys(source for source in found if source)))
+    return sources
+
+
+def source_by(hop: NextHop, scope: int, links: Sequence[Link]) -> int | None:
+    """The address that the kernel sends from by this next hop, where the route names none."""
+    own = [a for link in links if link.name == hop.dev for a in link.addresses if not a.secondary and a.scope <= scope]
+    for address in own:
+        if hop.gateway is None or not (hop.gateway ^ address.peer) & netmask(address.prefix_length):
+            return address.local
+    # A device without a fitting address borrows one, if it is not meant for a single link.
+    own += [
+        address
+        for link in links
+        for address in link.addresses
+        if not address.secondary and address.scope <= scope and address.scope != _SCOPE_LINK
+    ]
+    return own[0].local if own else None
+
+
+def next_hops(route: ObservedRoute) -> tuple[NextHop, ...]:
+    """All next hops of a route, be it one."""
+    return route.nexthops or (() if route.dev is None else (NextHop(route.gateway, route.dev),))
+
+
+def default_route(routes: Iterable[ObservedRoute]) -> ObservedRoute | None:
+    """The default route that the kernel would take: the first of the main table that sends anywhere and lives."""
+    for route in routes:
+        if route[1] == 0 and _may_be_default(route):  # by position, for this line meets every route of a full table
+            return route
+    return None
+
+
+def _may_be_default(route: ObservedRoute) -> bool:
+    alive = not route.flags & FLAG_DEAD
+    return route.table == MAIN_TABLE and route.kind == "unicast" and not route.tos and alive

@@ -1,0 +1,191 @@
+"""Proof that every address of a CIDR leaves by an interface that may carry it; the kernel is the oracle.
+
+A lookup says which route decides, with all its next hops: a hash gives each flow one of them, so all must be allowed.
+Where a rule selects by source, a part is asked for again with the source that the first answer makes the kernel choose,
+and both answers must be fine: a connected socket goes by the second one, and a datagram that was sent without
+connecting by the first.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from hostrouting.addresses import format_cidr, format_ipv4, netmask, parse_cidr
+from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.host.routes import ObservedRoute
+from hostrouting.route_overlap.blockers import Blockers, rule_text
+from hostrouting.route_overlap.parts import Part, bounds, default_route, questions
+from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.routes import Lookup, Rule
+    from hostrouting.route_overlap.parts import Question
+    from hostrouting.route_overlap.report import SuggestedRoute
+
+__all__ = ["AllowedDevices", "BadPart", "Part", "default_route", "parts_of", "prove_egress"]
+
+
+class BadPart(NamedTuple):
+    """A part with an answer that is not fine, and the route or rule behind it where the answer is but an errno."""
+
+    part: Part
+    answer: Lookup
+    blocker: ObservedRoute | Rule | None
+
+    @property
+    def kind(self) -> Literal["overlap", "no-route", "blocked", "local"]:
+        """One of the kinds of `Finding`."""
+        if self.answer.route is None:
+            return "no-route" if self.answer.errno == errno.ENETUNREACH else "blocked"
+        return "local" if self.answer.route.kind == "local" else "overlap"
+
+    @property
+    def text(self) -> str | None:
+        """The deciding route, or rule."""
+        decider = self.answer.route or self.blocker
+        if decider is None:
+            return None
+        return str(decider) if isinstance(decider, ObservedRoute) else rule_text(decider)
+
+
+class AllowedDevices(dict["str | None", bool]):
+    """Whether a device may carry expected traffic: it is expected, or a pattern matches it; a dict for speed."""
+
+    def __init__(self, expected: Iterable[str], patterns: Iterable[str]) -> None:
+        # No device at all, as in the route of several next hops: look closer.
+        super().__init__([(None, False), *((dev, True) for dev in expected)])
+        self._patterns = tuple(patterns)
+
+    def __missing__(self, dev: str) -> bool:
+        from fnmatch import fnmatchcase
+
+        # Byte for byte, as bash does in the C locale.
+        name = dev.encode(errors="surrogateescape").decode("latin-1")
+        self[dev] = any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        return self[dev]
+
+    def refused(self, devs: Iterable[str]) -> tuple[str, ...]:
+        """Those of `devs` that are not allowed."""
+        return tuple(dev for dev in devs if not self[dev])
+
+    def answer_is_fine(self, answer: Lookup) -> bool:
+        """Whether every next hop is allowed."""
+        return answer.route is not None and bool(answer.route.devs) and not self.refused(answer.route.devs)
+
+    def bad_answer(self, part: Part) -> tuple[Lookup, int] | None:
+        """The answer that is not fine, with its source (0: none); of several the one that a connection meets."""
+        for answer, source in zip((*part.sourced, part.plain), (*part.sources, 0), strict=True):
+            if not self.answer_is_fine(answer):
+                return answer, source
+        return None
+
+
+def prove_egress(
+    backend: RouteBackend,
+    cidrs: Sequence[str],
+    *,
+    allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
+    expected_devs: Sequence[str] | None = None,
+) -> OverlapReport:
+    """Prove for every address of `cidrs` that it leaves by an expected device, or by one that a pattern allows.
+
+    `expected_devs=None` means the devices of the default route; where there is none, every CIDR is `no-route` whole.
+    Changes nothing and needs no privilege; raises `BackendError`.
+    """
+    routes, rules = backend.routes(), backend.rules()
+    default = default_route(routes)
+    if expected_devs is None:
+        expected_devs = default.devs if default else ()
+        if default is None:
+            return _nothing_leads_out(cidrs, rules)
+    allowed = AllowedDevices(expected_devs, allowed_devs)
+    blockers = Blockers(routes, rules)
+    bad = [_bad_parts(question, allowed, blockers) for question in questions(backend, cidrs, routes, rules)]
+    suggestions = _suggestions(backend, bad, default, blockers, allowed) if any(bad) and default else [()] * len(cidrs)
+    return OverlapReport(
+        expected_devs=tuple(expected_devs),
+        cidrs=tuple(
+            CidrReport(cidr=_masked(cidr), findings=_findings(parts, allowed), suggested_routes=tuple(suggested))
+            for cidr, parts, suggested in zip(cidrs, bad, suggestions, strict=True)
+        ),
+        not_covered=_not_covered(rules),
+    )
+
+
+def parts_of(backend: RouteBackend, cidrs: Sequence[str]) -> list[list[Part]]:
+    """Cut each CIDR where the answer may change, and ask the kernel about each part: fine or not."""
+    return [list(question.parts()) for question in questions(backend, cidrs, backend.routes(), backend.rules())]
+
+
+def _bad_parts(question: Question, allowed: AllowedDevices, blockers: Blockers) -> list[BadPart]:
+    bad = []
+    for part in question.suspects(allowed):
+        answer_and_source = allowed.bad_answer(part)
+        if answer_and_source is not None:
+            answer, source = answer_and_source
+            bad.append(BadPart(part, answer, blockers.find(part.first, source) if answer.route is None else None))
+    return bad
+
+
+def _masked(cidr: str) -> str:
+    network, length = parse_cidr(cidr)
+    return format_cidr(network & netmask(length), length)
+
+
+def _nothing_leads_out(cidrs: Sequence[str], rules: Sequence[Rule]) -> OverlapReport:
+    def whole(cidr: str) -> Finding:
+        first, last = bounds(cidr)
+        return Finding(kind="no-route", first=format_ipv4(first), last=format_ipv4(last))
+
+    reports = tuple(CidrReport(cidr=_masked(cidr), findings=(whole(cidr),)) for cidr in cidrs)
+    return OverlapReport(expected_devs=(), cidrs=reports, not_covered=_not_covered(rules))
+
+
+def _not_covered(rules: Iterable[Rule]) -> tuple[str, ...]:
+    return tuple(rule_text(rule) for rule in rules if rule.other_selectors)
+
+
+def _findings(bad: Sequence[BadPart], allowed: AllowedDevices) -> tuple[Finding, ...]:
+    """Adjacent parts with the same answer are one finding."""
+    groups: list[list[BadPart]] = []
+    for one in bad:
+        last = groups[-1][-1] if groups else None
+        same = last is not None and last.answer[1:] == one.answer[1:] and last.part.last + 1 == one.part.first
+        if same:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return tuple(_finding(group, allowed) for group in groups)
+
+
+def _finding(group: Sequence[BadPart], allowed: AllowedDevices) -> Finding:
+    first = group[0]
+    devs = first.answer.route.devs if first.answer.route else ()
+    # Adjacent blackholes give one answer, and are different routes.
+    texts = dict.fromkeys(one.text for one in group if one.text)
+    return Finding(
+        kind=first.kind,
+        first=format_ipv4(first.part.first),
+        last=format_ipv4(group[-1].part.last),
+        devs=devs,
+        dev=next(iter(allowed.refused(devs)), None),
+        route="; ".join(texts) or None,
+    )
+
+
+def _suggestions(
+    backend: RouteBackend,
+    bad: Sequence[Sequence[BadPart]],
+    default: ObservedRoute,
+    blockers: Blockers,
+    allowed: AllowedDevices,
+) -> Sequence[Sequence[SuggestedRoute]]:
+    # Late: nobody needs it where all is well.
+    from hostrouting.route_overlap.suggest import Mender
+
+    mender = Mender(backend, default, allowed, blockers)
+    return [mender.suggest(parts) for parts in bad]

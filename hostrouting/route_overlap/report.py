@@ -1,0 +1,227 @@
+"""What a proof found, as a value, as JSON and as text: the message is the documentation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["CidrReport", "Finding", "OverlapReport", "SuggestedRoute"]
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """Addresses from `first` to `last`, all decided by one route that must not decide them.
+
+    `kind` is `overlap` (they leave by another interface), `no-route`, `blocked` (blackhole, unreachable, prohibit) or
+    `local` (the node itself holds the address, on another interface). `dev` is the first of `devs` that is not allowed.
+    `route` is the deciding route, or rule, as `ip` prints it; None where there is none.
+    """
+
+    kind: Literal["overlap", "no-route", "blocked", "local"]
+    first: str
+    last: str
+    devs: tuple[str, ...] = ()
+    dev: str | None = None
+    route: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """For JSON."""
+        return attrs.asdict(self, value_serializer=_list_for_tuple)
+
+    def line(self, cidr: str) -> str:
+        """One line that says it all, as the marker has it."""
+        return f"{cidr}: {self.kind} {self.first}-{self.last}{self._by()}{self._route()}"
+
+    def sentence(self) -> str:
+        """What happens to these addresses, for people."""
+        addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
+        if self.kind == "overlap":
+            among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
+            return f"{addresses}: overlap, leaves by {self.dev}{among}{self._route()}"
+        if self.kind == "local":
+            return f"{addresses}: local, the node itself holds it on {self.dev}{self._route()}"
+        if self.kind == "blocked":
+            return f"{addresses}: blocked{self._route()}"
+        return f"{addresses}: no route{self._route()}"
+
+    def _by(self) -> str:
+        return f" by {','.join(self.devs)}" if self.devs else ""
+
+    def _route(self) -> str:
+        return f" ({self.route})" if self.route else ""
+
+
+@attrs.frozen(kw_only=True)
+class SuggestedRoute:
+    """A route for the config that mends findings; `takes_from` are the interfaces that carry its addresses now."""
+
+    destination: str
+    gateway: str
+    dev: str
+    takes_from: tuple[str, ...] = ()
+    #: What it would break.
+    warning: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """For JSON; `warning` only where there is one."""
+        return attrs.asdict(
+            self,
+            value_serializer=_list_for_tuple,
+            filter=lambda field, value: field.name != "warning" or value is not None,
+        )
+
+    def to_config(self) -> dict[str, str]:
+        """The member of `staticRoutes.routes`."""
+        return {"destination": self.destination, "gateway": self.gateway, "dev": self.dev}
+
+
+@attrs.frozen(kw_only=True)
+class CidrReport:
+    """What was found in one expected CIDR, by address, and the routes that would mend it."""
+
+    cidr: str
+    findings: tuple[Finding, ...] = ()
+    suggested_routes: tuple[SuggestedRoute, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every address is fine."""
+        return not self.findings
+
+    def to_mapping(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "cidr": self.cidr,
+            "ok": self.ok,
+            "findings": [finding.to_mapping() for finding in self.findings],
+            "suggested_routes": [route.to_mapping() for route in self.suggested_routes],
+        }
+
+
+@attrs.frozen(kw_only=True)
+class OverlapReport:
+    """The answer to: does every address of the expected CIDRs leave by a device that may carry it?
+
+    >>> print(OverlapReport(expected_devs=("eth0",), cidrs=(CidrReport(cidr="172.16.8.0/22"),)))
+    172.16.8.0/22 leaves by eth0
+    """
+
+    #: The devices of the default route; none where there is no default route.
+    expected_devs: tuple[str, ...]
+    cidrs: tuple[CidrReport, ...]
+    #: Policy rules that a lookup by address does not cover, since they select by marks, ports or the like.
+    not_covered: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no finding."""
+        return all(report.ok for report in self.cidrs)
+
+    @property
+    def findings(self) -> tuple[tuple[str, Finding], ...]:
+        """Every finding with its CIDR."""
+        return tuple((report.cidr, finding) for report in self.cidrs for finding in report.findings)
+
+    @property
+    def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
+        """Every suggested route, each once."""
+        return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
+
+    def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
+        """What `check --json` prints; `not_covered` only where there is something."""
+        return {
+            "ok": self.ok,
+            **({} if mode is None else {"mode": str(mode)}),
+            "expected_devs": list(self.expected_devs),
+            "cidrs": [report.to_mapping() for report in self.cidrs],
+            **({"not_covered": list(self.not_covered)} if self.not_covered else {}),
+        }
+
+    def lines(self) -> list[str]:
+        """Every finding in one line, as the marker has them."""
+        return [finding.line(cidr) for cidr, finding in self.findings]
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        return next(self._verdict())
+
+    @property
+    def advice(self) -> str:
+        """What to do about the findings, and what the proof does not cover; empty where there is nothing to say."""
+        return "\n".join([*self._advice(), *self._gaps()])
+
+    def __str__(self) -> str:
+        return "\n".join([*self._verdict(), *self._advice(), *self._gaps()])
+
+    def _verdict(self) -> Iterator[str]:
+        cidrs = [report.cidr for report in self.cidrs]
+        by = ", ".join(self.expected_devs)
+        if self.ok:
+            yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}"
+            return
+        bad = [report for report in self.cidrs if not report.ok]
+        if not self.expected_devs:
+            yield "the node has no IPv4 default route, so nothing leads to " + ", ".join(cidrs)
+            return
+        yield f"{len(bad)} of {len(cidrs)} expected CIDRs would not leave by {by} as a whole:"
+        for report in bad:
+            yield f"  {report.cidr}"
+            for finding in report.findings:
+                yield f"    {finding.sentence()}"
+
+    def _advice(self) -> Iterator[str]:
+        if self.ok:
+            return
+        if not self.expected_devs:
+            yield "Give the node a default route: see what its DHCP client or network configuration says of it."
+            return
+        routes = self.suggested_routes
+        if routes:
+            yield from _paste(routes)
+        yield from _what_else(self)
+
+    def _gaps(self) -> Iterator[str]:
+        if self.not_covered:
+            count = len(self.not_covered)
+            yield (
+                f"Not covered by this proof, as {'they select' if count > 1 else 'it selects'} by more than addresses: "
+                f"{count} policy rule{'s' if count > 1 else ''}"
+            )
+            yield from (f"  {rule}" for rule in self.not_covered)
+
+
+def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
+    import json
+
+    section = {"enabled": True, "routes": [route.to_config() for route in routes]}
+    yield "To mend it, add these routes to hostRouting in the agent's config, and apply it again:"
+    yield f'  "staticRoutes": {json.dumps(section)}'
+    for route in routes:
+        if route.takes_from:
+            yield f"  {route.destination} takes addresses from {', '.join(route.takes_from)}"
+        if route.warning:
+            yield f"  WARNING, {route.destination}: {route.warning}"
+
+
+def _what_else(report: OverlapReport) -> Iterator[str]:
+    kinds = {finding.kind for _, finding in report.findings}
+    unmended = [cidr.cidr for cidr in report.cidrs if not cidr.ok and not cidr.suggested_routes]
+    if unmended:
+        yield f"No route in the main table would mend {', '.join(unmended)}: change the routes or rules named above."
+    if "local" in kinds:
+        yield "An address of the node's own goes before any route: take it from its interface, or narrow expectedCidrs."
+    if "overlap" in kinds:
+        devs = list(dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "overlap"))
+        import json
+
+        yield "If these interfaces are meant to carry the addresses, allow them instead:"
+        yield f'  "routeOverlap": {{"allowedDevs": {json.dumps(devs)}}}'
+
+
+def _list_for_tuple(_: object, __: object, value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,165 @@
+"""The fewest routes that mend what a proof found: more specific than what offends, and out by the default gateway.
+
+A route in the main table changes only what the main table decides, and there only what a less specific route (or one
+with a higher metric) decides now. So each offending route of the main table is mended by itself: the smallest network
+around all that it decides inside the CIDR, or two halves of it where that network is the offending route's own, which
+a route without metric would have to overwrite. What lies inside and is decided by something more specific stays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.addresses import format_cidr, format_ipv4, netmask
+from hostrouting.host.routes import ObservedRoute
+from hostrouting.route_overlap.parts import next_hops, source_by
+from hostrouting.route_overlap.report import SuggestedRoute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.routes import Lookup, Rule
+    from hostrouting.route_overlap.blockers import Blockers
+    from hostrouting.route_overlap.proof import AllowedDevices, BadPart
+
+__all__ = ["Mender"]
+
+_SCOPE_LINK: Final = 253
+_KERNEL: Final = 2
+_MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
+
+
+class _Way(NamedTuple):
+    """Where suggested routes lead, and the address that the kernel then sends from."""
+
+    gateway: int
+    dev: str
+    source: int | None
+
+
+class Mender:
+    """Suggests routes for the bad parts of one CIDR after the other."""
+
+    def __init__(
+        self, backend: RouteBackend, default: ObservedRoute, allowed: AllowedDevices, blockers: Blockers
+    ) -> None:
+        self._backend = backend
+        self._allowed = allowed
+        self._blockers = blockers
+        self._links = backend.links()
+        self._way = self._find_way(default)
+
+    def suggest(self, bad: Sequence[BadPart]) -> list[SuggestedRoute]:
+        """The routes, by destination; nothing for what no route in the main table can mend."""
+        if self._way is None or not bad:
+            return []
+        by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
+        for one, offender in zip(bad, self._offenders(bad, self._way), strict=True):
+            if offender is not None:
+                by_offender[offender].append((one.part.first, one.part.last))
+        found = []
+        for offender in self._blockers.held_in_main(by_offender):
+            ranges = by_offender[offender]
+            # A route with a metric yields to one of the same network without.
+            shortest = offender.prefix_length + (0 if offender.metric else 1)
+            if shortest <= 32:
+                networks = list(_cover(ranges, shortest))
+                found += [(network, self._route(network, networks, offender, self._way)) for network in networks]
+        return [route for _, route in sorted(found, key=lambda pair: pair[0])]
+
+    def _find_way(self, default: ObservedRoute) -> _Way | None:
+        """The first next hop of the default route whose gateway the kernel finds on the link of an allowed device."""
+        for hop in next_hops(default):
+            if hop.gateway is None or not self._allowed[hop.dev]:
+                continue
+            there = self._backend.lookup([hop.gateway])[0].route
+            if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == _SCOPE_LINK:
+                return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, self._links))
+        return None
+
+    def _offenders(self, bad: Sequence[BadPart], way: _Way) -> Iterator[ObservedRoute | None]:
+        """Of each part the route that a better one in the main table would beat, and mend all; None if none would."""
+        new_answers: Sequence[Lookup | None] = [None] * len(bad)
+        if self._blockers.by_source and way.source is not None:
+            # The mending route makes the kernel choose another source, by which a rule may then select.
+            destinations = [one.part.first for one in bad]
+            new_answers = self._backend.lookup(destinations, sources=[way.source] * len(bad))
+        for one, new_answer in zip(bad, new_answers, strict=True):
+            yield self._offender(one, new_answer, way)
+
+    def _offender(self, one: BadPart, new_answer: Lookup | None, way: _Way) -> ObservedRoute | None:
+        offender = one.answer.route or one.blocker
+        # A rule decides before any table does.
+        if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
+            return None
+        part = one.part
+        if self._decider(part.plain, 0) == offender:
+            then = [] if new_answer is None else [(new_answer, way.source or 0)]
+        else:
+            then = [(part.plain, 0), *zip(part.sourced, part.sources, strict=True)]
+        for answer, source in then:
+            if not self._allowed.answer_is_fine(answer) and self._decider(answer, source) != offender:
+                return None
+        return offender
+
+    def _decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
+        return answer.route or self._blockers.find(answer.destination, source)
+
+    def _route(
+        self, network: tuple[int, int], networks: Sequence[tuple[int, int]], offender: ObservedRoute, way: _Way
+    ) -> SuggestedRoute:
+        takes_from = self._allowed.refused(offender.devs)
+        return SuggestedRoute(
+            destination=format_cidr(*network),
+            gateway=format_ipv4(way.gateway),
+            dev=way.dev,
+            takes_from=takes_from,
+            warning=self._warning(network, networks, offender, takes_from),
+        )
+
+    def _warning(
+        self,
+        network: tuple[int, int],
+        networks: Sequence[tuple[int, int]],
+        offender: ObservedRoute,
+        takes_from: Sequence[str],
+    ) -> str | None:
+        own = [
+            (link.name, format_ipv4(address.local))
+            for link in self._links
+            if link.name in takes_from
+            for address in link.addresses
+            if any(not (end ^ network[0]) & netmask(network[1]) for end in (address.local, address.peer))
+        ]
+        advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+        if offender.protocol == _KERNEL and sum(1 << 32 - length for _, length in networks) == 1 << (
+            32 - offender.prefix_length
+        ):
+            return (
+                f"{offender.destination} is the connected network of {', '.join(takes_from)} as a whole: "
+                f"its peers could no longer be reached by it. {advice}"
+            )
+        if own:
+            name, address = own[0]
+            return f"{name}'s own address {address} lies in it, so it would take peers of {name}, too. {advice}"
+        return None
+
+
+def _cover(ranges: Sequence[tuple[int, int]], shortest: int) -> Iterator[tuple[int, int]]:
+    """The fewest networks, none with a shorter prefix than `shortest`, around all ranges; these are sorted.
+
+    >>> list(_cover([(0x0A000005, 0x0A0000FF)], 8)) == [(0x0A000000, 24)]
+    True
+    >>> list(_cover([(0x0A000000, 0x0A0000FF)], 25)) == [(0x0A000000, 25), (0x0A000080, 25)]
+    True
+    """
+    first, last = ranges[0][0], ranges[-1][1]
+    length = 32 - (first ^ last).bit_length()
+    if length >= shortest:
+        yield first & netmask(length), length
+        return
+    middle = last & netmask(length + 1)
+    yield from _cover([(low, min(high, middle - 1)) for low, high in ranges if low < middle], shortest)
+    yield from _cover([(max(low, middle), high) for low, high in ranges if high >= middle], shortest)

@@ -1,0 +1,126 @@
+"""CheckRouteOverlap: persists the check for every boot, proves the routing now, and says so in a marker.
+
+In this order, so that a node which does not pass now does not start its machine at the next boot either.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.boot import RUNTIME_DIRECTORY, Boot
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
+from hostrouting.exceptions import RouteOverlapError
+from hostrouting.host import Host
+from hostrouting.route_overlap.proof import default_route, prove_egress
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, UNIT_NAME, boot_unit
+from phases import Change, DeadlineExceededError
+
+if TYPE_CHECKING:
+    from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
+    from hostrouting.host import RouteBackend
+    from hostrouting.route_overlap.report import OverlapReport
+    from phases import Context
+
+__all__ = ["CheckRouteOverlap", "check_now", "wait_for_default_route"]
+
+_logger = logging.getLogger(__name__)
+
+SECONDS_TO_WAIT: Final = 30.0
+SECONDS_BETWEEN_LOOKS: Final = 0.5
+_MARKER_MODE: Final = 0o644
+
+
+class CheckRouteOverlap:
+    """Every expected CIDR must leave by the node's own interface, now and at every boot; else WARN or STRICT says so.
+
+    WARN logs each finding; STRICT raises RouteOverlapError, with everything in place that holds the gates.
+    """
+
+    name = "check-route-overlap"
+
+    def __init__(
+        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+    ) -> None:
+        self._config = config
+        self._section: RouteOverlapConfig = config.route_overlap
+        self._given_host = host
+        self._logger = logger or _logger
+
+    @property
+    def _host(self) -> Host:
+        if self._given_host is None:
+            self._given_host = Host.live()
+        return self._given_host
+
+    @property
+    def _boot(self) -> Boot:
+        return Boot(self._host, gates=self._config.gates, logger=self._logger)
+
+    def do(self, ctx: Context) -> None:
+        """Persist, wait for a default route, prove, leave the marker."""
+        if not self._section.expected_cidrs:
+            self.undo(ctx)
+            return
+        self._boot.install(ctx, boot_unit(self._config))
+        if not self._host.is_live:
+            return
+        report = check_now(ctx, self._section, self._host.routes)
+        self._leave_marker(report)
+        if report.ok:
+            self._logger.info("%s", report, extra={"task": self.name})
+            return
+        if self._section.mode is OverlapMode.STRICT:
+            raise RouteOverlapError(report)
+        for cidr, finding in report.findings:
+            fields = {"task": self.name, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
+            self._logger.warning("%s", finding.line(cidr), extra=fields)
+        self._logger.warning("%s", report.advice, extra={"task": self.name})
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """What `do` would install or take away; the markers that say how the check went are none of it."""
+        if self._section.expected_cidrs:
+            return self._boot.plan_install(ctx, boot_unit(self._config))
+        return self._plan_removal(ctx)
+
+    def undo(self, ctx: Context) -> None:
+        """Files, unit and markers go."""
+        self._boot.remove(ctx, UNIT_NAME, PATHS)
+        removed = [self._host.files.remove(marker) for marker in MARKERS]
+        if any(removed):
+            # Boot has left it to us, as long as something was in there.
+            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+
+    def _plan_removal(self, ctx: Context) -> list[Change]:
+        markers = [Change("-", marker) for marker in MARKERS if self._host.files.exists(marker)]
+        return [*self._boot.plan_remove(ctx, UNIT_NAME, PATHS), *markers]
+
+    def _leave_marker(self, report: OverlapReport) -> None:
+        # The new one first: whoever is killed in between leaves both, and a reader goes by the bad one.
+        if report.ok:
+            self._host.files.write(MARKER_OK, f"{report.verdict}\n".encode(), mode=_MARKER_MODE)
+            self._host.files.remove(MARKER_DETECTED)
+        else:
+            lines = "".join(f"{line}\n" for line in report.lines())
+            self._host.files.write(MARKER_DETECTED, lines.encode(errors="surrogateescape"), mode=_MARKER_MODE)
+            self._host.files.remove(MARKER_OK)
+
+
+def check_now(ctx: Context, section: RouteOverlapConfig, backend: RouteBackend) -> OverlapReport:
+    """Wait for a default route as long as `ctx` allows, but no more than 30 s, and prove the expected CIDRs.
+
+    Time that runs out is no error, for a node without default route is an answer; only a cancelled context raises.
+    """
+    wait_for_default_route(ctx, backend)
+    return prove_egress(backend, section.expected_cidrs, allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
+
+
+def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
+    """Whether there is an IPv4 default route, now or before time is up: DHCP may still be at work."""
+    waiting = ctx.child(timeout=seconds)
+    while default_route(backend.routes()) is None:
+        try:
+            waiting.sleep(SECONDS_BETWEEN_LOOKS)
+        except DeadlineExceededError:
+            return False
+    return True

@@ -1,0 +1,25 @@
+"""The routes that a node must have, now and at every boot.
+
+task.py         ConfigureStaticRoutes: look up, reconcile, apply, persist
+resolve.py      a config and the default routes -> routes, and what cannot be looked up yet; pure
+reconcile.py    desired and observed routes -> ordered changes; pure
+displaced.py    routes of others that we took the place of, kept under /run until they are put back
+script.py       the boot script and its unit (assets/), which do the same with bash and ip alone
+"""
+
+from __future__ import annotations
+
+from hostrouting.static_routes.reconcile import Reconciliation, reconcile
+from hostrouting.static_routes.resolve import Resolution, resolve
+from hostrouting.static_routes.script import render_script, render_unit
+from hostrouting.static_routes.task import ConfigureStaticRoutes
+
+__all__ = [
+    "ConfigureStaticRoutes",
+    "Reconciliation",
+    "Resolution",
+    "reconcile",
+    "render_script",
+    "render_unit",
+    "resolve",
+]

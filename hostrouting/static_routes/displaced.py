@@ -1,0 +1,117 @@
+"""Routes of others whose place we took: written down before we do, so that even a run that is killed can be undone.
+
+The file lies under /run, since it describes this boot: at the next one whoever made those routes makes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.boot import RUNTIME_DIRECTORY
+from hostrouting.exceptions import HostFileError
+from hostrouting.host.routes import KIND_NUMBERS, NextHop, ObservedRoute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import FileStore
+    from hostrouting.host.routes import Extra
+
+__all__ = ["RECORDS_PATH", "read_records", "routes_from_json", "routes_to_json", "write_records"]
+
+RECORDS_PATH: Final = f"{RUNTIME_DIRECTORY}/displaced-routes.json"
+_MODE: Final = 0o644
+_NUMBERS: Final = ("metric", "table", "protocol", "scope", "tos", "flags")
+
+
+def read_records(files: FileStore) -> list[ObservedRoute]:
+    """The routes that have yet to come back."""
+    content = files.read(RECORDS_PATH)
+    if content is None:
+        return []
+    try:
+        return routes_from_json(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HostFileError(
+            f"{RECORDS_PATH} is not what we wrote ({error!r}), so the routes that it names cannot be put back; "
+            f"put back by hand what you recognise in it, then delete it"
+        ) from error
+
+
+def write_records(files: FileStore, routes: Sequence[ObservedRoute]) -> None:
+    """Keep exactly these; without any, no file."""
+    if routes:
+        files.write(RECORDS_PATH, routes_to_json(routes), mode=_MODE)
+    elif files.remove(RECORDS_PATH):
+        files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+
+
+def routes_to_json(routes: Sequence[ObservedRoute]) -> bytes:
+    """Everything that it takes to bring the routes back, and for people each as `ip route` shows it."""
+    return (json.dumps({"routes": list(map(_to_mapping, routes))}, indent=1) + "\n").encode()
+
+
+def routes_from_json(content: bytes) -> list[ObservedRoute]:
+    """Read what `routes_to_json` wrote."""
+    return list(map(_from_mapping, json.loads(content)["routes"]))
+
+
+def _to_mapping(route: ObservedRoute) -> dict[str, Any]:
+    return {
+        "route": str(route),
+        "destination": route.destination,
+        "kind": route.kind,
+        "gateway": _text(route.gateway),
+        "dev": route.dev,
+        "source": _text(route.source),
+        **{name: getattr(route, name) for name in _NUMBERS},
+        "nexthops": [
+            {
+                "gateway": _text(hop.gateway),
+                "dev": hop.dev,
+                "weight": hop.weight,
+                "onlink": hop.onlink,
+                "extra": _extra_to_json(hop.extra),
+            }
+            for hop in route.nexthops
+        ],
+        "extra": _extra_to_json(route.extra),
+    }
+
+
+def _from_mapping(mapping: dict[str, Any]) -> ObservedRoute:
+    network, prefix_length = parse_cidr(mapping["destination"])
+    if mapping["kind"] not in KIND_NUMBERS:
+        raise ValueError(f"{mapping['kind']!r} is no kind of route")
+    return ObservedRoute(
+        network,
+        prefix_length,
+        kind=mapping["kind"],
+        gateway=_address(mapping["gateway"]),
+        dev=mapping["dev"],
+        source=_address(mapping["source"]),
+        nexthops=tuple(
+            NextHop(_address(hop["gateway"]), hop["dev"], hop["weight"], hop["onlink"], _extra_from_json(hop["extra"]))
+            for hop in mapping["nexthops"]
+        ),
+        extra=_extra_from_json(mapping["extra"]),
+        **{name: int(mapping[name]) for name in _NUMBERS},
+    )
+
+
+def _text(address: int | None) -> str | None:
+    return None if address is None else format_ipv4(address)
+
+
+def _address(text: str | None) -> int | None:
+    return None if text is None else parse_ipv4(text)
+
+
+def _extra_to_json(extra: Extra) -> list[list[int | str]]:
+    return [[number, payload.hex()] for number, payload in extra]
+
+
+def _extra_from_json(extra: list[tuple[int, str]]) -> Extra:
+    return tuple((number, bytes.fromhex(payload)) for number, payload in extra)

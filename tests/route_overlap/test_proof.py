@@ -1,0 +1,292 @@
+"""What a proof finds, on a node whose ib0 shadows part of what the cluster uses."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.addresses import parse_cidr, parse_ipv4
+from hostrouting.host.routes import NextHop, Route, Rule
+from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, parts_of, prove_egress
+from hostrouting.testing import MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+
+
+@pytest.fixture
+def node() -> MemoryBackend:
+    made = MemoryBackend()
+    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+        made.add_link(dev)
+        made.add_address(dev, address)
+    made.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+    return made
+
+
+def prove(node: MemoryBackend, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:
+    [report] = prove_egress(node, [cidr], allowed_devs=allowed).cidrs
+    return report
+
+
+def shapes(report: CidrReport) -> list[tuple[str, str, str, str | None]]:
+    return [(finding.kind, finding.first, finding.last, finding.dev) for finding in report.findings]
+
+
+def test_addresses_that_the_default_route_decides_are_fine(node: MemoryBackend) -> None:
+    """Nothing more specific in the way: no finding, no suggestion, and the expected devices are the default route's."""
+    report = prove_egress(node, ["10.96.0.0/12"])
+    assert report.ok
+    assert report.expected_devs == ("eth0",)
+    assert str(report) == "10.96.0.0/12 leaves by eth0"
+
+
+def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: MemoryBackend) -> None:
+    """The whole story: kind, range, devices, the deciding route, and the one route that mends it."""
+    finding = Finding(kind="overlap", first="172.16.8.0", last="172.16.11.255", devs=("ib0",), dev="ib0", route=IB)
+    suggested = SuggestedRoute(destination="172.16.8.0/22", gateway="10.224.0.1", dev="eth0", takes_from=("ib0",))
+    assert prove(node, "172.16.8.0/22") == CidrReport(
+        cidr="172.16.8.0/22", findings=(finding,), suggested_routes=(suggested,)
+    )
+
+
+def test_host_bits_of_a_cidr_are_masked(node: MemoryBackend) -> None:
+    """The CIDR is the network."""
+    assert prove(node, "10.96.0.255/24") == CidrReport(cidr="10.96.0.0/24")
+
+
+@pytest.mark.parametrize(
+    ("cidr", "probe", "ok"),
+    [
+        ("172.16.0.0/16", "172.16.0.1", False),
+        ("10.0.0.0/8", "10.0.0.1", True),
+        ("169.254.169.254/32", "169.254.169.254", True),
+        ("10.0.0.255/24", "10.0.0.1", True),
+    ],
+)
+def test_what_a_probe_of_the_first_host_finds_is_found(node: MemoryBackend, cidr: str, probe: str, ok: bool) -> None:
+    """The one address of each CIDR that upstream asks about is among those that are judged, and judged alike."""
+    report = prove(node, cidr)
+    astray = [f for f in report.findings if parse_ipv4(f.first) <= parse_ipv4(probe) <= parse_ipv4(f.last)]
+    assert (not astray) is ok
+
+
+def test_a_partial_overlap_behind_the_first_host_is_found(node: MemoryBackend) -> None:
+    """A route over one address in the middle of a /8, which no single probe meets."""
+    node.add_route("10.50.60.70/32", dev="ib0")
+    assert shapes(prove(node, "10.0.0.0/8")) == [("overlap", "10.50.60.70", "10.50.60.70", "ib0")]
+
+
+def test_own_and_broadcast_addresses_of_the_expected_device_are_fine(node: MemoryBackend) -> None:
+    """The node's own network may well be expected."""
+    assert prove(node, "10.224.0.0/16").ok
+
+
+def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
+    """No route can take it; what lies around it can be taken, and the warning says whose it is."""
+    report = prove(node, "172.16.1.0/24")
+    assert shapes(report) == [
+        ("overlap", "172.16.1.0", "172.16.1.3", "ib0"),
+        ("local", "172.16.1.4", "172.16.1.4", "ib0"),
+        ("overlap", "172.16.1.5", "172.16.1.255", "ib0"),
+    ]
+    assert [(route.destination, route.warning) for route in report.suggested_routes] == [
+        (
+            "172.16.1.0/24",
+            (
+                "ib0's own address 172.16.1.4 lies in it, so it would take peers of ib0, too. "
+                "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+            ),
+        )
+    ]
+
+
+def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
+    """The route for the same prefix is the kernel's own, so two halves beat it; it is said that this is not safe."""
+    report = prove(node, "172.16.0.0/16")
+    warning = (
+        "172.16.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
+        "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+    )
+    assert [(route.destination, route.warning) for route in report.suggested_routes] == [
+        ("172.16.0.0/17", warning),
+        ("172.16.128.0/17", warning),
+    ]
+
+
+def test_a_route_with_a_metric_yields_to_one_suggestion_without(node: MemoryBackend) -> None:
+    """The same prefix with metric 0 wins, so no halves are needed."""
+    node.add_route("10.96.0.0/12", dev="ib0", metric=100)
+    assert [route.destination for route in prove(node, "10.0.0.0/8").suggested_routes] == ["10.96.0.0/12"]
+
+
+def test_a_nested_offender_needs_a_route_of_its_own(node: MemoryBackend) -> None:
+    """What the wider suggestion does not shadow is suggested, too, from its own interface."""
+    node.add_link("ib1")
+    node.add_route("172.16.9.0/24", dev="ib1")
+    assert [(route.destination, route.takes_from) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
+        ("172.16.8.0/22", ("ib0",)),
+        ("172.16.9.0/25", ("ib1",)),
+        ("172.16.9.128/25", ("ib1",)),
+    ]
+
+
+def test_a_host_route_without_metric_cannot_be_mended(node: MemoryBackend) -> None:
+    """Nothing is more specific than a /32."""
+    node.add_route("10.96.0.10/32", dev="ib0")
+    report = prove(node, "10.96.0.0/16")
+    assert shapes(report) == [("overlap", "10.96.0.10", "10.96.0.10", "ib0")]
+    assert report.suggested_routes == ()
+
+
+@pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
+def test_what_the_kernel_refuses_is_blocked_by_a_route_that_is_named(node: MemoryBackend, kind: str) -> None:
+    """The kernel answers with an errno alone; the route is found in the table."""
+    node.add_route("10.96.0.0/24", kind=kind)
+    [finding] = prove(node, "10.96.0.0/16").findings
+    assert finding == Finding(kind="blocked", first="10.96.0.0", last="10.96.0.255", route=f"{kind} 10.96.0.0/24")
+
+
+def test_adjacent_ranges_with_the_same_refusal_are_one_finding_that_names_both_routes(node: MemoryBackend) -> None:
+    """Two blackholes side by side are one answer."""
+    node.add_route("10.96.0.0/24", kind="blackhole")
+    node.add_route("10.96.1.0/24", kind="blackhole")
+    [finding] = prove(node, "10.96.0.0/16").findings
+    assert (finding.first, finding.last) == ("10.96.0.0", "10.96.1.255")
+    assert finding.route == "blackhole 10.96.0.0/24; blackhole 10.96.1.0/24"
+
+
+def test_a_rule_can_block_too(node: MemoryBackend) -> None:
+    """A rule that prohibits is named as `ip rule` prints it, and no route is suggested against it."""
+    node.add_rule(Rule(100, action="prohibit", destination=parse_cidr("10.96.0.0/24")))
+    report = prove(node, "10.96.0.0/16")
+    assert [finding.route for finding in report.findings] == ["100: from all to 10.96.0.0/24 prohibit"]
+    assert report.suggested_routes == ()
+
+
+def test_a_throw_is_no_route(node: MemoryBackend) -> None:
+    """The main table declines, and no other one has an opinion."""
+    node.add_route("10.96.0.0/24", kind="throw")
+    assert [(f.kind, f.first, f.last, f.route) for f in prove(node, "10.96.0.0/16").findings] == [
+        ("no-route", "10.96.0.0", "10.96.0.255", None)
+    ]
+
+
+def test_a_rule_to_another_table_cuts_a_cidr(node: MemoryBackend) -> None:
+    """The edges of a `to` selector are edges of the answer, and no route in the main table mends what is behind it."""
+    node.add_route("default", dev="ib0", table=88)
+    node.add_rule(Rule(100, table=88, destination=parse_cidr("10.96.4.0/22")))
+    report = prove(node, "10.96.0.0/16")
+    assert shapes(report) == [("overlap", "10.96.4.0", "10.96.7.255", "ib0")]
+    assert report.suggested_routes == ()
+
+
+def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) -> None:
+    """With a rule for packets from eth0's address the plain answer says eth0, and connections leave by ib0."""
+    node.add_route("10.96.0.0/16", dev="ib0", table=88)
+    node.add_rule(Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)))
+    [finding] = prove(node, "10.96.0.0/12").findings
+    assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")
+    assert finding.route == "10.96.0.0/16 dev ib0 table 88 scope link"
+
+
+def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
+    """A hash gives each flow one of them, so one bad one is a finding that shows all and names the bad one."""
+    legs = (NextHop(parse_ipv4("10.224.0.1"), "eth0"), NextHop(None, "ib0"))
+    node.insert_route(Route(network=parse_ipv4("10.96.0.0"), prefix_length=16, nexthops=legs, protocol=3))
+    [finding] = prove(node, "10.96.0.0/16").findings
+    assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")
+
+
+def test_all_next_hops_of_the_default_route_are_expected(node: MemoryBackend) -> None:
+    """An ECMP default over two uplinks makes both of them the node's own interface."""
+    node.add_link("eth1")
+    node.add_address("eth1", "10.225.0.4/16")
+    legs = (NextHop(parse_ipv4("10.225.0.1"), "eth1"), NextHop(parse_ipv4("10.224.0.1"), "eth0"))
+    default = next(route for route in node.routes() if route.prefix_length == 0)
+    node.delete_route(default)
+    node.insert_route(Route(network=0, prefix_length=0, nexthops=legs, protocol=3))
+    report = prove_egress(node, ["10.96.0.0/16"])
+    assert report.ok
+    assert report.expected_devs == ("eth1", "eth0")
+
+
+def test_of_two_default_routes_the_lower_metric_counts(node: MemoryBackend) -> None:
+    """As the kernel decides: the other one's device is not expected."""
+    node.add_route("default", dev="ib0", metric=50)
+    assert prove_egress(node, ["10.96.0.0/16"]).expected_devs == ("eth0",)
+
+
+def test_without_default_route_every_cidr_is_no_route_whole(node: MemoryBackend) -> None:
+    """Whatever more specific routes say: there is no device to expect."""
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    report = prove_egress(node, ["10.96.0.0/16", "172.16.8.0/22"])
+    assert report.expected_devs == ()
+    assert [shapes(cidr) for cidr in report.cidrs] == [
+        [("no-route", "10.96.0.0", "10.96.255.255", None)],
+        [("no-route", "172.16.8.0", "172.16.11.255", None)],
+    ]
+
+
+def test_expected_devices_can_be_given(node: MemoryBackend) -> None:
+    """Then the default route does not say what is expected."""
+    report = prove_egress(node, ["172.16.8.0/22", "10.96.0.0/16"], expected_devs=["ib0"])
+    assert [cidr.ok for cidr in report.cidrs] == [True, False]
+
+
+@pytest.mark.parametrize(("pattern", "ok"), [("ib*", True), ("ib?", True), ("ib[0-7]", True), ("ib", False)])
+def test_patterns_allow_devices(node: MemoryBackend, pattern: str, ok: bool) -> None:
+    """Shell-style, and the whole name must match."""
+    assert prove(node, "172.16.8.0/22", [pattern]).ok is ok
+
+
+def test_devices_of_cnis_are_allowed_by_default(node: MemoryBackend) -> None:
+    """Pod routes inside an expected CIDR are no overlap; docker0's are."""
+    for dev, network in (("cni0", "10.244.0.0/24"), ("lxc12ab", "10.244.1.0/24"), ("docker0", "10.244.2.0/24")):
+        node.add_link(dev)
+        node.add_route(network, dev=dev)
+    [report] = prove_egress(node, ["10.244.0.0/16"]).cidrs
+    assert shapes(report) == [("overlap", "10.244.2.0", "10.244.2.255", "docker0")]
+
+
+def test_rules_on_more_than_addresses_are_counted() -> None:
+    """A lookup by address does not try a mark: the report says which rules it does not cover."""
+
+    class Marked(MemoryBackend):
+        def rules(self) -> list[Rule]:
+            return [Rule(50, table=88, other_selectors=("fwmark",)), *super().rules()]
+
+    node = Marked()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    report = prove_egress(node, ["10.96.0.0/16"])
+    assert report.ok
+    assert report.not_covered == ("50: from all fwmark ... lookup 88",)
+
+
+def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(node: MemoryBackend) -> None:
+    """Such a route would be refused: the default route is `onlink`, and no route leads to its gateway by eth0."""
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    node.insert_route(
+        Route(network=0, prefix_length=0, gateway=parse_ipv4("192.0.2.1"), dev="eth0", onlink=True, protocol=3)
+    )
+    report = prove(node, "172.16.8.0/22")
+    assert not report.ok
+    assert report.suggested_routes == ()
+
+
+def test_no_cidr_is_no_finding(node: MemoryBackend) -> None:
+    """Nothing expected, nothing wrong."""
+    assert prove_egress(node, []).ok
+
+
+def test_parts_show_all_of_a_range(node: MemoryBackend) -> None:
+    """Fine or not, every address is in one part."""
+    [parts] = parts_of(node, ["172.0.0.0/8"])
+    assert (parts[0].first, parts[-1].last) == (172 << 24, (173 << 24) - 1)
+    assert all(one.last + 1 == other.first for one, other in itertools.pairwise(parts))

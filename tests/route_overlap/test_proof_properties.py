@@ -1,0 +1,103 @@
+"""The proof against asking about every single address, in memory and in the kernel; the boot script against both."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from support.kernel import needs_kernel
+from support.overlap_worlds import World, claimed, run_script, truth, worlds
+
+from hostrouting.addresses import parse_ipv4
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.routes import Route
+from hostrouting.route_overlap import prove_egress
+from hostrouting.route_overlap.proof import AllowedDevices, default_route
+from hostrouting.testing import KernelNode, MemoryBackend, strategies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hostrouting.host.ports import RouteBackend
+    from hostrouting.route_overlap import OverlapReport
+
+_KERNEL_EXAMPLES = {"wheel": 5, "soak": 2000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 60)
+_LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d.]+)(?: by (?P<devs>\S+))?(?: \(.*\))?")
+
+
+def check_against_every_address(backend: RouteBackend, world: World) -> OverlapReport:
+    """The proof says of each address what the backend says when asked about that address alone."""
+    report = prove_egress(backend, world.cidrs, allowed_devs=world.allowed)
+    default = default_route(backend.routes())
+    assert report.expected_devs == (default.devs if default else ())
+    allowed = AllowedDevices(report.expected_devs, world.allowed)
+    names = frozenset(dev for dev in (*strategies.DEVICES, "lo") if allowed[dev])
+    for cidr in report.cidrs:
+        if default is None:
+            assert [finding.kind for finding in cidr.findings] == ["no-route"]
+            continue
+        wrong = truth(backend, cidr.cidr, names)
+        assert claimed(report, cidr.cidr) == {address: verdict[:2] for address, verdict in wrong.items()}
+        # Maximal: where two findings touch, the answer changes.
+        for one, other in pairwise(cidr.findings):
+            last, first = parse_ipv4(one.last), parse_ipv4(other.first)
+            assert last + 1 < first or wrong[last] != wrong[first]
+    return report
+
+
+@given(world=worlds())
+def test_in_memory_the_proof_equals_asking_about_every_address(world: World) -> None:
+    """Whatever tables and rules there are, each address is judged as if it had been asked about alone."""
+    node = MemoryBackend()
+    world.arrange(node)
+    check_against_every_address(node, world)
+
+
+@given(world=worlds())
+def test_suggested_routes_mend(world: World) -> None:
+    """With every suggested route in place, the routes that they were suggested against are no longer found."""
+    node = MemoryBackend()
+    world.arrange(node)
+    report = prove_egress(node, world.cidrs, allowed_devs=world.allowed)
+    for route in report.suggested_routes:
+        node.insert_route(Route.parse(route.destination, gateway=route.gateway, dev=route.dev))
+    again = prove_egress(node, world.cidrs, allowed_devs=world.allowed)
+    for before, after in zip(report.cidrs, again.cidrs, strict=True):
+        assert len(after.findings) <= len(before.findings)
+        for route in before.suggested_routes:
+            assert set(route.takes_from).isdisjoint({"e0"} & set(report.expected_devs))
+        if before.suggested_routes:
+            assert after.findings != before.findings
+            assert claimed(again, after.cidr).keys() < claimed(report, before.cidr).keys()
+            assert not after.suggested_routes
+
+
+@needs_kernel
+@pytest.mark.kernel
+@settings(
+    max_examples=_KERNEL_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(world=worlds())
+def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(world: World, tmp_path: Path) -> None:
+    """The kernel, the proof over it and the boot script give one answer, finding by finding."""
+    with KernelNode.made() as node:
+        world.arrange(node)
+        report = check_against_every_address(NetlinkBackend(netns=node.name), world)
+        folder = tmp_path / "markers"
+        shutil.rmtree(folder, ignore_errors=True)
+        # Default patterns match none of e0 to e2.
+        ran = run_script(node, folder, world.cidrs, allowed=world.allowed)
+    assert ran.status == (0 if report.ok else 1), ran.output
+    if report.ok:
+        assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
+        return
+    assert list(ran.markers) == ["route-overlap.detected"]
+    by_script = [_LINE.fullmatch(line) for line in ran.markers["route-overlap.detected"].splitlines()]
+    by_python = [_LINE.fullmatch(line) for line in report.lines()]
+    assert [found and found.groups() for found in by_script] == [found and found.groups() for found in by_python]
+    assert "line " not in ran.output, ran.output

@@ -1,0 +1,129 @@
+"""What is read of a proof: JSON by programs, the message by people."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hostrouting.exceptions import HostRoutingError, RouteOverlapError
+from hostrouting.host.routes import Rule
+from hostrouting.route_overlap import OverlapReport, prove_egress
+from hostrouting.testing import MemoryBackend
+
+
+class Node(MemoryBackend):
+    """ib0 shadows 172.16.0.0/16."""
+
+    def __init__(self, *marked: Rule, default: bool = True) -> None:
+        super().__init__()
+        self._marked = marked
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            self.add_link(dev)
+            self.add_address(dev, address)
+        if default:
+            self.add_route("default", gateway="10.224.0.1", dev="eth0")
+
+    def rules(self) -> list[Rule]:
+        return [*self._marked, *super().rules()]
+
+
+def test_the_json_is_the_agreed_one() -> None:
+    """Names, order and values as `check --json` promises them."""
+    report = prove_egress(Node(), ["172.16.8.0/22"])
+    assert json.dumps(report.to_mapping(mode="STRICT")) == (
+        '{"ok": false, "mode": "STRICT", "expected_devs": ["eth0"], "cidrs": ['
+        '{"cidr": "172.16.8.0/22", "ok": false, "findings": ['
+        '{"kind": "overlap", "first": "172.16.8.0", "last": "172.16.11.255", "devs": ["ib0"], "dev": "ib0", '
+        '"route": "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"}], '
+        '"suggested_routes": [{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0", '
+        '"takes_from": ["ib0"]}]}]}'
+    )
+
+
+def test_the_json_of_a_good_node() -> None:
+    """No findings, nothing to suggest; without a mode there is none in it."""
+    report = prove_egress(Node(), ["10.96.0.0/16"])
+    assert report.to_mapping() == {
+        "ok": True,
+        "expected_devs": ["eth0"],
+        "cidrs": [{"cidr": "10.96.0.0/16", "ok": True, "findings": [], "suggested_routes": []}],
+    }
+
+
+def test_what_is_not_covered_is_in_the_json_only_where_there_is_something() -> None:
+    """Rules on marks, as texts, at the end."""
+    report = prove_egress(Node(Rule(50, table=88, other_selectors=("fwmark",))), [])
+    assert list(report.to_mapping().items())[-1] == ("not_covered", ["50: from all fwmark ... lookup 88"])
+
+
+def test_the_json_without_default_route() -> None:
+    """No devices are expected, and every CIDR is `no-route` whole."""
+    report = prove_egress(Node(default=False), ["10.96.0.0/16"])
+    assert report.to_mapping(mode="WARN") == {
+        "ok": False,
+        "mode": "WARN",
+        "expected_devs": [],
+        "cidrs": [
+            {
+                "cidr": "10.96.0.0/16",
+                "ok": False,
+                "findings": [
+                    {
+                        "kind": "no-route",
+                        "first": "10.96.0.0",
+                        "last": "10.96.255.255",
+                        "devs": [],
+                        "dev": None,
+                        "route": None,
+                    }
+                ],
+                "suggested_routes": [],
+            }
+        ],
+    }
+
+
+def test_the_message_is_the_documentation() -> None:
+    """What is wrong, which route decides it, what to paste into the config, whose addresses that takes."""
+    report = prove_egress(Node(), ["172.16.8.0/22", "10.96.0.0/16"])
+    route = '{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}'
+    message = f"""\
+1 of 2 expected CIDRs would not leave by eth0 as a whole:
+  172.16.8.0/22
+    172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)
+To mend it, add these routes to hostRouting in the agent's config, and apply it again:
+  "staticRoutes": {{"enabled": true, "routes": [{route}]}}
+  172.16.8.0/22 takes addresses from ib0
+If these interfaces are meant to carry the addresses, allow them instead:
+  "routeOverlap": {{"allowedDevs": ["ib0"]}}"""
+    assert str(report) == message
+
+
+def test_the_message_without_default_route() -> None:
+    """It says what is missing and where to look."""
+    assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
+        "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
+        "Give the node a default route: see what its DHCP client or network configuration says of it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cidrs", "verdict"),
+    [
+        (["10.96.0.0/16"], "10.96.0.0/16 leaves by eth0"),
+        (["10.96.0.0/16", "10.97.0.0/16"], "10.96.0.0/16, 10.97.0.0/16 leave by eth0"),
+    ],
+)
+def test_a_good_answer_is_one_line(cidrs: list[str], verdict: str) -> None:
+    """What leaves by what."""
+    assert str(prove_egress(Node(), cidrs)) == verdict
+
+
+def test_the_error_carries_the_report() -> None:
+    """A caller gets at everything; its text is the report's."""
+    report = OverlapReport(expected_devs=(), cidrs=())
+    error = RouteOverlapError(report)
+    assert isinstance(error, HostRoutingError)
+    assert error.report is report
+    assert str(error) == str(report)

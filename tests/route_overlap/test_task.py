@@ -1,0 +1,192 @@
+"""CheckRouteOverlap: what it persists, which marker it leaves, how it fails."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hostrouting import HostRoutingConfig
+from hostrouting.exceptions import RouteOverlapError
+from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.testing import FakeHost, MemoryBackend
+from phases import CancelledError, Change, Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import ObservedRoute
+
+SCRIPT = "/etc/aks-flex-node/check-route-overlap.sh"
+UNIT = "/etc/systemd/system/check-route-overlap.service"
+DETECTED = "/run/aks-flex-node/route-overlap.detected"
+OK = "/run/aks-flex-node/route-overlap.ok"
+LINE = (
+    "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
+    "(172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)"
+)
+
+
+def config(*cidrs: str, mode: str = "WARN", **section: Any) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": list(cidrs), "mode": mode, **section}})
+
+
+class SlowDHCP(MemoryBackend):
+    """The default route is there when the routes are read for the `arrival`-th time."""
+
+    def __init__(self, arrival: int = 1) -> None:
+        super().__init__()
+        self.readings = 0
+        self._arrival = arrival
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            self.add_link(dev)
+            self.add_address(dev, address)
+
+    def routes(self) -> list[ObservedRoute]:
+        self.readings += 1
+        if self.readings == self._arrival:
+            self.add_route("default", gateway="10.224.0.1", dev="eth0")
+        return super().routes()
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost(SlowDHCP())
+
+
+def markers(host: FakeHost) -> dict[str, str]:
+    return {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/run/aks-flex-node/")}
+
+
+def test_a_good_node_gets_the_ok_marker(host: FakeHost) -> None:
+    """And nothing else; script and unit are installed."""
+    CheckRouteOverlap(config("10.96.0.0/16"), host=host).do(Context())
+    assert markers(host) == {OK: "10.96.0.0/16 leaves by eth0\n"}
+    assert host.files.exists(SCRIPT)
+    assert host.files.exists(UNIT)
+
+
+def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning a finding, one with what to do; the marker has one finding a line; nothing is raised."""
+    CheckRouteOverlap(config("172.16.8.0/22", "10.96.0.0/16"), host=host).do(Context())
+    assert markers(host) == {DETECTED: LINE + "\n"}
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.getMessage().partition("\n")[0] for record in warnings] == [
+        LINE,
+        "To mend it, add these routes to hostRouting in the agent's config, and apply it again:",
+    ]
+    assert (warnings[0].__dict__["kind"], warnings[0].__dict__["dev"]) == ("overlap", "ib0")
+
+
+def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
+    """What holds the gate at the next boot is there before the error: script, unit, link, gate and marker."""
+    with pytest.raises(RouteOverlapError) as caught:
+        CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
+    assert [cidr.cidr for cidr in caught.value.report.cidrs] == ["172.16.8.0/22"]
+    assert markers(host) == {DETECTED: LINE + "\n"}
+    assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service")
+    assert host.files.exists("/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf")
+
+
+def test_exactly_one_marker_exists_after_each_check(host: FakeHost) -> None:
+    """The marker of the check before goes."""
+    CheckRouteOverlap(config("172.16.8.0/22"), host=host).do(Context())
+    CheckRouteOverlap(config("10.96.0.0/16"), host=host).do(Context())
+    assert list(markers(host)) == [OK]
+    CheckRouteOverlap(config("172.16.8.0/22"), host=host).do(Context())
+    assert list(markers(host)) == [DETECTED]
+
+
+def test_allowed_devices_extend_the_default_list(host: FakeHost) -> None:
+    """A pattern of the config allows its devices, and those of CNIs stay allowed."""
+    host.routes.add_link("cni0")
+    host.routes.add_route("10.96.3.0/24", dev="cni0")
+    CheckRouteOverlap(config("172.16.8.0/22", "10.96.0.0/16", mode="STRICT", allowedDevs=["ib*"]), host=host).do(
+        Context()
+    )
+    assert list(markers(host)) == [OK]
+
+
+def test_a_late_default_route_is_waited_for() -> None:
+    """A lease that takes five seconds is no finding."""
+    host = FakeHost(SlowDHCP(arrival=11))
+    clock = ManualClock(auto=True)
+    CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(Context(clock=clock))
+    assert list(markers(host)) == [OK]
+    assert clock.monotonic() == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("timeout", "waited"), [(None, 30.0), (3.0, 3.0), (300.0, 30.0)])
+def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, waited: float) -> None:
+    """At most 30 s, and no longer than the context allows; the answer is a finding, not a timeout."""
+    host = FakeHost(SlowDHCP(arrival=0))
+    clock = ManualClock(auto=True)
+    with pytest.raises(RouteOverlapError):
+        CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(Context(timeout=timeout, clock=clock))
+    assert markers(host) == {DETECTED: "10.96.0.0/16: no-route 10.96.0.0-10.96.255.255\n"}
+    assert clock.monotonic() == pytest.approx(waited)
+
+
+def test_a_cancelled_wait_is_no_answer() -> None:
+    """Who cancels gets no marker, but what was persisted stays."""
+    host = FakeHost(SlowDHCP(arrival=0))
+    ctx = Context(clock=ManualClock(auto=True))
+
+    class Cancelling(SlowDHCP):
+        def routes(self) -> list[ObservedRoute]:
+            ctx.cancel("enough")
+            return super().routes()
+
+    host = FakeHost(Cancelling(arrival=0))
+    with pytest.raises(CancelledError):
+        CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(ctx)
+    assert markers(host) == {}
+    assert host.files.exists(SCRIPT)
+
+
+@pytest.mark.parametrize("before", [(), ("10.96.0.0/16",), ("172.16.8.0/22",)])
+def test_without_expected_cidrs_nothing_of_ours_is_there(host: FakeHost, before: Sequence[str]) -> None:
+    """No unit, no script, no gate, no marker; what was there goes."""
+    CheckRouteOverlap(config(*before), host=host).do(Context())
+    CheckRouteOverlap(config(), host=host).do(Context())
+    assert host.files.tree.snapshot() == {}
+
+
+def test_undo_leaves_nothing(host: FakeHost) -> None:
+    """Files, links, gate and markers are gone, and undoing again is fine."""
+    task = CheckRouteOverlap(config("172.16.8.0/22"), host=host)
+    task.do(Context())
+    task.undo(Context())
+    task.undo(Context())
+    assert host.files.tree.snapshot() == {}
+
+
+def test_doing_it_again_changes_nothing(host: FakeHost) -> None:
+    """The files keep their generation, and there is nothing to plan."""
+    task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
+    task.do(Context())
+    before = host.files.tree.file(SCRIPT)
+    assert task.plan(Context()) == []
+    task.do(Context())
+    assert host.files.tree.file(SCRIPT) == before
+
+
+def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
+    """Script and unit to come; and to go, with the marker, when the CIDRs leave the config."""
+    task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
+    assert task.plan(Context())[:2] == [Change("+", SCRIPT), Change("+", UNIT)]
+    assert host.files.tree.snapshot() == {}
+    task.do(Context())
+    removal = CheckRouteOverlap(config(), host=host).plan(Context())
+    assert {Change("-", SCRIPT), Change("-", UNIT), Change("-", OK)} <= set(removal)
+
+
+def test_an_image_gets_files_only() -> None:
+    """Nothing is asked, nothing is proven, no marker: that is for the machine that will boot it."""
+    host = FakeHost(is_live=False)
+    CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
+    assert markers(host) == {}
+    assert host.files.exists(SCRIPT)
+    assert host.files.exists(UNIT)

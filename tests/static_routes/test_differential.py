@@ -1,0 +1,105 @@
+"""The boot script against the task: the same node twice, in real network namespaces, and the same routes in the end."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from support.kernel import needs_kernel
+from support.static_route_worlds import World, configs, worlds
+
+from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.host import Host
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.static_routes import ConfigureStaticRoutes, render_script
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from hostrouting.config import HostRoutingConfig
+
+pytestmark = [needs_kernel, pytest.mark.kernel]
+
+
+def run_script(node: KernelNode, config: HostRoutingConfig) -> tuple[int, list[str]]:
+    """Run the boot script with everything but its patience; its exit status, and what the journal would hold."""
+    script = render_script(config).replace(b"waits=30 ", b"waits=0 ")
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
+    done = subprocess.run(argv, input=script, capture_output=True, check=False)
+    return done.returncode, done.stderr.decode().splitlines()
+
+
+def run_task(node: KernelNode, config: HostRoutingConfig) -> Exception | None:
+    fake = FakeHost()
+    host = Host(
+        routes=NetlinkBackend(netns=node.name), services=fake.services, files=fake.files, lock=fake.lock, is_live=True
+    )
+    try:
+        ConfigureStaticRoutes(config, host=host).do(Context(clock=ManualClock(auto=True)))
+    except BackendError as error:
+        return error
+    return None
+
+
+def fib(node: KernelNode) -> list[str]:
+    """All routes; of those that hold one place, the order is part of it."""
+    return [f"{route} table {route.table}" for route in NetlinkBackend(netns=node.name).routes()]
+
+
+def names_of_script(lines: list[str]) -> set[tuple[str, str]]:
+    """Destination and metric of each route that the script says was refused."""
+    found = [re.fullmatch(r"refused: (\S+)(?: metric (\d+))? .*: .*", line) for line in lines]
+    assert all(found), lines
+    return {(match[1], match[2] or "0") for match in found if match}
+
+
+def names_of_task(error: RouteRejectedError) -> set[tuple[str, str]]:
+    found = [re.search(r"(?:^\+|->) (\S+)(?:.* metric (\d+))?", refusal.change) for refusal in error.refusals]
+    assert all(found), error
+    return {(match[1], match[2] or "0") for match in found if match}
+
+
+class TestScriptAndTask:
+    @settings(max_examples=min(60, settings().max_examples))
+    @given(worlds(), configs())
+    def test_they_end_in_the_same_routes(self, world: World, config: HostRoutingConfig) -> None:
+        """What the kernel accepts whole ends in the same table, order included; of the rest both name the same."""
+        with ExitStack() as stack:
+            booted, configured = (stack.enter_context(KernelNode.made()) for _ in range(2))
+            world.make(booted)
+            world.make(configured)
+            before = fib(configured)
+            assert fib(booted) == before
+            error = run_task(configured, config)
+            status, said = run_script(booted, config)
+            if error is None:
+                assert said == []
+                assert status == 0
+                assert fib(booted) == fib(configured)
+                assert run_script(booted, config) == (0, [])
+                assert fib(booted) == fib(configured)
+                return
+            assert status == 1, error
+            # What cannot be brought back (a leg on a device that is down, say) the error tells. And of several routes
+            # that hold one place, a rollback brings back the one that it took as the last of them.
+            if not isinstance(error, RouteRejectedError) or error.rolled_back:
+                assert sorted(fib(configured)) == sorted(before)
+            if isinstance(error, RouteRejectedError):
+                assert names_of_script(said) == names_of_task(error), error
+            elif isinstance(error, LinkNotFoundError):
+                # Nothing was sent, so nothing else was refused.
+                absent = {
+                    (r.destination.removesuffix("/32"), str(r.metric))
+                    for r in config.static_routes.routes
+                    if r.dev == "absent"
+                }
+                assert absent <= names_of_script(said)
+                assert all(destination in str(error) for destination, _ in absent)
+            else:
+                assert [line.split(":")[0] for line in said] == ["no route was changed"], (str(error), before)
+                assert fib(booted) == before

@@ -1,0 +1,111 @@
+"""What is looked up from which default route."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostrouting.config import StaticRoute
+from hostrouting.host import NextHop, ObservedRoute, Route
+from hostrouting.static_routes import resolve
+
+GATEWAY = 0x0AE00001
+OTHER = 0x0AE00002
+
+ETH0 = ObservedRoute(0, 0, gateway=GATEWAY, dev="eth0", metric=100, protocol=16)
+ETH1 = ObservedRoute(0, 0, gateway=OTHER, dev="eth1", metric=200, protocol=16)
+
+
+def resolved(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
+    return list(map(str, resolve([route], observed).routes))
+
+
+def reasons(route: StaticRoute, *observed: ObservedRoute) -> list[str]:
+    return [reason for _, reason in resolve([route], observed).missing]
+
+
+BOTH = StaticRoute(destination="172.16.1.0/24")
+
+
+class TestFound:
+    def test_what_is_given_needs_no_default_route(self) -> None:
+        """A complete route is taken as it is."""
+        route = StaticRoute(destination="172.16.1.0/24", gateway="172.18.1.1", dev="eth0", metric=7)
+        assert resolved(route) == ["172.16.1.0/24 via 172.18.1.1 dev eth0 proto 142 metric 7"]
+        assert resolve([route], []).looked_up == ()
+
+    def test_device_and_gateway(self) -> None:
+        """Both come from the default route of the lowest metric, which the kernel shows first."""
+        assert resolved(BOTH, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
+        assert resolve([BOTH], [ETH0, ETH1]).looked_up == (
+            "dev eth0 and gateway 10.224.0.1 (the first of several next hops)",
+        )
+
+    def test_the_gateway_of_the_device(self) -> None:
+        """A device that is given has its own default gateway."""
+        route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
+        assert resolved(route, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"]
+        assert resolve([route], [ETH1]).looked_up == ("gateway 10.224.0.2 for dev eth1",)
+
+    def test_the_device_for_a_gateway(self) -> None:
+        """A gateway that is given is reached by the default route's device."""
+        route = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.9")
+        assert resolved(route, ETH0, ETH1) == ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142"]
+
+    def test_of_several_next_hops_the_first(self) -> None:
+        """An ECMP default route counts by the kernel's order."""
+        both = ObservedRoute(0, 0, nexthops=(NextHop(OTHER, "eth1"), NextHop(GATEWAY, "eth0", onlink=True)))
+        assert resolved(BOTH, both) == ["172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"]
+        route = StaticRoute(destination="172.16.1.0/24", dev="eth0")
+        assert resolved(route, both) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"]
+
+    def test_a_link_without_gateway(self) -> None:
+        """Behind `default dev ppp0` everything is on the link, and so is our destination."""
+        ppp0 = ObservedRoute(0, 0, dev="ppp0", scope=253)
+        assert resolved(BOTH, ppp0) == ["172.16.1.0/24 dev ppp0 proto 142 scope link"]
+        assert resolve([BOTH], [ppp0]).looked_up == ("dev ppp0 and no gateway",)
+
+    def test_a_gateway_that_is_taken_to_be_on_the_link(self) -> None:
+        """An `onlink` default gateway needs the same word in our route."""
+        onlink = ETH0._replace(flags=4)
+        assert resolve([BOTH], [onlink]).routes == (
+            Route(network=0xAC100100, prefix_length=24, gateway=GATEWAY, dev="eth0", onlink=True),
+        )
+
+
+class TestMissing:
+    @pytest.mark.parametrize(
+        "default",
+        [
+            ETH0._replace(table=100),
+            ETH0._replace(protocol=142),
+            ETH0._replace(tos=8),
+            ETH0._replace(kind="unreachable", dev=None, gateway=None),
+            ETH0._replace(network=0x0A000000, prefix_length=8),
+        ],
+        ids=["other table", "ours", "type of service", "unreachable", "no default"],
+    )
+    def test_what_is_no_default_route(self, default: ObservedRoute) -> None:
+        """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
+        assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
+
+    def test_a_device_without_default_route(self) -> None:
+        """A device that no default route leaves by has no gateway."""
+        route = StaticRoute(destination="172.16.1.0/24", dev="ib0")
+        assert reasons(route, ETH0) == ["no IPv4 default route leaves by ib0, so it has no gateway there"]
+
+    def test_a_gateway_of_the_other_family(self) -> None:
+        """`default via inet6 fe80::1 dev eth0` has no IPv4 gateway."""
+        inet6 = ETH0._replace(gateway=None, extra=((18, b"\x0a\x00" + bytes(16)),))
+        assert reasons(BOTH, inet6) == ["no IPv4 default route leaves by eth0, so it has no gateway there"]
+
+    def test_the_others_are_complete(self) -> None:
+        """What can be looked up is, and each reason is told once."""
+        routes = [
+            StaticRoute(destination="172.16.1.0/24", dev="ib0"),
+            StaticRoute(destination="172.16.2.0/24", dev="ib0"),
+            BOTH,
+        ]
+        resolution = resolve(routes, [ETH0])
+        assert len(resolution.routes) == 1
+        assert [missing.route for missing in resolution.missing] == routes[:2]
+        assert resolution.reasons == "no IPv4 default route leaves by ib0, so it has no gateway there"

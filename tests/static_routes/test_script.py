@@ -1,0 +1,215 @@
+"""The boot script and its unit: as files, and what the script says and does where the task has no part."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from support.kernel import needs_kernel
+from support.static_route_worlds import config_of
+
+from hostrouting.config import HostRoutingConfig, StaticRoute
+from hostrouting.static_routes import render_script, render_unit
+from hostrouting.static_routes.script import boot_unit
+from hostrouting.testing import KernelNode, strategies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GOLDEN = Path(__file__).parent / "golden"
+CONFIG = config_of(
+    [
+        StaticRoute(destination="172.16.1.0/24", gateway="172.18.1.1", dev="eth0"),
+        StaticRoute(destination="172.16.2.0/24"),
+        StaticRoute(destination="10.0.0.0/8", gateway="10.1.0.1", metric=100),
+        StaticRoute(destination="169.254.169.254/32", dev="bond0.100", metric=4294967295),
+    ]
+)
+
+
+class TestFiles:
+    def test_script(self) -> None:
+        """The whole script, to the byte; rendered twice it is the same."""
+        assert render_script(CONFIG) == (GOLDEN / "static-routes.sh").read_bytes()
+        assert render_script(CONFIG) == render_script(CONFIG)
+
+    def test_unit(self) -> None:
+        """The whole unit, to the byte."""
+        assert render_unit() == (GOLDEN / "static-routes.service").read_bytes()
+
+    def test_where_they_go(self) -> None:
+        """The script before the unit that names it, with the modes that they need."""
+        unit = boot_unit(CONFIG)
+        assert unit.name == "static-routes.service"
+        assert [(file.path, oct(file.mode)) for file in unit.files] == [
+            ("/etc/aks-flex-node/static-routes.sh", "0o755"),
+            ("/etc/systemd/system/static-routes.service", "0o644"),
+        ]
+
+    def test_shellcheck_has_nothing_to_say(self, tmp_path: Path) -> None:
+        """The rendered script, with and without routes."""
+        for config in CONFIG, HostRoutingConfig():
+            (tmp_path / "script.sh").write_bytes(render_script(config))
+            subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
+
+    def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
+        """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
+        unit = tmp_path / "static-routes.service"
+        script = tmp_path / "static-routes.sh"
+        script.write_bytes(render_script(CONFIG))
+        script.chmod(0o755)
+        unit.write_bytes(render_unit().replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
+        verify = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
+        )
+        assert (verify.stdout, verify.stderr) == ("", "")
+        security = ["systemd-analyze", "security", "--offline=true", "--threshold=17", "--no-pager", str(unit)]
+        subprocess.run(security, check=True, capture_output=True)
+
+    @settings(max_examples=50)
+    @given(strategies.configs())
+    def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
+        """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
+        script = render_script(config)
+        start = script.index(b"routes=(")
+        array = script[start : script.index(b"\n)\n", start) + 3]
+        program = b"LC_ALL=C\nset -f\n" + array + b'\nprintf "%s\\n" "${routes[@]}"\n'
+        done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
+        routes = config.static_routes.routes
+        assert done.stdout.decode().splitlines() == [
+            f"{route.destination.removesuffix('/32')}{f' metric {route.metric}' if route.metric else ''} "
+            f"via {route.gateway or '?'} dev {route.dev or '?'}"
+            for route in routes
+        ] + ([] if routes else [""])
+        assert done.stderr == b""
+
+
+def run(node: KernelNode, *routes: StaticRoute, waits: int = 0) -> tuple[int, list[str]]:
+    """Run the script, with less patience than it has; its exit status, and what the journal would hold of it."""
+    script = render_script(config_of(routes)).replace(b"waits=30 ", f"waits={waits} ".encode())
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
+    done = subprocess.run(argv, input=script, capture_output=True, check=False)
+    return done.returncode, (done.stdout + done.stderr).decode().splitlines()
+
+
+def ours(node: KernelNode) -> list[str]:
+    return [line.strip() for line in node.ip("route", "show", "table", "all", "proto", "142").splitlines()]
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestRunning:
+    @pytest.fixture
+    def node(self) -> Iterator[KernelNode]:
+        with KernelNode.made() as node:
+            node.add_link("eth0")
+            node.add_address("eth0", "10.224.0.4/16")
+            node.add_link("ib0")
+            node.add_address("ib0", "172.16.1.4/16")
+            yield node
+
+    def test_all_is_well(self, node: KernelNode) -> None:
+        """What is open comes from the default route; the journal holds one line; the next run finds nothing to do."""
+        node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+        routes = StaticRoute(destination="172.16.1.0/24"), StaticRoute(destination="172.16.2.4/32", metric=7)
+        for _ in range(2):
+            assert run(node, *routes) == (0, ["routes in force: 2"])
+            assert ours(node) == [
+                "172.16.1.0/24 via 10.224.0.1 dev eth0",
+                "172.16.2.4 via 10.224.0.1 dev eth0 metric 7",
+            ]
+
+    def test_the_default_route_is_waited_for(self, node: KernelNode) -> None:
+        """A lease that comes late is in time; how long it can be late is said once."""
+        script = render_script(config_of([StaticRoute(destination="172.16.1.0/24")])).decode()
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr is not None
+            assert waiting.stderr.readline() == "waiting up to 30 s: table main has no IPv4 default route\n"
+            node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+            assert waiting.communicate(timeout=20) == ("routes in force: 1\n", "")
+        assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+
+    def test_no_default_route_in_time(self, node: KernelNode) -> None:
+        """It fails hard, says what is missing, and has changed nothing."""
+        whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+        assert run(node, whole, StaticRoute(destination="172.16.2.0/24", dev="ib0"), waits=1) == (
+            1,
+            [
+                "waiting up to 1 s: no IPv4 default route leaves by ib0, so it has no gateway there",
+                (
+                    "no route was changed: no IPv4 default route leaves by ib0, so it has no gateway there, also not "
+                    "after 1 s; see why DHCP or the network's configuration brings none"
+                ),
+            ],
+        )
+        assert ours(node) == []
+
+    def test_each_refused_route_is_named(self, node: KernelNode) -> None:
+        """With ip's own words; what succeeded stays, and so does what stood in the refused one's place."""
+        node.add_route("172.16.3.0/24", gateway="10.224.0.9", dev="eth0", protocol=142)
+        routes = [
+            StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0"),
+            StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.1", dev="eth0"),
+            StaticRoute(destination="172.16.3.0/24", gateway="10.224.0.1", dev="eth7"),
+            StaticRoute(destination="172.16.0.0/16", gateway="10.224.0.1", dev="eth0"),
+        ]
+        assert run(node, *routes) == (
+            1,
+            [
+                (
+                    "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: the kernel's own route '172.16.0.0/16 dev ib0 "
+                    "scope link src 172.16.1.4' has this destination and metric, and is never overwritten; configure "
+                    "narrower destinations, or another metric"
+                ),
+                "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
+                'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',
+            ],
+        )
+        assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0", "172.16.3.0/24 via 10.224.0.9 dev eth0"]
+        assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route", "show", "172.16.0.0/16")
+
+    def test_what_the_config_no_longer_has_goes(self, node: KernelNode) -> None:
+        """From every table, of every kind; others' routes beside it stay."""
+        node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
+        node.add_route("172.21.0.0/16", dev="ib0", protocol=142, table=1000)
+        node.add_route("172.22.0.0/16", kind="blackhole", protocol=142, table=100)
+        node.ip(
+            "route",
+            "add",
+            "172.23.0.0/16",
+            "proto",
+            "142",
+            "mtu",
+            "1400",
+            *["nexthop", "dev", "eth0", "nexthop", "dev", "ib0"],
+        )
+        node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", metric=5)
+        wanted = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+        assert run(node, wanted) == (0, ["routes in force: 1"])
+        assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+        assert node.ip("route", "show", "172.20.0.0/16") == "172.20.0.0/16 via 10.224.0.1 dev eth0 metric 5 \n"
+
+    def test_odd_device_names(self, node: KernelNode) -> None:
+        """A device may be called as a word of ip's, or have a name that bash could take for more."""
+        for number, name in enumerate(["linkdown", "dev", "via", "@", "a+b", "eth-ü"]):
+            node.ip("link", "add", "name", name, "type", "ifb")
+            node.ip("link", "set", "dev", name, "up")
+            node.ip("address", "add", f"192.168.{number}.1/24", "dev", name)
+            node.ip("route", "add", "default", "via", f"192.168.{number}.2", "dev", name, "metric", str(number + 1))
+            route = StaticRoute(destination="172.16.1.0/24", dev=name)
+            assert run(node, route) == (0, ["routes in force: 1"])
+            assert ours(node) == [f"172.16.1.0/24 via 192.168.{number}.2 dev {name}"]
+
+    def test_without_privilege(self, node: KernelNode) -> None:
+        """Whoever may not change routes is told so for each of them."""
+        script = render_script(config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")]))
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "setpriv", "--bounding-set=-all", "--inh-caps=-all", "bash"]
+        done = subprocess.run(argv, input=script, capture_output=True, check=False)
+        assert (done.returncode, done.stderr.decode()) == (
+            1,
+            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: RTNETLINK answers: Operation not permitted\n",
+        )

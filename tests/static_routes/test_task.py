@@ -1,0 +1,469 @@
+"""ConfigureStaticRoutes on a fake machine: do, plan, undo, every way to fail, and runs that are killed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from support.static_route_worlds import config_of
+
+from hostrouting.config import HostRoutingConfig, StaticRoute
+from hostrouting.exceptions import (
+    BackendError,
+    HostFileError,
+    HostRoutingError,
+    LinkNotFoundError,
+    RouteRejectedError,
+    UnitError,
+)
+from hostrouting.host import OUR_PROTOCOL
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.displaced import RECORDS_PATH
+from hostrouting.static_routes.script import SCRIPT_PATH, UNIT_PATH, boot_unit
+from hostrouting.testing import FakeHost, MemoryBackend
+from phases import CancelledError, Context, DeadlineExceededError, Plannable, Task, Undoable
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host import ObservedRoute, Route
+    from hostrouting.host.transaction import Failure
+
+CONFIG = config_of(
+    [
+        StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),
+        StaticRoute(destination="172.16.8.0/22"),
+        StaticRoute(destination="172.16.16.0/24"),
+    ]
+)
+WANTED = [
+    "172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
+    "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
+    "172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
+]
+NONE = HostRoutingConfig()
+
+
+class Killed(BaseException):
+    """As if by `kill -9`: no handler of ours catches it."""
+
+
+class MortalBackend(MemoryBackend):
+    """Whose caller can be killed between any two messages of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dies_in: int | None = None
+
+    def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in == 0:
+                raise Killed
+        return super().take(verb, route)
+
+
+def made_host() -> FakeHost:
+    """A GPU node: a default route, a fabric, and in our way: somebody's route, upstream's, and a stale one of ours."""
+    node = MortalBackend()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+    node.add_link("ib0")
+    node.add_address("ib0", "172.16.1.4/16")
+    node.add_route("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=4)
+    node.add_route("172.16.16.0/24", gateway="10.224.0.1", dev="eth0")
+    node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=OUR_PROTOCOL, table=100)
+    return FakeHost(node)
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return made_host()
+
+
+@pytest.fixture
+def ctx() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+def ours(host: FakeHost) -> list[str]:
+    return [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]
+
+
+def others(host: FakeHost) -> list[str]:
+    return [str(route) for route in host.routes.routes() if route.protocol != OUR_PROTOCOL]
+
+
+def state(host: FakeHost) -> object:
+    """All that a run can change."""
+    return list(map(str, host.routes.routes())), host.files.tree.snapshot()
+
+
+class TestDo:
+    def test_it_is_a_task_in_full(self) -> None:
+        """It can be done, planned and undone, and is named as upstream's."""
+        task = ConfigureStaticRoutes(CONFIG)
+        assert isinstance(task, Task)
+        assert isinstance(task, Plannable)
+        assert isinstance(task, Undoable)
+        assert task.name == "configure-static-routes"
+
+    def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context) -> None:
+        """Ours are exactly the config's, and script and unit are there; again changes nothing."""
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert ours(host) == WANTED
+        script, unit = boot_unit(CONFIG).files
+        assert host.files.read(SCRIPT_PATH) == script.content
+        assert host.files.read(UNIT_PATH) == unit.content
+        assert host.services.state(ctx, "static-routes.service").unit_file_state == "enabled"
+        before = state(host)
+        generation = host.files.tree.file(SCRIPT_PATH)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+        assert host.files.tree.file(SCRIPT_PATH) == generation
+
+    def test_somebodys_route_is_displaced_with_a_warning(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It is on record; upstream's own is adopted without a word."""
+        with caplog.at_level(logging.WARNING):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert [record.getMessage() for record in caplog.records] == [
+            (
+                "route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' of somebody else is displaced by "
+                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it comes back when ours goes"
+            )
+        ]
+        content = host.files.read(RECORDS_PATH)
+        assert content is not None
+        assert b"via 10.224.0.9" in content
+        assert b"172.16.16.0" not in content
+
+    def test_it_is_on_record_before_it_is_displaced(self, host: FakeHost, ctx: Context) -> None:
+        """Who cannot write the record down does not displace."""
+        before = state(host)
+        host.files.fail_at([call[0] for call in self.operations(ctx)].index("write") + 1)
+        with pytest.raises(HostFileError):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+
+    @staticmethod
+    def operations(ctx: Context) -> list[tuple[str, ...]]:
+        host = made_host()
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        return host.files.operations.calls
+
+    def test_what_leaves_the_config_goes_and_the_displaced_comes_back(self, host: FakeHost, ctx: Context) -> None:
+        """A route less in the config is one less on the node, and its place is the other's again."""
+        before = others(host)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        ConfigureStaticRoutes(config_of(CONFIG.static_routes.routes[:1]), host=host).do(ctx)
+        assert ours(host) == WANTED[:1]
+        assert others(host) == [route for route in before if not route.startswith("172.16.16.0")]
+        assert not host.files.exists(RECORDS_PATH)
+
+    @pytest.mark.parametrize("take_away", ["no routes", "undo"])
+    def test_without_routes_ours_is_taken_away(self, host: FakeHost, ctx: Context, take_away: str) -> None:
+        """Routes, displaced ones, script, unit, gate: all as before, but for what was adopted."""
+        before = others(host)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        if take_away == "undo":
+            ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
+        else:
+            ConfigureStaticRoutes(NONE, host=host).do(ctx)
+        assert ours(host) == []
+        assert others(host) == [route for route in before if not route.startswith("172.16.16.0")]
+        assert host.files.tree.snapshot() == {}
+
+    def test_zero_impact(self, ctx: Context) -> None:
+        """Without routes, on a node that never had any of ours, nothing is changed or asked of systemd."""
+        host = FakeHost()
+        host.routes.add_link("eth0")
+        before = state(host)
+        ConfigureStaticRoutes(NONE, host=host).do(ctx)
+        assert state(host) == before
+        assert host.services.operations.calls == []
+
+    def test_an_image_gets_files_only(self, ctx: Context) -> None:
+        """Without a kernel to ask, script and unit are installed, planned and taken away all the same."""
+        host = FakeHost(is_live=False)
+        task = ConfigureStaticRoutes(CONFIG, host=host)
+        assert f"+ {SCRIPT_PATH}" in map(str, task.plan(ctx))
+        task.do(ctx)
+        assert host.files.exists(SCRIPT_PATH)
+        assert task.plan(ctx) == []
+        task.undo(ctx)
+        assert host.files.tree.snapshot() == {}
+
+
+class TestPlan:
+    def test_everything_is_shown(self, host: FakeHost, ctx: Context) -> None:
+        """Routes, then files, and nothing is changed."""
+        before = state(host)
+        changes = list(map(str, ConfigureStaticRoutes(CONFIG, host=host).plan(ctx)))
+        assert changes[:4] == [
+            "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
+            (
+                "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (displaces '172.16.8.0/22 via 10.224.0.9 dev eth0 "
+                "proto static', which comes back when ours goes)"
+            ),
+            "~ 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (adopts '172.16.16.0/24 via 10.224.0.1 dev eth0')",
+            "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
+        ]
+        assert changes[4:6] == [f"+ {SCRIPT_PATH}", f"+ {UNIT_PATH}"]
+        assert state(host) == before
+
+    def test_afterwards_there_is_nothing_to_do(self, host: FakeHost, ctx: Context) -> None:
+        """What was done is not planned again."""
+        task = ConfigureStaticRoutes(CONFIG, host=host)
+        task.do(ctx)
+        assert task.plan(ctx) == []
+
+    def test_the_way_back(self, host: FakeHost, ctx: Context) -> None:
+        """Without routes the plan is what would be taken away and put back."""
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        before = state(host)
+        changes = list(map(str, ConfigureStaticRoutes(NONE, host=host).plan(ctx)))
+        assert changes[-3:] == [
+            (
+                "~ 172.16.8.0/22 via 10.224.0.9 dev eth0 proto static (put back, was '172.16.8.0/22 via 10.224.0.1 "
+                "dev eth0 proto 142')"
+            ),
+            "- 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
+            "- 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
+        ]
+        assert f"- {SCRIPT_PATH}" in changes
+        assert state(host) == before
+
+    def test_what_cannot_be_looked_up_now(self, ctx: Context) -> None:
+        """Nothing is waited for: the plan says what will be looked up, and leaves its place alone."""
+        host = FakeHost()
+        host.routes.add_link("eth0")
+        host.routes.add_route("172.16.8.0/22", dev="eth0", protocol=OUR_PROTOCOL)
+        changes = ConfigureStaticRoutes(config_of([CONFIG.static_routes.routes[1]]), host=host).plan(ctx)
+        assert str(changes[0]) == (
+            "+ 172.16.8.0/22 (looked up when a default route is there: table main has no IPv4 default route)"
+        )
+        assert not [change for change in changes if change.action == "-"]
+        assert ctx.clock.monotonic() == 0
+
+    def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
+        """A connected route in the way is shown as what it is."""
+        config = config_of([StaticRoute(destination="172.16.0.0/16")])
+        assert "will be refused: the kernel's own route '172.16.0.0/16 dev ib0" in str(
+            ConfigureStaticRoutes(config, host=host).plan(ctx)[0]
+        )
+
+
+class TestWaiting:
+    def test_no_default_route_in_time(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """After 30 s it fails hard, says why and what to do, and nothing was changed; it said once that it waits."""
+        host = FakeHost()
+        host.routes.add_link("eth0")
+        before = state(host)
+        with caplog.at_level(logging.INFO), pytest.raises(BackendError) as raised:
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert str(raised.value) == (
+            "static routes cannot be completed: table main has no IPv4 default route, also not after 30 s. Nothing was "
+            "changed. See why DHCP or the network's configuration brings none, or give 'dev' and 'gateway' of: "
+            "172.16.8.0/22, 172.16.16.0/24"
+        )
+        assert ctx.clock.monotonic() == 30
+        assert [record.getMessage() for record in caplog.records] == [
+            "waiting up to 30 s: table main has no IPv4 default route"
+        ]
+        assert state(host) == before
+
+    def test_it_comes_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A lease that comes after 5 s is waited for, and the log names what was taken from it."""
+        host = FakeHost()
+        host.routes.add_link("eth0")
+        host.routes.add_address("eth0", "10.224.0.4/16")
+
+        class Lease(ManualClock):
+            def monotonic(self) -> float:
+                now = super().monotonic()
+                if now >= 5 and not any(route.prefix_length == 0 for route in host.routes.routes()):
+                    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+                return now
+
+        ctx = Context(clock=Lease(auto=True))
+        with caplog.at_level(logging.INFO):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert (ours(host), ctx.clock.monotonic()) == (WANTED, 5)
+        assert "the default route gives dev eth0 and gateway 10.224.0.1" in caplog.messages
+
+    def test_the_context_is_heeded(self) -> None:
+        """A deadline or a cancellation ends the waiting."""
+        host = FakeHost()
+        ctx = Context(timeout=3, clock=ManualClock(auto=True))
+        with pytest.raises(DeadlineExceededError):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        ctx = Context(clock=ManualClock(auto=True))
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+
+
+class TestRefusals:
+    def refused(self, host: FakeHost, ctx: Context, *routes: StaticRoute) -> BackendError:
+        """Try these and one that is right; nothing may have changed."""
+        before = state(host)
+        config = config_of([StaticRoute(destination="172.16.8.0/22"), *routes])
+        with pytest.raises(BackendError) as raised:
+            ConfigureStaticRoutes(config, host=host).do(ctx)
+        assert state(host) == before
+        return raised.value
+
+    def test_a_connected_route_in_the_way(self, host: FakeHost, ctx: Context) -> None:
+        """It is named, is still there, and the reader is told what to do."""
+        error = self.refused(host, ctx, StaticRoute(destination="172.16.0.0/16"))
+        assert isinstance(error, RouteRejectedError)
+        assert list(map(str, error.refusals)) == [
+            (
+                "+ 172.16.0.0/16 via 10.224.0.1 dev eth0 proto 142: the kernel's own route '172.16.0.0/16 dev ib0 "
+                "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never overwritten; "
+                "configure narrower destinations, or another metric"
+            )
+        ]
+
+    def test_unreachable_gateways(self, host: FakeHost, ctx: Context) -> None:
+        """Each is named with the kernel's own words, beside whatever else is refused."""
+        error = self.refused(
+            host,
+            ctx,
+            StaticRoute(destination="172.17.0.0/24", gateway="10.9.9.9"),
+            StaticRoute(destination="172.17.1.0/24", gateway="10.9.9.9"),
+            StaticRoute(destination="172.16.0.0/16"),
+        )
+        assert isinstance(error, RouteRejectedError)
+        assert [str(refusal).split(" via ")[0] for refusal in error.refusals] == [
+            "+ 172.17.0.0/24",
+            "+ 172.17.1.0/24",
+            "+ 172.16.0.0/16",
+        ]
+        assert "Nexthop has invalid gateway" in str(error)
+
+    def test_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
+        """The device is named, and whose it is."""
+        error = self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"))
+        assert isinstance(error, LinkNotFoundError)
+        assert error.dev == "eth7"
+        assert "correct the 'dev' of:\n  172.17.0.0/24 via 10.224.0.1 dev eth7 proto 142" in str(error)
+
+    def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
+        """What Boot refuses is refused before any route is changed."""
+        host.services.fail_at(1)
+        before = state(host)
+        with pytest.raises(UnitError):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+
+    def test_what_cannot_come_back_holds_up_nothing(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A displaced route whose gateway is gone is given up with a warning; ours goes all the same."""
+        host.routes.add_address("eth0", "10.225.0.4/16")
+        host.routes.add_route("172.16.1.0/24", gateway="10.225.0.1", dev="eth0", protocol=16)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        host.routes.remove_address("eth0", "10.225.0.4/16")
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
+        assert caplog.messages == [
+            (
+                "route '172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp', which we had displaced, is not put back: "
+                "Nexthop has invalid gateway (Network is unreachable)"
+            )
+        ]
+        assert ours(host) == []
+        assert "172.16.8.0/22 via 10.224.0.9 dev eth0 proto static" in others(host)
+        assert host.files.tree.snapshot() == {}
+
+    def test_what_lost_its_device_is_given_up(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A displaced route over a device that has gone cannot come back, and is named."""
+        host.routes.add_link("tun0")
+        host.routes.add_route("172.16.1.0/24", dev="tun0", protocol=16)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        host.routes.remove_link("tun0")
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            ConfigureStaticRoutes(NONE, host=host).do(ctx)
+        assert caplog.messages == [
+            (
+                "route '172.16.1.0/24 dev tun0 proto dhcp scope link', which we had displaced, is not put back: "
+                "there is no device tun0 any more"
+            )
+        ]
+        assert host.files.tree.snapshot() == {}
+
+
+def attempts(prepare: Callable[[FakeHost, int], None]) -> list[FakeHost]:
+    """Hosts on which `do` was broken at its first, second, ... operation, as long as there was one to break."""
+    broken: list[FakeHost] = []
+    for number in range(1, 200):
+        host = made_host()
+        prepare(host, number)
+        try:
+            ConfigureStaticRoutes(CONFIG, host=host).do(Context(clock=ManualClock(auto=True)))
+        except (HostRoutingError, Killed):
+            broken.append(host)
+        else:
+            return broken
+    raise AssertionError("there is no end to it")
+
+
+def die_in_batch(host: FakeHost, number: int) -> None:
+    assert isinstance(host.routes, MortalBackend)
+    host.routes.dies_in = number
+
+
+FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
+    "a file operation fails": lambda host, number: host.files.fail_at(number),
+    "killed at a file operation": lambda host, number: host.files.fail_at(number, Killed()),
+    "systemd does not answer": lambda host, number: host.services.fail_at(number),
+    "killed at a request to systemd": lambda host, number: host.services.fail_at(number, Killed()),
+    "the kernel refuses a route": lambda host, number: host.routes.fail_at(number),
+    "killed within a batch": die_in_batch,
+}
+
+
+class TestCrashes:
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_the_next_run_ends_in_the_wanted_state(self, fault: str, ctx: Context) -> None:
+        """Wherever a run broke off, the next one brings about what it was for."""
+        right = made_host()
+        ConfigureStaticRoutes(CONFIG, host=right).do(ctx)
+        broken = attempts(FAULTS[fault])
+        assert len(broken) > 1
+        for host in broken:
+            if isinstance(host.routes, MortalBackend):
+                host.routes.dies_in = None
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+            assert state(host) == state(right)
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_it_can_be_undone(self, fault: str, ctx: Context) -> None:
+        """Wherever a run broke off, undo leaves the node as it was before, but for what was adopted."""
+        before = [route for route in others(made_host()) if not route.startswith("172.16.16.0")]
+        for host in attempts(FAULTS[fault]):
+            if isinstance(host.routes, MortalBackend):
+                host.routes.dies_in = None
+            ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
+            assert [route for route in others(host) if not route.startswith("172.16.16.0")] == before
+            assert ours(host) == []
+            assert host.files.tree.snapshot() == {}
+
+    @pytest.mark.parametrize(
+        "fault", ["a file operation fails", "systemd does not answer", "the kernel refuses a route"]
+    )
+    def test_routes_change_all_or_not_at_all(self, fault: str) -> None:
+        """A run that fails has changed every route, or none."""
+        before = list(map(str, made_host().routes.routes()))
+        for host in attempts(FAULTS[fault]):
+            assert list(map(str, host.routes.routes())) == before or ours(host) == WANTED

@@ -1,0 +1,72 @@
+"""The unit on real systemd, with all its confinement: the script can do its work in there, and is heard."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from support.static_route_worlds import config_of
+from support.systemd_box import SystemdBox, require_systemd_box
+
+from hostrouting.config import StaticRoute
+from hostrouting.host import Host
+from hostrouting.static_routes import ConfigureStaticRoutes
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNIT = "static-routes.service"
+NETWORK = """
+ip link set lo up
+ip link add eth0 type ifb && ip link set eth0 up && ip address add 10.224.0.4/16 dev eth0
+"""
+
+
+@contextmanager
+def machine(prepare: str) -> Iterator[SystemdBox]:
+    """A machine on which the unit is installed when it has booted: for two routes, of which one is to be looked up."""
+    require_systemd_box()
+    config = config_of(
+        [
+            StaticRoute(destination="172.16.1.0/24"),
+            StaticRoute(destination="172.16.2.0/24", gateway="10.224.0.9", dev="eth0", metric=7),
+        ]
+    )
+    with SystemdBox(prepare=NETWORK + prepare) as box:
+        ConfigureStaticRoutes(config, host=Host.offline(box.root)).do(Context())
+        box.run("systemctl", "daemon-reload")
+        yield box
+
+
+def test_it_waits_and_works() -> None:
+    """Started before the lease is there it waits, in its confinement, and then does all that it is for."""
+    with machine("") as box:
+        box.run("systemctl", "start", "--no-block", UNIT)
+        box.wait_for("waiting up to 30 s: table main has no IPv4 default route", unit=UNIT)
+        box.run("ip", "route", "add", "default", "via", "10.224.0.1", "dev", "eth0", "proto", "dhcp")
+        box.wait_for("routes in force: 2", unit=UNIT)
+        assert box.run("ip", "route", "show", "proto", "142").stdout.splitlines() == [
+            "172.16.1.0/24 via 10.224.0.1 dev eth0 ",
+            "172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 ",
+        ]
+        # Afresh at each start, however many there are.
+        box.run("ip", "route", "flush", "proto", "142")
+        for _ in range(7):
+            box.run("systemctl", "start", UNIT)
+        assert len(box.run("ip", "route", "show", "proto", "142").stdout.splitlines()) == 2
+
+
+def test_a_refusal_is_heard() -> None:
+    """The unit fails, and its journal alone names the route and the reason."""
+    refused = "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"
+    with machine(refused) as box:
+        assert box.run("systemctl", "start", UNIT, check=False).returncode == 1
+        assert (
+            "refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: the kernel's own route '172.16.1.0/24 dev eth0 scope link "
+            "src 172.16.1.1' has this destination and metric, and is never overwritten; configure narrower "
+            "destinations, or another metric"
+        ) in box.journal(f"--unit={UNIT}")
+        assert box.run("ip", "route", "show", "proto", "142").stdout == (
+            "172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n"
+        )

@@ -1,0 +1,186 @@
+"""Random nodes for the overlap proof, what the kernel says of every single address, and the boot script run on one."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypothesis import strategies as st
+
+from hostrouting import HostRoutingConfig
+from hostrouting.addresses import netmask, parse_cidr, parse_ipv4
+from hostrouting.exceptions import BackendError
+from hostrouting.host.routes import NextHop, Route, Rule
+from hostrouting.route_overlap import render_script
+from hostrouting.route_overlap.parts import source_by
+from hostrouting.testing import strategies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.routes import Lookup
+    from hostrouting.route_overlap import OverlapReport
+    from hostrouting.testing import KernelNode, MemoryBackend
+
+#: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.
+CIDRS = ("10.1.0.0/24", "10.1.0.0/30", "10.1.0.8/29", "10.2.0.0/30", "10.3.0.0/29", "10.1.255.240/28", "192.168.7.0/25")
+_INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
+
+
+class World(NamedTuple):
+    """What is done to a node, in this order; what the node refuses is left out."""
+
+    addresses: list[tuple[str, tuple[str, str | None]]]
+    routes: list[Route]
+    rules: list[Rule]
+    cidrs: list[str]
+    allowed: tuple[str, ...]
+
+    def arrange(self, node: MemoryBackend | KernelNode) -> None:
+        """Make it so."""
+        for dev in strategies.DEVICES:
+            node.add_link(dev)
+        for dev, (address, peer) in self.addresses:
+            with suppress(BackendError):
+                node.add_address(dev, address, peer=peer)
+        for route in self.routes:
+            with suppress(BackendError):
+                node.insert_route(route, append=True)
+        for rule in self.rules:
+            with suppress(BackendError):
+                node.add_rule(rule)
+
+
+@st.composite
+def _inner_routes(draw: st.DrawFn) -> Route:
+    """A route that begins and ends inside one of the CIDRs."""
+    network, length = parse_cidr(draw(st.sampled_from(_INSIDE)))
+    length = draw(st.integers(length, 32))
+    address = network + draw(st.integers(0, 255)) & netmask(length)
+    kind = draw(st.sampled_from(["unicast"] * 4 + ["blackhole", "unreachable", "prohibit", "throw", "local"]))
+    return Route(
+        network=address,
+        prefix_length=length,
+        dev=draw(strategies.devices()) if kind in {"unicast", "local"} else None,
+        metric=draw(st.sampled_from([0, 0, 100])),
+        table=255 if kind == "local" else draw(st.sampled_from([254, 254, 100])),
+        protocol=3,
+        kind=kind,
+    )
+
+
+@st.composite
+def _defaults(draw: st.DrawFn) -> list[Route]:
+    gateway = parse_ipv4("10.1.0.200")
+    legs = (NextHop(gateway, "e0"), NextHop(parse_ipv4("192.168.7.254"), "e1", weight=2))
+    single = Route(network=0, prefix_length=0, gateway=gateway, dev="e0", protocol=16)
+    shape = draw(st.sampled_from(["single"] * 6 + ["metric", "multipath", "link", "none"]))
+    return {
+        "single": [single],
+        "metric": [
+            Route(network=0, prefix_length=0, dev="e1", metric=200, protocol=3),
+            Route(network=0, prefix_length=0, gateway=gateway, dev="e0", metric=100, protocol=16),
+        ],
+        "multipath": [Route(network=0, prefix_length=0, nexthops=legs, protocol=3), single],
+        "link": [Route(network=0, prefix_length=0, dev="e0", protocol=3)],
+        "none": [],
+    }[shape]
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, from_rules: bool = True) -> World:
+    """A node with devices e0 to e2, and the CIDRs to be proven on it."""
+    pairs = st.tuples(strategies.devices(), strategies.addresses())
+    addresses = [("e0", ("10.1.0.1/16", None)), *draw(st.lists(pairs, max_size=4))]
+    routes = draw(st.lists(strategies.routes(protocols=(3,)) | _inner_routes(), max_size=8))
+    rules = draw(st.lists(strategies.rules(), max_size=3))
+    return World(
+        addresses=addresses,
+        routes=[*draw(_defaults()), *(route for route in routes if route.prefix_length or route.table != 254)],
+        rules=[rule for rule in rules if from_rules or not rule.source[1]],
+        cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
+        allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
+    )
+
+
+def truth(
+    backend: RouteBackend, cidr: str, allowed: frozenset[str]
+) -> dict[int, tuple[str, tuple[str, ...], str | None]]:
+    """What is wrong with each address, asked one by one: kind, devices and route of its bad answer."""
+    network, length = parse_cidr(cidr)
+    addresses = range(network, network + (1 << 32 - length))
+    wrong = {}
+    by_source = any(rule.source[1] for rule in backend.rules())
+    plain, resolved = backend.lookup(addresses), backend.lookup(addresses, resolve=True)
+    for answer, chosen in zip(plain, resolved, strict=True):
+        answers = [answer]
+        if by_source:
+            sources = _sources(backend, answer, chosen)
+            answers = [*backend.lookup([answer.destination] * len(sources), sources=sources), answer]
+        for one in answers:
+            verdict = _verdict(one, allowed)
+            if verdict is not None:
+                wrong[answer.destination] = verdict
+                break
+    return wrong
+
+
+def _sources(backend: RouteBackend, plain: Lookup, resolved: Lookup) -> list[int]:
+    if plain.route is None or resolved.route is None:
+        return []
+    if plain.route.nexthops and plain.route.source is None:
+        links = backend.links()
+        legs = [next(hop for hop in plain.route.nexthops if hop.dev == dev) for dev in plain.route.devs]
+        found = [source_by(leg, plain.route.scope, links) for leg in legs]
+    else:
+        found = [resolved.route.source]
+    return [source for source in found if source]
+
+
+def _verdict(answer: Lookup, allowed: frozenset[str]) -> tuple[str, tuple[str, ...], str | None] | None:
+    if answer.route is None:
+        return "no-route" if answer.errno == errno.ENETUNREACH else "blocked", (), str(answer.errno)
+    if set(answer.route.devs) <= allowed:
+        return None
+    return "local" if answer.route.kind == "local" else "overlap", answer.route.devs, str(answer.route)
+
+
+def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str, ...]]]:
+    """What a report says of each address of a CIDR: kind and devices; every address at most once."""
+    said: dict[int, tuple[str, tuple[str, ...]]] = {}
+    [one] = [one for one in report.cidrs if one.cidr == cidr]
+    for finding in one.findings:
+        for address in range(parse_ipv4(finding.first), parse_ipv4(finding.last) + 1):
+            assert address not in said
+            said[address] = finding.kind, finding.devs
+    return said
+
+
+class ScriptRun(NamedTuple):
+    """How the boot script ended, what it said, and what its marker holds."""
+
+    status: int
+    output: str
+    markers: dict[str, str]
+
+
+def run_script(
+    node: KernelNode, folder: Path, cidrs: Sequence[str], *, mode: str = "STRICT", allowed: Sequence[str] = ()
+) -> ScriptRun:
+    """Run the script as rendered, but with a folder of its own for the markers, and no patience."""
+    section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed)}
+    text = render_script(HostRoutingConfig.from_mapping({"routeOverlap": section})).decode()
+    text = text.replace("/run/aks-flex-node", str(folder)).replace("seconds_to_wait=30", "seconds_to_wait=0")
+    done = subprocess.run(
+        ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    markers = {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.exists() else {}
+    return ScriptRun(done.returncode, done.stdout + done.stderr, markers)

@@ -1,0 +1,95 @@
+"""Small nodes in which static routes meet what others, and earlier configs of ours, have left; and configs for them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypothesis import strategies as st
+
+from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
+from hostrouting.exceptions import BackendError
+from hostrouting.host import Route
+from hostrouting.testing import strategies
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypothesis.strategies import DrawFn
+
+    from hostrouting.testing import Node
+
+__all__ = ["World", "config_of", "configs", "worlds"]
+
+_DESTINATIONS = ("10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/24", "10.1.0.2/32", "192.168.7.0/24", "172.16.0.0/12")
+_GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", "172.16.0.1")
+
+
+class World(NamedTuple):
+    """A node: what its devices are, and the routes that others, and earlier configs of ours, have left."""
+
+    down: str | None
+    addresses: list[tuple[str, tuple[str, str | None]]]
+    routes: list[Route]
+    repeated: list[bool]
+
+    def make(self, node: Node) -> None:
+        """Bring it about, but for what the kernel refuses."""
+        for dev in strategies.DEVICES:
+            node.add_link(dev)
+        for dev, (address, peer) in self.addresses:
+            with suppress(BackendError):
+                node.add_address(dev, address, peer=peer)
+        for route, append in zip(self.routes, self.repeated, strict=True):
+            with suppress(BackendError):
+                node.insert_route(route, append=append)
+        if self.down:
+            node.set_up(self.down, up=False)
+
+
+@st.composite
+def default_routes(draw: DrawFn) -> Route:
+    """A default route of whatever kind; some carry our mark, which is wrong of them."""
+    route = draw(strategies.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast"))
+    return Route(
+        network=0,
+        prefix_length=0,
+        gateway=route.gateway,
+        dev=route.dev,
+        metric=draw(st.sampled_from([0, 50, 100])),
+        protocol=route.protocol,
+        nexthops=route.nexthops,
+        tos=route.tos,
+        onlink=route.onlink,
+    )
+
+
+@st.composite
+def worlds(draw: DrawFn) -> World:
+    """A node on which much stands in each other's way."""
+    foreign = strategies.routes(protocols=(3, 4, 16, 142, 142))
+    routes = draw(st.lists(default_routes(), max_size=3)) + draw(st.lists(foreign, max_size=8))
+    return World(
+        down=draw(st.none() | st.none() | strategies.devices()),
+        addresses=draw(st.lists(st.tuples(strategies.devices(), strategies.addresses()), min_size=1, max_size=4)),
+        routes=routes,
+        repeated=draw(st.lists(st.booleans(), min_size=len(routes), max_size=len(routes))),
+    )
+
+
+def configs() -> st.SearchStrategy[HostRoutingConfig]:
+    """Configs of the same small world; some name a device that does not exist."""
+    routes = st.builds(
+        StaticRoute,
+        destination=st.sampled_from(_DESTINATIONS),
+        gateway=st.none() | st.sampled_from(_GATEWAYS),
+        dev=st.none() | strategies.devices() | st.sampled_from([*strategies.DEVICES, "absent"]),
+        metric=st.sampled_from([0, 0, 50, 4294967295]),
+    )
+    several = st.lists(routes, min_size=1, max_size=5, unique_by=lambda route: (route.destination, route.metric))
+    return several.map(config_of)
+
+
+def config_of(routes: Sequence[StaticRoute]) -> HostRoutingConfig:
+    """A config of these routes."""
+    return HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes)))

@@ -1,0 +1,301 @@
+"""The command, as a process: what it prints, how it ends, in images and in real network namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.kernel import needs_kernel
+
+from hostrouting.testing import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COMMAND = [sys.executable, "-P", "-m", "hostrouting"]
+CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
+MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+
+
+def run(*words: str | Path, inside: KernelNode | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    entering = [] if inside is None else ["nsenter", f"--net=/run/netns/{inside.name}"]
+    return subprocess.run(
+        [*entering, *COMMAND, *map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"hostRouting": MENDED, "kubelet": {}}))
+    return path
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Path:
+    path = tmp_path / "checked.json"
+    path.write_text(json.dumps({"hostRouting": CHECKED}))
+    return path
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.add_link("ib0")
+        node.add_address("ib0", "172.16.1.4/16")
+        yield node
+
+
+def files_below(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
+
+
+# --- images
+
+
+def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> None:
+    """What plan shows is what apply makes; afterwards there is nothing to plan; reset leaves nothing of ours."""
+    root = tmp_path / "image"
+    root.mkdir()
+    planned = run("plan", "--root", root, config)
+    assert (planned.returncode, planned.stderr) == (0, "")
+    applied = run("apply", "--root", root, config)
+    assert applied.returncode == 0, applied.stderr
+    assert sorted(applied.stdout.splitlines()) == sorted(planned.stdout.splitlines())
+    assert [f"+ /{path}" for path in files_below(root)] == sorted(planned.stdout.splitlines())
+    assert run("plan", "--root", root, config).stdout == ""
+    assert run("reset", "--root", root).returncode == 0
+    assert files_below(root) == []
+
+
+def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Path) -> None:
+    """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
+    rendered, image = tmp_path / "rendered", tmp_path / "image"
+    rendered.mkdir()
+    image.mkdir()
+    assert run("render", config, "--out", rendered).returncode == 0
+    run("apply", "--root", image, config)
+    for path in files_below(rendered):
+        assert (rendered / path).read_bytes() == (image / path).read_bytes()
+        assert (rendered / path).stat().st_mode == (image / path).stat().st_mode
+    told = json.loads(run("render", config, "--json").stdout)
+    assert {file["path"]: file["content"] for file in told["files"]} == {
+        f"/{path}": (rendered / path).read_text() for path in files_below(rendered)
+    }
+    one = run("render", config, "static-routes.service")
+    assert one.stdout == (rendered / "etc/systemd/system/static-routes.service").read_text()
+
+
+def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None:
+    """The message names what there is."""
+    refused = run("render", config, "nothing.service")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "hostrouting: 'nothing.service' is no file of this config's; apply would install: /"
+    )
+
+
+# --- wrong input
+
+
+def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
+    """Exit 2, each error with its path, to a program as well."""
+    path = tmp_path / "config.json"
+    wrong = {"routeOverlap": {"mode": "LOUD"}, "gates": ["x"]}
+    path.write_text(json.dumps(wrong))
+    refused = run("apply", "--root", tmp_path, path, "--json")
+    assert refused.returncode == 2
+    assert [error["path"] for error in json.loads(refused.stdout)["errors"]] == [
+        "hostRouting.routeOverlap.mode",
+        "hostRouting.gates[0]",
+    ]
+    assert "hostRouting.routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'LOUD'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["frobnicate"], 2),
+        (["check"], 2),
+        (["check", "/nonexistent.json"], 3),
+        (["plan", "--root", "/nonexistent-root", "CONFIG"], 3),
+        (["check", "--timeout", "-1", "CONFIG"], 2),
+        (["explain", "172.16.0.0/99"], 2),
+        (["explain", "example.org"], 2),
+    ],
+)
+def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], status: int, config: Path) -> None:
+    """Usage is 2, what could not be done is 3, and nobody meets a traceback."""
+    ended = run(*(config if word == "CONFIG" else word for word in words))
+    assert ended.returncode == status, ended.stderr
+    assert ended.stdout == ""
+    assert 1 <= len(ended.stderr.splitlines()) <= 6
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_empty_config_is_no_wish(tmp_path: Path) -> None:
+    """A file with neither hostRouting nor one of its sections would take all of ours away: refused."""
+    path = tmp_path / "config.json"
+    path.write_text('{"kubelet": {}}')
+    refused = run("apply", "--root", tmp_path, path)
+    assert refused.returncode == 2
+
+
+def test_a_reader_who_leaves_is_no_error(config: Path) -> None:
+    """`hostrouting render | head -1` ends quietly."""
+    piped = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$@" | head -n 1', "bash", *COMMAND, "render", str(config)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert piped.stderr == ""
+
+
+# --- a node
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None:
+    """The JSON of a node whose ib0 shadows the cluster's addresses, to the last key."""
+    answered = run("check", "--json", checked, inside=node)
+    assert answered.returncode == 1
+    told: Any = json.loads(answered.stdout)
+    assert told == {
+        "ok": False,
+        "mode": "STRICT",
+        "expected_devs": ["eth0"],
+        "cidrs": [
+            {
+                "cidr": "172.16.8.0/22",
+                "ok": False,
+                "findings": [
+                    {
+                        "kind": "overlap",
+                        "first": "172.16.8.0",
+                        "last": "172.16.11.255",
+                        "devs": ["ib0"],
+                        "dev": "ib0",
+                        "route": "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4",
+                    }
+                ],
+                "suggested_routes": [
+                    {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0", "takes_from": ["ib0"]}
+                ],
+            }
+        ],
+    }
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -> None:
+    """Exit 0, and the one line says by which device."""
+    node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+    answered = run("check", checked, inside=node)
+    assert (answered.returncode, answered.stdout) == (0, "172.16.8.0/22 leaves by eth0\n")
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None:
+    """`--timeout` bounds the wait; running out is an answer, not a failure."""
+    with KernelNode.made() as bare:
+        answered = run("check", "--json", "--timeout", "0.2", checked, inside=bare)
+    assert answered.returncode == 1
+    told = json.loads(answered.stdout)
+    assert told["expected_devs"] == []
+    assert [(f["kind"], f["first"], f["last"]) for f in told["cidrs"][0]["findings"]] == [
+        ("no-route", "172.16.8.0", "172.16.11.255")
+    ]
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
+    """SIGTERM while it waits for a default route: exit 3, well within two seconds."""
+    with KernelNode.made() as bare:
+        waiting = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{bare.name}", *COMMAND, "check", "-v", str(checked)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert waiting.stderr is not None
+        # The log says when it begins to wait, so nobody has to guess.
+        assert "waiting" in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGTERM)
+        _, said = waiting.communicate(timeout=2)
+    assert waiting.returncode == 3
+    assert "cancelled" in said
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
+    """Parts with one answer are one; each has its devices and its route."""
+    node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+    told = json.loads(run("explain", "--json", "172.16.4.0/21", "172.16.8.0/21", "172.16.1.4", inside=node).stdout)
+    assert [(part["first"], part["last"], part["devs"]) for part in told[1]["parts"]] == [
+        ("172.16.8.0", "172.16.11.255", ["eth0"]),
+        ("172.16.12.0", "172.16.15.255", ["ib0"]),
+    ]
+    assert told[2]["parts"][0]["reason"] == "an address of this node"
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
+    """On a terminal the range is a bar in the colours of its interfaces; not with NO_COLOR."""
+    node.add_route("172.16.128.0/17", gateway="10.224.0.1", dev="eth0")
+
+    def on_a_terminal(**environment: str) -> str:
+        ours, theirs = pty.openpty()
+        subprocess.run(
+            ["nsenter", f"--net=/run/netns/{node.name}", *COMMAND, "explain", "172.16.128.0/16"],
+            check=True,
+            stdout=theirs,
+            env={**os.environ, **environment},
+        )
+        os.close(theirs)
+        shown = os.read(ours, 100_000).decode()
+        os.close(ours)
+        return shown
+
+    shown = on_a_terminal()
+    assert "\x1b[30;42m" + " " * 16 in shown
+    assert "\x1b[30;46m" + " " * 16 in shown
+    assert "\x1b[" not in on_a_terminal(NO_COLOR="1")
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) -> None:
+    """145 ms that nobody has to wait for."""
+    program = (
+        "import sys; from hostrouting.cli import main; main(sys.argv[1:]);"
+        "print({'pyroute2', 'asyncio'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        ["nsenter", f"--net=/run/netns/{node.name}", sys.executable, "-c", program, "check", str(checked)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.splitlines()[-1] == "set()"
