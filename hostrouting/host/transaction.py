@@ -68,21 +68,39 @@ def commit(transport: Transport, changes: Sequence[RouteChange], *, verify: bool
     """Make all the changes or none; see `RouteBackend.apply` for what it raises."""
     if not changes:
         return
-    lost = False
-    failures: Mapping[int, Failure] = {}
-    try:
-        failures = transport.send(_steps(changes), will_verify=verify)
-    except AnswersLostError:
-        lost = True
-    if len(failures) == len(changes) and all(failure.errno == errno.EPERM for failure in failures.values()):
-        raise PermissionDeniedError(
-            "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
-        )
-    refused = set(failures)
-    if lost or (verify and not failures):
-        failures = transport.unfulfilled(changes)
-    if failures:
-        raise _roll_back(transport, changes, failures, refused)
+    sent = 0
+    # Removals that end a batch are sent only when all before them succeeded: a route that is never taken away cannot
+    # fail to come back, and keeps its place among its duplicates.
+    for end in sorted({_end_of_additions(changes), len(changes)} - {0}):
+        part = changes[sent:end]
+        lost = False
+        refused: Mapping[int, Failure] = {}
+        try:
+            refused = transport.send(_steps(part), will_verify=verify)
+        except AnswersLostError:
+            lost = True
+        if (
+            sent == 0
+            and len(refused) == len(part)
+            and all(failure.errno == errno.EPERM for failure in refused.values())
+        ):
+            raise PermissionDeniedError(
+                "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+            )
+        failures = refused = {sent + position: failure for position, failure in refused.items()}
+        sent = end
+        if lost or (verify and not failures and sent == len(changes)):
+            failures = transport.unfulfilled(changes[:sent])
+        if failures:
+            raise _roll_back(transport, changes[:sent], failures, set(refused))
+
+
+def _end_of_additions(changes: Sequence[RouteChange]) -> int:
+    """Where the removals begin with which a batch ends."""
+    end = len(changes)
+    while end and changes[end - 1].after is None:
+        end -= 1
+    return end
 
 
 def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:

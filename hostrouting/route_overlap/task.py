@@ -118,7 +118,11 @@ def check_now(ctx: Context, section: RouteOverlapConfig, backend: RouteBackend) 
 def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
     """Whether there is an IPv4 default route, now or before time is up: DHCP may still be at work."""
     waiting = ctx.child(timeout=seconds)
+    said = False
     while default_route(backend.routes()) is None:
+        if not said:
+            _logger.info("waiting for an IPv4 default route, for %g s at most", waiting.remaining())
+            said = True
         try:
             waiting.sleep(SECONDS_BETWEEN_LOOKS)
         except DeadlineExceededError:

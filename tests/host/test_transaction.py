@@ -119,3 +119,25 @@ def test_what_one_batch_does_twice_is_verified_by_its_end(node: MemoryBackend) -
     nine = next(route for route in node.routes() if route.protocol == 142)
     node.apply([RouteChange.remove(nine), RouteChange.add(NINE), RouteChange.remove(nine)])
     assert [route for route in node.routes() if route.protocol == 142] == []
+
+
+def test_a_refused_addition_keeps_the_removals_from_being_tried(node: MemoryBackend) -> None:
+    """What would not come back as it was is not taken away first: here the first of two that stand in one place."""
+    node.add_route("7.0.0.0/8", dev="eth0", protocol=4)
+    node.add_route("7.0.0.0/8", dev="eth0", protocol=16)
+    before = node.routes()
+    first = next(route for route in before if route.network >> 24 == 7)
+    with pytest.raises(RouteRejectedError):
+        node.apply(
+            [RouteChange.add(Route.parse("9.0.0.0/8", gateway="1.2.3.4", dev="eth0")), RouteChange.remove(first)]
+        )
+    assert node.routes() == before
+
+
+def test_a_lack_of_privilege_is_known_from_the_additions(node: MemoryBackend) -> None:
+    """A batch that ends with removals is refused by the same error."""
+    node.add_route("7.0.0.0/8", dev="eth0")
+    seven = next(route for route in node.routes() if route.network >> 24 == 7)
+    node.fail_at(1, number=errno.EPERM)
+    with pytest.raises(PermissionDeniedError):
+        node.apply([RouteChange.add(NINE), RouteChange.remove(seven)])

@@ -33,10 +33,15 @@ def require_systemd_box() -> None:
 
 
 class SystemdBox:
-    """A machine, from `with` to the end of the block; `prepare` is bash that runs in it before systemd does."""
+    """A machine, from `with` to the end of the block.
 
-    def __init__(self, *, prepare: str = "") -> None:
+    `image` is a folder whose files are laid over those of the machine, as an image that was prepared for it;
+    `prepare` is bash that then runs in it before systemd does.
+    """
+
+    def __init__(self, *, prepare: str = "", image: Path | None = None) -> None:
         self._prepare = prepare
+        self._image = image
         self._process: subprocess.Popen[bytes] | None = None
         #: PID 1 of the machine, by its number out here.
         self.pid = 0
@@ -56,6 +61,23 @@ class SystemdBox:
         result = subprocess.run([*self.enter, *argv], capture_output=True, text=True, check=False)
         assert not check or result.returncode == 0, f"{argv} ended with {result.returncode}: {result.stderr}"
         return result
+
+    def journal(self, *options: str) -> list[str]:
+        """What units and systemd itself have said since the boot, the messages alone."""
+        return self.run("journalctl", "--boot", "--quiet", "--output=cat", *options).stdout.splitlines()
+
+    def cursor(self) -> str:
+        """Where the journal ends now."""
+        return self.run("journalctl", "--lines=0", "--show-cursor").stdout.partition("-- cursor: ")[2].strip()
+
+    def wait_for(self, message: str, *, unit: str, after: str | None = None, timeout: int = 30) -> None:
+        """Wait until a unit has said this very message, since the boot or `after` a cursor."""
+        # Without pipe: that would wait for journalctl, too, which ends when it has something more to say.
+        follow = "journalctl --boot --follow --no-tail --output=cat --unit=$2 ${3:+--after-cursor=$3}"
+        script = f'grep --quiet --line-regexp --fixed-strings --max-count=1 -e "$1" < <({follow})'
+        command = ("timeout", str(timeout), "bash", "-c", script, "bash", message, unit, after or "")
+        heard = self.run(*command, check=False).returncode == 0
+        assert heard, "\n".join([f"{unit} has not said {message!r}, but:", *self.journal(f"--unit={unit}")])
 
     def __enter__(self) -> Self:
         self._scratch = Path(tempfile.mkdtemp(prefix="systemd-box-"))
@@ -77,6 +99,8 @@ class SystemdBox:
     def _boot(self) -> None:
         (self._scratch / "prepare").write_text(self._prepare)
         (self._scratch / "host").mkdir()
+        if self._image is not None:
+            shutil.copytree(self._image, self._scratch / "host/image", symlinks=True)
         console = self._scratch / "console"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications, console.open("wb") as output:
             notifications.bind(str(self._scratch / "host" / "notify"))

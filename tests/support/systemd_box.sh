@@ -2,6 +2,7 @@
 # Becomes PID 1 of a machine of its own: the systemd that is installed here, on a copy of / that vanishes with it.
 # Run by systemd_box.py in fresh mount, pid, net, uts and ipc namespaces:
 #   systemd_box.sh SCRATCH           SCRATCH: an empty folder; SCRATCH/host/notify is the socket that is told READY=1
+# SCRATCH/host/image, if there, is a folder of files to be laid over those of the new machine.
 # SCRATCH/prepare, if there, is sourced in the new machine right before systemd begins.
 set -eu
 scratch=$1
@@ -73,6 +74,7 @@ pivot_root . .outside
 cd /
 umount -l /.outside
 rmdir /.outside
+[[ ! -d run/host/image ]] || cp -a run/host/image/. /
 eval "$prepare"
 # container=: systemd then leaves alone what belongs to the machine outside. The capabilities: it could not, anyway.
 exec setpriv --bounding-set=-sys_time,-sys_module,-sys_rawio,-syslog --inh-caps=-all env -i container=box TERM=linux \

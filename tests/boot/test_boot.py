@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, install_upstream, paths_of, stand_in
+
+import hostrouting.boot
+from hostrouting.boot import Boot, BootFile, BootUnit
+from hostrouting.exceptions import UnitError
+from hostrouting.host import Host
+from hostrouting.host.offline import OfflineRoutes
+from hostrouting.testing import FakeHost, MemoryServices
+from phases import CancelledError, Context
+
+UNITS = "/etc/systemd/system"
+READY = f"{UNITS}/hostrouting-ready.service"
+DROP_IN = f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf"
+KUBELET_DROP_IN = f"{UNITS}/kubelet.service.d/10-hostrouting.conf"
+UNFINISHED = "/run/hostrouting.unfinished"
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def boot(host: FakeHost, *gates: str) -> Boot:
+    return Boot(host, gates=gates or (NSPAWN,))
+
+
+def reloads(services: MemoryServices) -> int:
+    return services.operations.calls.count(("daemon_reload",))
+
+
+class TestInstall:
+    def test_a_machine_that_has_nothing(self, host: FakeHost, ctx: Context) -> None:
+        """The unit's files, hostrouting-ready.service, both enabled, and one drop-in a gate; nothing else."""
+        before = host.files.tree.snapshot()
+        unit = stand_in(STATIC)
+        assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
+        drop_in = (GOLDEN / "10-hostrouting.conf").read_text()
+        assert host.files.tree.snapshot() == before | {
+            **{file.path: file.content.decode() for file in unit.files},
+            READY: (GOLDEN / "hostrouting-ready.service").read_text(),
+            f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
+            f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
+            DROP_IN: drop_in,
+            KUBELET_DROP_IN: drop_in,
+        }
+        modes = {
+            path: file.mode
+            for path in before.keys() ^ host.files.tree.snapshot()
+            if (file := host.files.tree.file(path))
+        }
+        assert {path for path, mode in modes.items() if mode == 0o755} == {"/etc/aks-flex-node/static-routes.sh"}
+        assert set(modes.values()) == {0o755, 0o644}
+        assert reloads(host.services) == 1
+        assert host.services.started == []
+
+    def test_what_is_right_is_not_touched(self, host: FakeHost, ctx: Context) -> None:
+        """A second install changes nothing, keeps every mtime and does not reload."""
+        boot(host).install(ctx, stand_in(STATIC))
+        before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
+        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
+        assert not boot(host).install(ctx, stand_in(STATIC))
+        assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
+        assert reloads(host.services) == 1
+
+    def test_what_changed_is_written(self, host: FakeHost, ctx: Context) -> None:
+        """Of a changed config only the script is another; systemd reads it all once more."""
+        boot(host).install(ctx, stand_in(STATIC))
+        changed = stand_in(STATIC, "echo changed\n")
+        assert [str(change) for change in boot(host).plan_install(ctx, changed)] == [
+            "~ /etc/aks-flex-node/static-routes.sh"
+        ]
+        assert boot(host).install(ctx, changed)
+        assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
+        assert reloads(host.services) == 2
+
+    def test_permissions_are_mended(self, host: FakeHost, ctx: Context) -> None:
+        """A script that somebody made unreadable is a script again."""
+        boot(host).install(ctx, stand_in(STATIC))
+        script = stand_in(STATIC).files[0]
+        host.files.write(script.path, script.content, mode=0o600)
+        assert boot(host).install(ctx, stand_in(STATIC))
+        mended = host.files.tree.file(script.path)
+        assert mended is not None
+        assert mended.mode == 0o755
+
+    def test_two_capabilities_share_the_gate(self, host: FakeHost, ctx: Context) -> None:
+        """hostrouting-ready.service requires both."""
+        boot(host).install(ctx, stand_in(STATIC))
+        assert boot(host).install(ctx, stand_in(CHECK))
+        required = host.services.state(ctx, "hostrouting-ready.service").requires
+        assert required == {"static-routes.service", "check-route-overlap.service"}
+
+    def test_a_disabled_unit_is_enabled_again(self, host: FakeHost, ctx: Context) -> None:
+        """A link that somebody took away, or led elsewhere, is a difference."""
+        boot(host).install(ctx, stand_in(STATIC))
+        link = f"{READY}.requires/static-routes.service"
+        for break_it in (host.files.remove, lambda path: host.files.tree.make_link(path, "/dev/null")):
+            break_it(link)
+            assert [str(change) for change in boot(host).plan_install(ctx, stand_in(STATIC))] == [f"+ {link}"]
+            assert boot(host).install(ctx, stand_in(STATIC))
+            assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
+
+    def test_the_drop_in_of_a_gate_that_left_goes(self, host: FakeHost, ctx: Context) -> None:
+        """Its folder goes with it, unless something else is in there."""
+        boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
+        host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
+        assert [str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))] == [
+            f"+ {UNITS}/c.service.d/10-hostrouting.conf",
+            f"- {KUBELET_DROP_IN}",
+            f"- {DROP_IN}",
+        ]
+        assert boot(host, "c.service").install(ctx, stand_in(STATIC))
+        assert not host.files.exists(f"{UNITS}/{NSPAWN}.d")
+        assert host.files.names(f"{UNITS}/kubelet.service.d") == ["20-mine.conf"]
+
+    def test_an_image_gets_the_same(self, host: FakeHost, ctx: Context) -> None:
+        """Files and links are those of a live machine; no note under /run, no question about what runs."""
+        image = FakeHost(is_live=False)
+        image.files.write(
+            f"/lib/systemd/system/{NSPAWN}", host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"", mode=0o644
+        )
+        assert boot(image).install(ctx, stand_in(STATIC))
+        boot(image).start(ctx, "static-routes.service")
+        boot(host).install(ctx, stand_in(STATIC))
+        assert image.files.tree.snapshot() == host.files.tree.snapshot()
+        assert not boot(image).install(ctx, stand_in(STATIC))
+        assert image.services.started == []
+        assert {call[0] for call in image.services.operations.calls} == {"ordered_before", "enable", "start"}
+
+    def test_a_live_run_reads_what_an_offline_run_of_it_wrote(self, host: FakeHost, ctx: Context) -> None:
+        """Somebody prepared `--root /` of this very machine: nothing differs on the disk, but systemd does not know."""
+        host.services.start(ctx, "systemd-nspawn@kube1.service")
+        boot(host).install(ctx, stand_in(STATIC))
+        drop_in = host.files.read(DROP_IN) or b""
+        host.files.remove(DROP_IN)
+        host.services.daemon_reload(ctx)
+        host.files.write(DROP_IN, drop_in, mode=0o644)
+        planned = boot(host).plan_install(ctx, stand_in(STATIC))
+        assert [str(change) for change in planned] == ["~ systemd (it has not read all unit files: daemon-reload)"]
+        assert boot(host).install(ctx, stand_in(STATIC))
+        assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
+        assert not boot(host).install(ctx, stand_in(STATIC))
+
+    def test_a_oneshot_is_run_by_start(self, host: FakeHost, ctx: Context) -> None:
+        """One that fails is a UnitError that says where to read on."""
+        boot(host).install(ctx, stand_in(STATIC))
+        boot(host).start(ctx, "static-routes.service")
+        assert host.services.started == ["static-routes.service"]
+        host.services.failing.add("static-routes.service")
+        with pytest.raises(UnitError, match=r"see: journalctl -b -u static-routes\.service"):
+            boot(host).start(ctx, "static-routes.service")
+
+    def test_planning_changes_nothing(self, host: FakeHost, ctx: Context) -> None:
+        """A plan names every path in the order of the work, and writes none."""
+        install_upstream(host.files)
+        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
+        before = host.files.tree.snapshot()
+        planned = boot(host).plan_install(ctx, stand_in(STATIC))
+        assert host.files.tree.snapshot() == before
+        assert boot(host).install(ctx, stand_in(STATIC))
+        after = host.files.tree.snapshot()
+        touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        assert {change.subject for change in planned} == touched
+        assert {change.subject for change in planned if change.action == "+"} == after.keys() - before.keys()
+        assert {change.subject for change in planned if change.action == "-"} == before.keys() - after.keys()
+
+    def test_nothing_is_done_for_one_who_gave_up(self, host: FakeHost) -> None:
+        """A cancelled context ends every method before it changes anything."""
+        ctx = Context()
+        ctx.cancel("enough")
+        before = host.files.tree.snapshot()
+        for call in (
+            lambda: boot(host).plan_install(ctx, stand_in(STATIC)),
+            lambda: boot(host).install(ctx, stand_in(STATIC)),
+            lambda: boot(host).start(ctx, "static-routes.service"),
+            lambda: boot(host).plan_remove(ctx, "static-routes.service", []),
+            lambda: boot(host).remove(ctx, "static-routes.service", []),
+        ):
+            with pytest.raises(CancelledError):
+                call()
+        assert host.files.tree.snapshot() == before
+
+
+class TestEarlyGates:
+    @pytest.mark.parametrize("before", ["network.target", "static-routes.service", "basic.target"])
+    def test_they_are_refused(self, host: FakeHost, ctx: Context, before: str) -> None:
+        """A gate that must be up before our units can run would hang the boot: the error says so, nothing changes."""
+        host.files.write(f"{UNITS}/early.service", f"[Unit]\nBefore={before}\n".encode(), mode=0o644)
+        snapshot = host.files.tree.snapshot()
+        for call in (boot(host, "early.service").install, boot(host, "early.service").plan_install):
+            with pytest.raises(UnitError) as caught:
+                call(ctx, stand_in(STATIC))
+            assert str(caught.value) == (
+                f"early.service cannot be a gate: it is ordered before {before}, so that static-routes.service waits "
+                "for it, and it would wait for static-routes.service\n"
+                "take it out of hostRouting.gates, or remove that Before="
+            )
+        assert host.files.tree.snapshot() == snapshot
+
+    def test_our_own_drop_in_is_no_reason(self, host: FakeHost, ctx: Context) -> None:
+        """A gate that waits already is not early."""
+        boot(host).install(ctx, stand_in(STATIC))
+        assert boot(host).plan_install(ctx, stand_in(CHECK, unit="After=static-routes.service")) != []
+
+
+class TestUpgrade:
+    def test_upstreams_units_become_ours(self, host: FakeHost, ctx: Context) -> None:
+        """The links that bound machines go, what upstream left active is stopped, and the next start runs ours."""
+        install_upstream(host.files)
+        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
+        host.services.start(ctx, "systemd-nspawn@kube1.service")
+        machine = host.services.state(ctx, "systemd-nspawn@kube1.service")
+        assert machine.requires == {"static-routes.service", "check-route-overlap.service"}
+        for name in (STATIC, CHECK):
+            assert boot(host).install(ctx, stand_in(name))
+            host.services.started.clear()
+            boot(host).start(ctx, f"{name}.service")
+            assert host.services.started == [f"{name}.service"]
+        assert [host.files.exists(link) for link in UPSTREAM_LINKS] == [False] * 3
+        after = host.services.state(ctx, "systemd-nspawn@kube1.service")
+        assert (after.main_pid, after.requires) == (machine.main_pid, frozenset())
+
+    def test_no_unit_is_stopped_while_a_machine_requires_one(self, host: FakeHost, ctx: Context) -> None:
+        """The links of every unit of ours have gone, and systemd has read that, before the first unit stops."""
+        install_upstream(host.files)
+        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
+        host.services.start(ctx, "systemd-nspawn@kube1.service")
+        host.services.operations.calls.clear()
+        boot(host).install(ctx, stand_in(STATIC))
+        verbs = [call[0] for call in host.services.operations.calls]
+        assert verbs.index("daemon_reload") < verbs.index("stop")
+        assert host.services.state(ctx, "systemd-nspawn@kube1.service").requires == frozenset()
+
+    def test_a_machine_that_still_requires_it_is_not_stopped(self, host: FakeHost, ctx: Context) -> None:
+        """A Requires= that somebody wrote by hand stays, and we say what it would do."""
+        install_upstream(host.files)
+        by_hand = b"[Unit]\nRequires=static-routes.service\n"
+        host.files.write(f"{UNITS}/{NSPAWN}.d/50-mine.conf", by_hand, mode=0o644)
+        host.services.start(ctx, "systemd-nspawn@kube1.service")
+        with pytest.raises(UnitError) as caught:
+            boot(host).install(ctx, stand_in(STATIC))
+        assert str(caught.value) == (
+            "cannot stop static-routes.service, because systemd-nspawn@kube1.service requires it and would stop, too; "
+            "see: systemctl cat systemd-nspawn@kube1.service; remove that Requires=, and try again"
+        )
+
+    def test_a_unit_that_is_meant_to_remain_is_left_alone(self, host: FakeHost, ctx: Context) -> None:
+        """Only what upstream left is stopped, not a unit of ours that says RemainAfterExit=yes itself."""
+        unit = stand_in(STATIC, service="RemainAfterExit=yes")
+        boot(host).install(ctx, unit)
+        boot(host).start(ctx, unit.name)
+        assert not boot(host).install(ctx, unit)
+        assert host.services.state(ctx, unit.name).sub_state == "exited"
+
+
+class TestRemove:
+    def test_the_last_unit_takes_everything_along(self, host: FakeHost, ctx: Context) -> None:
+        """After it the machine is as it was before, folders included."""
+        before = host.files.tree.snapshot()
+        for name in (STATIC, CHECK):
+            boot(host).install(ctx, stand_in(name))
+        host.services.failing.add("check-route-overlap.service")
+        with pytest.raises(UnitError):
+            boot(host).start(ctx, "check-route-overlap.service")
+        assert boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+        assert host.files.exists(DROP_IN)
+        planned = boot(host).plan_remove(ctx, "check-route-overlap.service", paths_of(stand_in(CHECK)))
+        assert [str(change) for change in planned] == [
+            f"- {DROP_IN}",
+            f"- {READY}.requires/check-route-overlap.service",
+            f"- {UNITS}/multi-user.target.wants/hostrouting-ready.service",
+            f"- {UNITS}/check-route-overlap.service",
+            f"- {READY}",
+            "- /etc/aks-flex-node/check-route-overlap.sh",
+        ]
+        assert boot(host).remove(ctx, "check-route-overlap.service", paths_of(stand_in(CHECK)))
+        assert host.files.tree.snapshot() == before
+        assert not host.files.exists("/etc/aks-flex-node")
+        assert not host.services.state(ctx, "check-route-overlap.service").exists
+
+    def test_where_there_is_nothing_systemd_is_not_asked(self, host: FakeHost, ctx: Context) -> None:
+        """A node that does not need us is not touched at all."""
+        assert boot(host).plan_remove(ctx, "static-routes.service", paths_of(stand_in(STATIC))) == []
+        assert not boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+        assert host.services.operations.calls == []
+        assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
+
+    def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
+        """A unit that the config no longer has is taken away, whoever installed it, and the machine goes on."""
+        install_upstream(host.files)
+        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
+        host.services.start(ctx, "systemd-nspawn@kube1.service")
+        machine = host.services.running(ctx, NSPAWN)
+        boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+        assert host.services.state(ctx, "static-routes.service").exists is False
+        assert [state.main_pid for state in host.services.running(ctx, NSPAWN)] == [machine[0].main_pid]
+
+    def test_the_break_glass_stays(self, host: FakeHost, ctx: Context) -> None:
+        """It is the operator's."""
+        boot(host).install(ctx, stand_in(STATIC))
+        host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
+        boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+        assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
+
+    def test_an_image(self, ctx: Context) -> None:
+        """What install made of an image, remove takes away."""
+        image = FakeHost(is_live=False)
+        boot(image).install(ctx, stand_in(STATIC))
+        assert boot(image).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+        assert image.files.tree.snapshot() == {}
+
+    def test_an_offline_run_leaves_the_note_of_a_live_one(self, host: FakeHost, ctx: Context) -> None:
+        """With `--root /` systemd reads nothing, so that the next live run still has to have it read."""
+        boot(host).install(ctx, stand_in(STATIC))
+        host.files.write(UNFINISHED, b"", mode=0o644)
+        services = MemoryServices(host.files.tree, is_live=False)
+        image = Host(routes=OfflineRoutes(), services=services, files=host.files, lock=host.lock, is_live=False)
+        assert Boot(image, gates=[NSPAWN]).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+        assert host.files.exists(UNFINISHED)
+
+
+class TestNotices:
+    def test_machines_that_run_are_named_when_their_gate_is_new(self, host: FakeHost, ctx: Context) -> None:
+        """Before they are installed, the gates have never held what runs; a second capability has nothing to add."""
+        host.services.start(ctx, "systemd-nspawn@kube1.service")
+        said = [
+            "systemd-nspawn@kube1.service runs already and goes on; the gate will first hold it at its next start",
+        ]
+        assert boot(host).notices(ctx) == said
+        boot(host).install(ctx, stand_in(STATIC))
+        assert boot(host).notices(ctx) == []
+
+    def test_a_gate_that_matches_nothing(self, host: FakeHost, ctx: Context) -> None:
+        """It is installed all the same, since its unit may come later."""
+        gated = boot(host, "kubelt.service")
+        gated.install(ctx, stand_in(STATIC))
+        [notice] = gated.notices(ctx)
+        assert notice == (
+            "no unit file matches the gate kubelt.service, so nothing waits for routing there yet; "
+            "if it is not to be installed later, correct hostRouting.gates"
+        )
+
+    def test_an_open_break_glass(self, host: FakeHost, ctx: Context) -> None:
+        """Who opened it may have forgotten."""
+        host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
+        [notice] = boot(host).notices(ctx)
+        assert notice == (
+            "the gates are open, whatever the routes are, as long as /etc/aks-flex-node/hostrouting.disabled exists"
+        )
+
+
+def test_a_unit_has_its_unit_file() -> None:
+    """hostrouting-ready.service would require what does not exist."""
+    with pytest.raises(ValueError, match=r"there must be its unit file /etc/systemd/system/a\.service"):
+        BootUnit(name="a.service", files=(BootFile(path="/a", content=b"", mode=0o644),))
+
+
+def test_the_doorway_shows_what_it_says() -> None:
+    """All that is exported exists, sorted as ruff sorts (constants, classes)."""
+    exported = hostrouting.boot.__all__
+    assert [name for name in exported if not hasattr(hostrouting.boot, name)] == []
+    assert exported == sorted(exported, key=lambda name: (not name.isupper(), name))
+
+
+class TestOnDisk:
+    """What systemd itself says of the files, without running it."""
+
+    @pytest.fixture
+    def image(self, tmp_path: Path) -> Path:
+        """An image with a gated machine."""
+        if shutil.which("systemd-analyze") is None:
+            pytest.skip("needs systemd-analyze")
+        units = tmp_path / "etc/systemd/system"
+        units.mkdir(parents=True)
+        (units / "gated.service").write_text("[Service]\nExecStart=/bin/true\n")
+        Boot(Host.offline(tmp_path), gates=["gated.service"]).install(Context(timeout=30), stand_in(STATIC))
+        return tmp_path
+
+    def test_systemd_has_nothing_to_say(self, image: Path) -> None:
+        """`systemd-analyze verify` is silent about hostrouting-ready.service and about a gate with its drop-in."""
+        units = image / "etc/systemd/system"
+        # The stand-in's script is in the image, where systemd-analyze does not look.
+        (units / "static-routes.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
+        said = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", units / "hostrouting-ready.service", units / "gated.service"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"SYSTEMD_UNIT_PATH": f"{units}:", "PATH": "/usr/bin:/bin"},
+        )
+        assert (said.stdout, said.stderr) == ("", "")
+
+    def test_the_shell_line_is_clean(self, image: Path) -> None:
+        """What systemd hands to sh after joining the lines is a script that sh can read."""
+        drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()
+        [line] = re.findall(r"^ExecStartPre=\+/bin/sh -c '(.*)'$", drop_in.replace("\\\n", " "), flags=re.MULTILINE)
+        # Nothing in it that systemd would replace: specifiers and variables.
+        assert not set(line) & set("%$'\\")
+        subprocess.run(["sh", "-n"], input=line, text=True, check=True)
+
+    def test_modes_and_links(self, image: Path) -> None:
+        """Scripts are for all to run, units for all to read, and a link leads to the unit as seen from the image."""
+        assert stat.S_IMODE((image / "etc/aks-flex-node/static-routes.sh").stat().st_mode) == 0o755
+        assert stat.S_IMODE((image / "etc/systemd/system/hostrouting-ready.service").stat().st_mode) == 0o644
+        link = image / "etc/systemd/system/hostrouting-ready.service.requires/static-routes.service"
+        assert str(image) not in str(link.readlink())

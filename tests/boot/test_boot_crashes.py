@@ -1,0 +1,141 @@
+"""A run may be killed between any two of its steps: the next one ends in the wanted state, and no boot is stuck."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, paths_of, stand_in
+
+from hostrouting.boot import Boot
+from hostrouting.testing import FakeHost
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.testing import MemoryFiles, MemoryServices
+
+    Story = Callable[[FakeHost, Context], object]
+
+UNITS = "/etc/systemd/system"
+MACHINE = b"[Service]\nExecStart=/bin/sleep infinity\n"
+KUBE = "systemd-nspawn@kube1.service"
+
+
+class KilledError(BaseException):
+    """The end of a process: nothing catches it."""
+
+
+def nothing(host: FakeHost, ctx: Context) -> None:
+    """A machine as it comes."""
+
+
+def install(host: FakeHost, ctx: Context, *gates: str, program: str = "exit 0\n", names: tuple[str, ...] = ()) -> None:
+    boot = Boot(host, gates=gates or (NSPAWN,))
+    for name in names or (STATIC, CHECK):
+        boot.install(ctx, stand_in(name, program))
+
+
+def changed(host: FakeHost, ctx: Context) -> None:
+    install(host, ctx, program="echo changed\n")
+
+
+def other_gates(host: FakeHost, ctx: Context) -> None:
+    install(host, ctx, "kubelet.service")
+
+
+def upstream(host: FakeHost, ctx: Context) -> None:
+    install_upstream(host.files)
+    host.services.enable(ctx, f"{STATIC}.service", f"{CHECK}.service")
+    host.services.start(ctx, f"{CHECK}.service")
+
+
+def remove_one(host: FakeHost, ctx: Context) -> None:
+    Boot(host, gates=[NSPAWN]).remove(ctx, f"{STATIC}.service", paths_of(stand_in(STATIC)))
+
+
+def remove_all(host: FakeHost, ctx: Context) -> None:
+    # As `reset` without the config: it does not know which gates there were.
+    for name in (STATIC, CHECK):
+        Boot(host, gates=[]).remove(ctx, f"{name}.service", paths_of(stand_in(name)))
+
+
+STORIES = {
+    "a first install": (nothing, install),
+    "a changed script": (install, changed),
+    "another gate": (install, other_gates),
+    "an upgrade": (upstream, install),
+    "one of two goes": (install, remove_one),
+    "all goes": (install, remove_all),
+    "all of upstream's goes": (upstream, remove_all),
+}
+
+
+@pytest.mark.parametrize("part", ["files", "services"])
+@pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
+def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None:
+    """The disk lets the machine boot whenever we are killed; the next run ends as one that nobody killed."""
+    ctx = Context()
+    wanted = machine(prepare, ctx)
+    story(wanted, ctx)
+    number = 0
+    while True:
+        number += 1
+        host = machine(prepare, ctx)
+        pids = [state.main_pid for state in host.services.running(ctx, NSPAWN)]
+        broken: MemoryFiles | MemoryServices = host.files if part == "files" else host.services
+        broken.fail_at(number, KilledError())
+        try:
+            story(host, ctx)
+        except KilledError:
+            assert_bootable(host)
+            assert_nothing_is_lost(host)
+        else:
+            break
+        story(host, ctx)
+        assert host.files.tree.snapshot() == wanted.files.tree.snapshot()
+        assert_systemd_knows(host, wanted, ctx)
+        assert [state.main_pid for state in host.services.running(ctx, NSPAWN)] == pids
+        host.services.operations.calls.clear()
+        story(host, ctx)
+        assert ("daemon_reload",) not in host.services.operations.calls
+    assert number > 3
+
+
+def machine(prepare: Story, ctx: Context) -> FakeHost:
+    """A machine on which a container and a kubelet run."""
+    host = FakeHost()
+    for name in (NSPAWN, "kubelet.service"):
+        host.files.write(f"/lib/systemd/system/{name}", MACHINE, mode=0o644)
+    prepare(host, ctx)
+    host.services.start(ctx, KUBE)
+    host.services.start(ctx, "kubelet.service")
+    return host
+
+
+def assert_bootable(host: FakeHost) -> None:
+    """Whatever waits finds what it waits for: no gate is held by a unit or script that is not there."""
+    tree = host.files.tree
+    snapshot = tree.snapshot()
+    gated = [path for path in snapshot if path.endswith(".d/10-hostrouting.conf")]
+    required = tree.names(f"{UNITS}/hostrouting-ready.service.requires")
+    assert not gated or f"{UNITS}/hostrouting-ready.service" in snapshot
+    for unit in required:
+        assert f"{UNITS}/{unit}" in snapshot
+        assert f"/etc/aks-flex-node/{unit.removesuffix('.service')}.sh" in snapshot
+
+
+def assert_nothing_is_lost(host: FakeHost) -> None:
+    """Either systemd knows what is on the disk, or a note on the machine says that it may not."""
+    known = {path for name in (KUBE, "kubelet.service") for path in host.services._memory[name].texts}
+    ours = {path for path in host.files.tree.snapshot() if path.endswith(".d/10-hostrouting.conf")}
+    assert ours == {path for path in known if path.endswith(".conf")} or host.files.exists(
+        "/run/hostrouting.unfinished"
+    )
+
+
+def assert_systemd_knows(host: FakeHost, wanted: FakeHost, ctx: Context) -> None:
+    for name in (KUBE, "kubelet.service", "hostrouting-ready.service", f"{STATIC}.service", f"{CHECK}.service"):
+        now, then = host.services.state(ctx, name), wanted.services.state(ctx, name)
+        assert now._replace(main_pid=0) == then._replace(main_pid=0)

@@ -1,0 +1,82 @@
+"""From any configuration to any other: what is installed depends on where one is, not on how one came there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, paths_of, stand_in
+
+from hostrouting.boot import Boot
+from hostrouting.testing import FakeHost
+from phases import Context
+
+GATES = (NSPAWN, "kubelet.service", "systemd-nspawn@kube1.service", "absent.service")
+
+
+class Configuration(NamedTuple):
+    """What is configured: a program for each capability that is wanted, and the gates."""
+
+    programs: dict[str, str]
+    gates: list[str]
+
+
+configurations = st.builds(
+    Configuration,
+    programs=st.dictionaries(st.sampled_from([STATIC, CHECK]), st.sampled_from(["exit 0\n", "exit 1\n"])),
+    gates=st.lists(st.sampled_from(GATES), min_size=1, unique=True),
+)
+
+
+def machine(*, upstream: bool = False) -> FakeHost:
+    host = FakeHost()
+    for gate in (NSPAWN, "kubelet.service"):
+        host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
+    if upstream:
+        install_upstream(host.files)
+        host.services.enable(Context(), f"{STATIC}.service", f"{CHECK}.service")
+    for unit in ("systemd-nspawn@kube1.service", "kubelet.service"):
+        host.services.start(Context(), unit)
+    return host
+
+
+def configure(host: FakeHost, wanted: Configuration) -> bool:
+    """As the two tasks do, each after its own plan; whether anything changed."""
+    ctx, boot = Context(), Boot(host, gates=wanted.gates)
+    changed = False
+    for name in (STATIC, CHECK):
+        before = host.files.tree.snapshot()
+        if name in wanted.programs:
+            unit = stand_in(name, wanted.programs[name])
+            planned = boot.plan_install(ctx, unit)
+            did = boot.install(ctx, unit)
+        else:
+            unit = stand_in(name)
+            planned = boot.plan_remove(ctx, unit.name, paths_of(unit))
+            did = boot.remove(ctx, unit.name, paths_of(unit))
+        after = host.files.tree.snapshot()
+        touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        assert {change.subject for change in planned} == touched
+        assert did == bool(planned)
+        changed |= did
+    return changed
+
+
+@given(st.booleans(), st.lists(configurations, min_size=1, max_size=5))
+def test_hopping(upstream: bool, hops: list[Configuration]) -> None:
+    """Every hop ends as a first install would, says beforehand what it changes, and disturbs nothing that runs."""
+    host = machine(upstream=upstream)
+    pids = [state.main_pid for state in host.services.running(Context(), NSPAWN)]
+    for wanted in hops:
+        configure(host, wanted)
+        fresh = machine()
+        configure(fresh, wanted)
+        assert host.files.tree.snapshot() == fresh.files.tree.snapshot()
+        assert not configure(host, wanted)
+        for unit in ("systemd-nspawn@kube1.service", "kubelet.service", "hostrouting-ready.service"):
+            now, then = host.services.state(Context(), unit), fresh.services.state(Context(), unit)
+            assert (now.drop_ins, now.requires) == (then.drop_ins, then.requires)
+    assert [state.main_pid for state in host.services.running(Context(), NSPAWN)] == pids
+    configure(host, Configuration({}, [NSPAWN]))
+    assert host.files.tree.snapshot() == machine().files.tree.snapshot()

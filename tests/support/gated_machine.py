@@ -1,0 +1,147 @@
+"""A booted machine with gates: the distribution's own systemd-nspawn@.service, its payload replaced, and a kubelet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import pytest
+from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
+from support.systemd_box import SystemdBox, require_systemd_box
+
+from hostrouting.boot import UNIT_DIRECTORY, Boot
+from hostrouting.host import Host
+from hostrouting.host.files import RootedFiles
+from hostrouting.host.lock import FileLock
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.systemd import Systemctl
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.boot import BootUnit
+    from hostrouting.host import UnitState
+
+__all__ = ["GATES", "KUBE", "KUBELET", "STAND_INS", "GatedMachine", "require_nspawn"]
+
+GATES: Final = (NSPAWN, "kubelet.service")
+KUBE: Final = "systemd-nspawn@kube1.service"
+KUBELET: Final = "kubelet.service"
+#: Routes that are always right, and a check that finds an overlap as long as /etc/overlap exists.
+STAND_INS: Final = (
+    stand_in(STATIC, "echo ran >> /run/aks-flex-node/static-routes.ran\n"),
+    stand_in(
+        CHECK,
+        "echo ran >> /run/aks-flex-node/check-route-overlap.ran\n"
+        "if [[ -e /etc/overlap ]]; then echo 'stand-in: an overlap' >&2; exit 1; fi\n",
+        unit="After=network.target static-routes.service",
+    ),
+)
+#: Everything of the distribution's unit stays as it is, but for what runs, which would need an image of a container.
+_PAYLOAD: Final = """\
+[Service]
+Type=exec
+ExecStart=
+ExecStart=/bin/sh -c 'echo %i >> /run/payloads; echo up; exec sleep infinity'
+WatchdogSec=0
+Restart=on-failure
+RestartSec=100ms
+"""
+_KUBELET: Final = """\
+[Service]
+Type=exec
+ExecStart=/bin/sh -c 'echo kubelet >> /run/payloads; echo up; exec sleep infinity'
+Restart=always
+RestartSec=100ms
+"""
+
+
+def require_nspawn() -> None:
+    """Skip the test where the unit that is to be gated is not installed; on CI it is."""
+    require_systemd_box()
+    if not Path("/lib/systemd/system", NSPAWN).exists():
+        pytest.skip("needs systemd-nspawn@.service (Debian: apt-get install systemd-container)")
+
+
+def write_machines(image: Path) -> None:
+    """The machine kube1 and a kubelet, both started at boot."""
+    units = image / UNIT_DIRECTORY.lstrip("/")
+    wants = units / "multi-user.target.wants"
+    for folder in (units / f"{NSPAWN}.d", wants):
+        folder.mkdir(parents=True)
+    (units / f"{NSPAWN}.d/50-payload.conf").write_text(_PAYLOAD)
+    (units / KUBELET).write_text(_KUBELET)
+    (wants / KUBE).symlink_to(f"/lib/systemd/system/{NSPAWN}")
+    (wants / KUBELET).symlink_to(f"{UNIT_DIRECTORY}/{KUBELET}")
+
+
+class GatedMachine(SystemdBox):
+    """A machine that boots from an image in which `units` were installed offline, by the code that is tested.
+
+    `arrange` may do more to that image.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        units: tuple[BootUnit, ...] = STAND_INS,
+        arrange: Callable[[Host], object] | None = None,
+        prepare: str = "",
+        overlap: bool = False,
+    ) -> None:
+        image = folder / "image"
+        write_machines(image)
+        for unit in units:
+            Boot(Host.offline(image), gates=GATES).install(Context(timeout=30), unit)
+        if arrange is not None:
+            arrange(Host.offline(image))
+        super().__init__(image=image, prepare=("touch /etc/overlap\n" if overlap else "") + prepare)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.ctx = Context(timeout=60)
+        self.services = Systemctl((*self.enter, "systemctl"))
+        self.files = RootedFiles(self.root)
+        lock = FileLock(root=self.root)
+        routes = NetlinkBackend(netns=f"/proc/{self.pid}/ns/net")
+        self.host = Host(routes=routes, services=self.services, files=self.files, lock=lock)
+        self.boot = Boot(self.host, gates=GATES)
+        return self
+
+    def state(self, unit: str = KUBE) -> UnitState:
+        """A unit of the machine."""
+        return self.services.state(self.ctx, unit)
+
+    def pids(self) -> tuple[int, int]:
+        """The main processes of both that are gated; 0 for one that does not run."""
+        return self.state(KUBE).main_pid, self.state(KUBELET).main_pid
+
+    def payloads(self) -> list[str]:
+        """What has ever started behind a gate, in its order."""
+        return (self.files.read("/run/payloads") or b"").decode().split()
+
+    def wait_until_up(self, unit: str = KUBE, *, after: str | None = None) -> None:
+        """Wait until what is behind a gate has started, at all or `after` a cursor of the journal."""
+        self.wait_for("up", unit=unit, after=after)
+
+    def wait_for_failure(self, unit: str) -> None:
+        """Wait until systemd says that a unit has failed, be it after the longest wait of our scripts."""
+        self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit, timeout=45)
+
+    def systemctl(self, *arguments: str) -> int:
+        """The exit status of `systemctl` with these arguments."""
+        return self.run("systemctl", *arguments, check=False).returncode
+
+    def break_routing(self) -> None:
+        """From now on the check finds an overlap."""
+        self.files.write("/etc/overlap", b"", mode=0o644)
+
+    def mend_routing(self) -> None:
+        """Now it finds none."""
+        self.files.remove("/etc/overlap")
+
+    def crash(self, unit: str) -> None:
+        """Kill what runs in the unit, as a fault would."""
+        self.run("systemctl", "kill", "--signal=KILL", unit)

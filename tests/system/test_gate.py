@@ -1,0 +1,258 @@
+"""The gate on real systemd: what it holds, what passes, and what never disturbs a machine that runs."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.boot_units import CHECK, NSPAWN, STATIC, paths_of, stand_in
+from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine, require_nspawn
+
+from hostrouting.boot import Boot
+from hostrouting.exceptions import UnitError
+from hostrouting.host.systemd import Systemctl
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from phases import Context
+
+CHECK_UNIT = f"{CHECK}.service"
+REFUSED = (
+    "hostrouting: refused, because routing is not right, or could not be checked; what is wrong: "
+    "journalctl -b -u static-routes.service -u check-route-overlap.service"
+)
+PASSED = "hostrouting: not asked whether routing is right: /etc/aks-flex-node/hostrouting.disabled exists"
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Generator[GatedMachine]:
+    """A machine whose routing was right at its boot: kube1 and the kubelet run."""
+    with GatedMachine(tmp_path) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        yield machine
+
+
+def test_an_overlap_at_boot_holds_every_machine_until_it_is_mended(tmp_path: Path) -> None:
+    """Nothing behind a gate starts, a later instance is refused; once mended, all come up by their own Restart=."""
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        assert machine.payloads() == []
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+        assert machine.payloads() == []
+        assert REFUSED in machine.journal(f"--unit={KUBE}")
+        assert "stand-in: an overlap" in machine.journal(f"--unit={CHECK_UNIT}")
+        machine.mend_routing()
+        for unit in (KUBE, KUBELET, "systemd-nspawn@late.service"):
+            machine.wait_until_up(unit)
+            assert machine.state(unit).is_running
+        assert sorted(machine.payloads()) == ["kube1", "kubelet", "late"]
+
+
+def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
+    """There is no race that a machine could win: ten of ten boots with an overlap start none, ten without start all."""
+
+    def boot(number: int) -> list[str]:
+        (tmp_path / str(number)).mkdir()
+        with GatedMachine(tmp_path / str(number), overlap=number % 2 == 0) as machine:
+            return sorted(machine.payloads())
+
+    with ThreadPoolExecutor(5) as pool:
+        assert list(pool.map(boot, range(20))) == [[], ["kube1", "kubelet"]] * 10
+
+
+def test_no_verb_disturbs_what_runs(machine: GatedMachine) -> None:
+    """Whatever an operator does to our units, and whatever the check finds: the same processes go on."""
+    pids = machine.pids()
+    ours = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
+    for verb in ("restart", "stop", "start", "reload-or-restart", "try-restart", "reset-failed", "kill"):
+        for unit in ours:
+            machine.systemctl(verb, unit)
+            assert machine.pids() == pids
+    machine.break_routing()
+    with pytest.raises(UnitError, match=r"see: journalctl -b -u check-route-overlap\.service"):
+        machine.boot.start(machine.ctx, CHECK_UNIT)
+    for verb in ("start", "restart", "stop"):
+        machine.systemctl(verb, "hostrouting-ready.service")
+    assert machine.pids() == pids
+
+
+def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) -> None:
+    """New scripts and another unit file are read and run, while the same processes go on."""
+    pids = machine.pids()
+    assert not machine.boot.install(machine.ctx, STAND_INS[0])
+    changed = stand_in(STATIC, "echo changed >> /run/aks-flex-node/static-routes.ran\n", service="Nice=5")
+    assert machine.boot.install(machine.ctx, changed)
+    machine.boot.start(machine.ctx, changed.name)
+    assert (machine.files.read("/run/aks-flex-node/static-routes.ran") or b"").endswith(b"changed\n")
+    assert not machine.state(changed.name).needs_reload
+    assert not machine.boot.install(machine.ctx, changed)
+    assert machine.pids() == pids
+
+
+def test_each_start_of_a_machine_checks_afresh(machine: GatedMachine) -> None:
+    """A crash during an overlap stays down, and heals; what did not crash goes on."""
+    _, kubelet = machine.pids()
+    machine.break_routing()
+    cursor = machine.cursor()
+    machine.crash(KUBE)
+    machine.wait_for(REFUSED, unit=KUBE, after=cursor)
+    assert machine.pids() == (0, kubelet)
+    machine.mend_routing()
+    machine.wait_until_up(after=cursor)
+    assert machine.payloads().count("kube1") == 2
+    assert machine.pids()[1] == kubelet
+
+
+def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
+    """While its file exists the gate asks nobody, and says so; afterwards it holds again."""
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        machine.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
+        machine.wait_until_up()
+        assert PASSED in machine.journal(f"--unit={KUBE}")
+        machine.files.remove("/etc/aks-flex-node/hostrouting.disabled")
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+        assert machine.state(KUBE).is_running
+
+
+def test_a_missing_unit_file_holds_the_gate(machine: GatedMachine) -> None:
+    """Who removes a unit by hand does not open the gate by it, and reads in the journal which unit is missing."""
+    pids = machine.pids()
+    machine.files.remove(f"/etc/systemd/system/{CHECK_UNIT}")
+    machine.services.daemon_reload(machine.ctx)
+    assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+    said = "Failed to start hostrouting-ready.service: Unit check-route-overlap.service not found."
+    assert said in machine.journal("--unit=systemd-nspawn@late.service")
+    assert machine.pids() == pids
+
+
+def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
+    """The refusal takes so long that systemd's limit for starts (5 in 10 s; here scaled to 2 in 4 s) is not met."""
+    hasty = "printf '[Unit]\\nStartLimitIntervalSec=4\\nStartLimitBurst=2\\n' >"
+    prepare = f"{hasty} /etc/systemd/system/{NSPAWN}.d/60-hasty.conf\n"
+    with GatedMachine(tmp_path, overlap=True, prepare=prepare) as machine:
+        cursor = None
+        for _ in range(3):
+            machine.wait_for(REFUSED, unit=KUBE, after=cursor)
+            cursor = machine.cursor()
+        machine.mend_routing()
+        machine.wait_until_up()
+
+
+def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
+    """Nothing of ours waits for links that never come up: network-online.target is not even asked for."""
+    prepare = "for n in {0..5}; do ip link add ib$n type veth peer name peer$n; ip link set ib$n up; done\n"
+    begin = time.monotonic()
+    with GatedMachine(tmp_path, prepare=prepare) as machine:
+        assert time.monotonic() - begin < 10
+        assert machine.state("network-online.target").active_state == "inactive"
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+
+
+def test_a_gate_that_left_the_config_holds_nothing(machine: GatedMachine) -> None:
+    """Its drop-in is gone from the disk and from systemd's memory; the other gate still holds."""
+    pids = machine.pids()
+    assert Boot(machine.host, gates=[NSPAWN]).install(machine.ctx, STAND_INS[0])
+    assert machine.pids() == pids
+    machine.break_routing()
+    cursor = machine.cursor()
+    machine.crash(KUBELET)
+    machine.wait_until_up(KUBELET, after=cursor)
+    assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+
+
+def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
+    """Before=network.target, directly or through others, makes a unit wait for what waits for it."""
+    early = "[Unit]\nBefore={}\n[Service]\nExecStart=/bin/true\n"
+    machine.files.write("/etc/systemd/system/early.service", early.format("second.service").encode(), mode=0o644)
+    machine.files.write("/etc/systemd/system/second.service", early.format("network.target").encode(), mode=0o644)
+    machine.services.daemon_reload(machine.ctx)
+    with pytest.raises(UnitError) as caught:
+        Boot(machine.host, gates=[*GATES, "early.service"]).install(machine.ctx, STAND_INS[0])
+    [first, _] = str(caught.value).splitlines()
+    early_for = f"{CHECK_UNIT}, hostrouting-ready.service, network.target, {STATIC}.service"
+    assert first == (
+        f"early.service cannot be a gate: it is ordered before {early_for}, "
+        "so that static-routes.service waits for it, and it would wait for static-routes.service"
+    )
+    assert not machine.files.exists("/etc/systemd/system/early.service.d")
+
+
+def test_the_next_run_ends_what_a_killed_one_began(tmp_path: Path) -> None:
+    """Killed before systemd has read anything: nothing differs on the disk, and yet the next run has it read."""
+
+    class Killed(Systemctl):
+        def daemon_reload(self, ctx: Context) -> None:
+            raise KeyboardInterrupt
+
+    with GatedMachine(tmp_path, units=()) as machine:
+        pids = machine.pids()
+        drop_in = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
+        dying = attrs.evolve(machine.host, services=Killed(machine.services._command))
+        with pytest.raises(KeyboardInterrupt):
+            Boot(dying, gates=GATES).install(machine.ctx, STAND_INS[0])
+        assert drop_in not in machine.state(KUBE).drop_ins
+        assert len(machine.boot.plan_install(machine.ctx, STAND_INS[0])) == 1
+        assert machine.boot.install(machine.ctx, STAND_INS[0])
+        assert drop_in in machine.state(KUBE).drop_ins
+        assert STAND_INS[0].name in machine.state("hostrouting-ready.service").requires
+        assert not machine.boot.install(machine.ctx, STAND_INS[0])
+        with pytest.raises(KeyboardInterrupt):
+            Boot(dying, gates=GATES).remove(machine.ctx, STAND_INS[0].name, paths_of(STAND_INS[0]))
+        assert drop_in in machine.state(KUBE).drop_ins
+        assert Boot(machine.host, gates=[]).remove(machine.ctx, STAND_INS[0].name, paths_of(STAND_INS[0]))
+        assert drop_in not in machine.state(KUBE).drop_ins
+        assert machine.pids() == pids
+
+
+def test_removing_while_machines_run(machine: GatedMachine) -> None:
+    """The same processes go on, nothing of ours is left on the disk or in systemd, and every gate is open."""
+    pids = machine.pids()
+    machine.break_routing()
+    with pytest.raises(UnitError):
+        machine.boot.start(machine.ctx, CHECK_UNIT)
+    for unit in STAND_INS:
+        runtime = [f"/run/aks-flex-node/{unit.name.removesuffix('.service')}.ran"]
+        assert machine.boot.remove(machine.ctx, unit.name, [*paths_of(unit), *runtime])
+        assert machine.pids() == pids
+    assert traces(machine) == []
+    cursor = machine.cursor()
+    machine.crash(KUBE)
+    machine.wait_until_up(after=cursor)
+
+
+def test_removing_by_hand(machine: GatedMachine) -> None:
+    """The commands in the drop-in's header do what they say."""
+    pids = machine.pids()
+    drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
+    lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
+    commands = [line for line in lines if line.startswith(("rm ", "systemctl daemon-reload"))]
+    assert len(commands) == 5
+    machine.run("bash", "-ec", "\n".join(commands))
+    machine.run("rm", "-r", "/run/aks-flex-node", "/etc/aks-flex-node")
+    assert machine.pids() == pids
+    machine.break_routing()
+    assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+    assert traces(machine) == ["/etc/systemd/system/kubelet.service.d"]
+
+
+def traces(machine: GatedMachine) -> list[str]:
+    """What of ours is to be found in the machine."""
+    names = ("*hostrouting*", "static-routes*", "check-route-overlap*", "aks-flex-node", "kubelet.service.d")
+    tests = " -o ".join(f"-name '{name}'" for name in names)
+    found = machine.run("bash", "-c", f"find /etc /run \\( {tests} \\) -not -path '/run/host/*'").stdout.split()
+    loaded = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", *names[:3]).stdout
+    return sorted(found) + loaded.splitlines()
+
+
+def test_both_gates_are_named_in_the_fixture() -> None:
+    """The stories are about a template and a plain unit."""
+    assert GATES == (NSPAWN, KUBELET)

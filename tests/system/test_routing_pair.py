@@ -1,0 +1,204 @@
+"""The real units of the two capabilities at boot: an H200 node in small, with eth0, and an ib0 that shadows a /22."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.boot_units import install_upstream
+from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.exceptions import RouteOverlapError
+from phases import Context, TaskFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+    from pathlib import Path
+
+    from hostrouting.host import Host
+
+LINKS = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip link add ib0 type veth peer name fabric && ip link set fabric up
+ip link set ib0 up && ip address add 172.16.1.4/16 dev ib0
+"""
+DEFAULT_ROUTE = "ip route add default via 10.224.0.1 dev eth0\n"
+#: A unit that is started at boot.
+AT_BOOT = """
+cat > /etc/systemd/system/test-{name}.service <<END
+[Unit]
+DefaultDependencies=no
+[Service]
+ExecStart=/bin/sh -c '{program}'
+END
+ln -s ../test-{name}.service /etc/systemd/system/sysinit.target.wants/
+"""
+DETECTED = "/run/aks-flex-node/route-overlap.detected"
+OK = "/run/aks-flex-node/route-overlap.ok"
+CIDR = "172.16.8.0/22"
+ROUTE: Mapping[str, Any] = {"enabled": True, "routes": [{"destination": CIDR}]}
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+def overlap(mode: str) -> Mapping[str, object]:
+    return {"expectedCidrs": [CIDR], "mode": mode}
+
+
+def configured(**sections: object) -> Callable[[Host], None]:
+    """Have `Configure` bring a config about, on a machine or in an image."""
+    config = HostRoutingConfig.from_json(json.dumps({"hostRouting": {**sections, "gates": list(GATES)}}))
+
+    def configure(host: Host) -> None:
+        Configure(config, host=host).do(Context(timeout=60))
+
+    return configure
+
+
+def at_boot(name: str, program: str) -> str:
+    return "mkdir -p /etc/systemd/system/sysinit.target.wants\n" + AT_BOOT.format(name=name, program=program)
+
+
+def markers(machine: GatedMachine) -> dict[str, str]:
+    texts = {path: machine.files.read(path) for path in (DETECTED, OK)}
+    return {path: text.decode() for path, text in texts.items() if text is not None}
+
+
+def test_strict_holds_and_heals(tmp_path: Path) -> None:
+    """The fabric's /16 takes the cluster's addresses: no machine starts, until somebody adds the missing route."""
+    arrange = configured(routeOverlap=overlap("STRICT"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+        assert machine.payloads() == []
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+        assert list(markers(machine)) == [DETECTED]
+        said = "\n".join(machine.journal("--unit=check-route-overlap.service"))
+        assert "ib0" in said
+        assert '"destination": "172.16.8.0/22"' in said
+        machine.run("ip", "route", "add", CIDR, "via", "10.224.0.1", "dev", "eth0")
+        for unit in (KUBE, KUBELET, "systemd-nspawn@late.service"):
+            machine.wait_until_up(unit)
+        assert list(markers(machine)) == [OK]
+
+
+def test_warn_lets_machines_start(tmp_path: Path) -> None:
+    """Everything runs, and the marker names what is wrong."""
+    arrange = configured(routeOverlap=overlap("WARN"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert list(markers(machine)) == [DETECTED]
+
+
+def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
+    """At boot the routes come first, then their proof, then the machines; and peers in the fabric still use it."""
+    arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert list(markers(machine)) == [OK]
+        routes = machine.run("ip", "route", "show", "proto", "142").stdout.split("\n")
+        assert [route.strip() for route in routes] == ["172.16.8.0/22 via 10.224.0.1 dev eth0", ""]
+        assert "dev ib0" in machine.run("ip", "route", "get", "172.16.1.9").stdout
+
+
+def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
+    """DHCP takes 5 s: the boot waits, and then all is as it should be."""
+    dhcp = at_boot("dhcp", "sleep 5; ip route add default via 10.224.0.1 dev eth0")
+    arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + dhcp) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert list(markers(machine)) == [OK]
+
+
+def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
+    """After 30 s the units fail and say why, and the gate holds; when the route arrives at last, all comes up."""
+    # The boot is not over before routing is right; we look in earlier.
+    early = at_boot("early", "NOTIFY_SOCKET=/run/host/notify systemd-notify --ready")
+    arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + early) as machine:
+        machine.wait_for_failure("static-routes.service")
+        assert machine.payloads() == []
+        assert "no IPv4 default route" in "\n".join(machine.journal("--unit=static-routes.service"))
+        machine.run(*DEFAULT_ROUTE.split())
+        machine.wait_until_up()
+        machine.wait_until_up(KUBELET)
+        assert list(markers(machine)) == [OK]
+
+
+class TestLive:
+    """`Configure` on a machine that runs."""
+
+    @pytest.fixture
+    def machine(self, tmp_path: Path) -> Generator[GatedMachine]:
+        """A node that knows nothing of us, with a container and a kubelet."""
+        with GatedMachine(tmp_path, units=(), prepare=LINKS + DEFAULT_ROUTE) as machine:
+            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+            yield machine
+
+    def test_apply_change_and_reset_while_machines_run(self, machine: GatedMachine) -> None:
+        """The same processes from before the first apply to after the reset, of which nothing of ours is left."""
+        pids, before = machine.pids(), everything(machine)
+        other = {"enabled": True, "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}]}
+        for routes in (ROUTE, other):
+            configured(staticRoutes=routes, routeOverlap=overlap("STRICT"))(machine.host)
+            assert machine.pids() == pids
+            # The scripts that are there now pass, too.
+            assert machine.systemctl("start", "hostrouting-ready.service") == 0
+        assert list(markers(machine)) == [OK]
+        reset(machine)
+        assert machine.pids() == pids
+        assert everything(machine) == before
+        configured(routeOverlap=overlap("WARN"))(machine.host)
+        reset(machine)
+        assert machine.pids() == pids
+        assert everything(machine) == before
+
+    def test_strict_holds_the_next_start(self, machine: GatedMachine) -> None:
+        """What runs goes on, although the check raises; what crashes stays down until somebody mends the routes."""
+        _, kubelet = machine.pids()
+        with pytest.raises(TaskFailedError) as caught:
+            configured(routeOverlap=overlap("STRICT"))(machine.host)
+        assert [type(failure) for failure in caught.value.failures] == [RouteOverlapError]
+        assert machine.payloads().count("kube1") == 1
+        cursor = machine.cursor()
+        machine.crash(KUBE)
+        machine.wait_for_failure("check-route-overlap.service")
+        configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))(machine.host)
+        machine.wait_until_up(after=cursor)
+        assert machine.pids()[1] == kubelet
+
+    def test_upstreams_node(self, tmp_path: Path) -> None:
+        """Its units become ours under a machine that requires them, and its routes are adopted."""
+
+        def upstream(image: Host) -> None:
+            install_upstream(image.files)
+            image.services.enable(Context(timeout=30), "static-routes.service", "check-route-overlap.service")
+
+        route = f"ip route add {CIDR} via 10.224.0.1 dev eth0\n"
+        with GatedMachine(tmp_path, units=(), arrange=upstream, prepare=LINKS + DEFAULT_ROUTE + route) as machine:
+            pids = machine.pids()
+            assert machine.state(KUBE).requires >= {"static-routes.service", "check-route-overlap.service"}
+            configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))(machine.host)
+            machine.files.remove(OK)
+            machine.run("systemctl", "restart", "static-routes.service", "check-route-overlap.service")
+            assert list(markers(machine)) == [OK]
+            assert machine.pids() == pids
+
+
+def reset(machine: GatedMachine) -> None:
+    config = HostRoutingConfig.from_json(json.dumps({"hostRouting": {"gates": list(GATES)}}))
+    Configure(config, host=machine.host).undo(machine.ctx)
+
+
+def everything(machine: GatedMachine) -> list[str]:
+    """Files, links and folders that we could have made, routes, and units that systemd has in memory."""
+    found = machine.run("find", "/etc/systemd", "/etc/aks-flex-node", "/run", "-maxdepth", "4", check=False).stdout
+    places = [path for path in found.splitlines() if path.startswith(("/etc", "/run/aks"))]
+    routes = machine.run("ip", "-4", "route", "show", "table", "all").stdout.splitlines()
+    units = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "*rout*").stdout.splitlines()
+    return sorted(places) + routes + units

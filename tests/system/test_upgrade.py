@@ -1,0 +1,64 @@
+"""A node moves from upstream's installation to ours while its machines run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, install_upstream, paths_of
+from support.gated_machine import KUBE, STAND_INS, GatedMachine, require_nspawn
+
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from hostrouting.host import Host
+
+UNITS = (f"{STATIC}.service", f"{CHECK}.service")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Generator[GatedMachine]:
+    """A machine with upstream's units, all active and required by the container that runs."""
+    require_nspawn()
+
+    def upstream(image: Host) -> None:
+        install_upstream(image.files)
+        image.services.enable(Context(timeout=30), *UNITS)
+
+    with GatedMachine(tmp_path, units=(), arrange=upstream) as machine:
+        assert [machine.state(unit).sub_state for unit in UNITS] == ["exited", "exited"]
+        assert machine.state(KUBE).is_running
+        assert machine.state(KUBE).requires >= set(UNITS)
+        yield machine
+
+
+def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
+    """The same process before and after; what we start is ours, and the links that bound the machine are gone."""
+    pids = machine.pids()
+    for unit in STAND_INS:
+        assert machine.boot.install(machine.ctx, unit)
+        machine.boot.start(machine.ctx, unit.name)
+        assert machine.pids() == pids
+    for unit in STAND_INS:
+        ran = machine.files.read(f"/run/aks-flex-node/{unit.name.removesuffix('.service')}.ran")
+        assert ran == b"ran\n"
+        assert not machine.boot.install(machine.ctx, unit)
+    assert [machine.files.exists(link) for link in UPSTREAM_LINKS] == [False] * 3
+    assert machine.state(KUBE).requires.isdisjoint(UNITS)
+    machine.systemctl("restart", *UNITS)
+    assert machine.pids() == pids
+    machine.break_routing()
+    assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+
+
+def test_what_the_config_no_longer_has_goes(machine: GatedMachine) -> None:
+    """Upstream's units are removed as ours would be, and take no machine along."""
+    pids = machine.pids()
+    for unit in STAND_INS:
+        assert machine.boot.remove(machine.ctx, unit.name, paths_of(unit))
+        assert machine.pids() == pids
+        assert not machine.state(unit.name).exists
+    assert not machine.files.exists("/etc/aks-flex-node")
