@@ -48,6 +48,8 @@ class Result(NamedTuple):
     contests: Sequence[Contest]
     ratios: Sequence[tuple[str, str]]
     remark: str = ""
+    #: What the table shows: milliseconds of the whole work instead of microseconds an item.
+    whole: bool = False
 
 
 def install(setting: Setting) -> list[Result]:

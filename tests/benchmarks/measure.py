@@ -43,6 +43,10 @@ class Contest(NamedTuple):
         """The median of a contender's rounds."""
         return median(sample.wall for sample in self.samples[name])
 
+    def milliseconds(self, name: str) -> float:
+        """The same for the whole work."""
+        return self.seconds(name) * 1e3
+
     def microseconds_per_item(self, name: str) -> float:
         """The same for one route or address."""
         return self.seconds(name) / self.items * 1e6

@@ -9,6 +9,7 @@ import subprocess
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from benchmarks import pair
 from benchmarks.footprint import BARE
 
 if TYPE_CHECKING:
@@ -67,8 +68,11 @@ def as_text(findings: Findings) -> Iterator[str]:
     )
     if about["cc"] is None:
         yield "No cc here: the C column is left out."
-    if findings.results:
+    kinds = {result.whole for result in findings.results.values()}
+    if False in kinds:
         yield _LEGEND
+    if True in kinds:
+        yield pair.LEGEND
     for result in findings.results.values():
         yield ""
         yield f"{result.name}{f' ({result.remark})' if result.remark else ''}"
@@ -84,7 +88,7 @@ def as_text(findings: Findings) -> Iterator[str]:
             over = "" if name == BARE else f"{findings.imports.over_bare(name):+8.1f}"
             yield f"  {name:32}{findings.imports.milliseconds(name):8.1f}{over}"
     yield ""
-    yield "targets (for N >= 1,000, at the worst N)"
+    yield "targets (of several N: for N >= 1,000, at the worst N)"
     for target in findings.targets:
         yield _target(target)
 
@@ -95,10 +99,8 @@ def _table(result: Result) -> Iterator[str]:
     heads = [f"{name:>10}" for name in contenders] + [f"{f'{one}/{other}':>14}" for one, other in ratios]
     yield f"{'N':>9}{''.join(heads)}{'rounds':>8}"
     for contest in result.contests:
-        costs = [
-            f"{contest.microseconds_per_item(name):10.2f}" if name in contest.samples else f"{'-':>10}"
-            for name in contenders
-        ]
+        cost = contest.milliseconds if result.whole else contest.microseconds_per_item
+        costs = [f"{cost(name):10.2f}" if name in contest.samples else f"{'-':>10}" for name in contenders]
         shown = [contest.ratio(*pair) for pair in ratios]
         shares = [f"{'-':>14}" if ratio is None else f"{ratio:14.2f}" for ratio in shown]
         yield f"{contest.items:9,}{''.join(costs)}{''.join(shares)}{_rounds(contest):8}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from benchmarks import pair
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from benchmarks.footprint import Imports, Memory
+    from benchmarks.measure import Contest
 
 #: Below this, opening a socket and starting a process are most of what there is to see.
 _SMALLEST: Final = 1000
@@ -58,7 +60,26 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return found
+    return found + _pair(results)
+
+
+def _pair(results: Mapping[str, Result]) -> list[Target]:
+    def at(case: str, items: int, measured: Callable[[Contest], float | None]) -> float | None:
+        contests = results[case].contests if case in results else ()
+        return next((measured(contest) for contest in contests if contest.items == items), None)
+
+    boot = at(pair.BOOT, pair.AT_BOOT, lambda one: one.ratio(OURS, pair.UPSTREAM))
+    many = at(pair.MANY_AT_BOOT, pair.MANY, lambda one: one.ratio(pair.UPSTREAM, OURS))
+    check = at(pair.CHECK, pair.CHECKED, lambda one: one.milliseconds(OURS))
+    analysis = at(pair.PROOF, pair.PROVEN, lambda one: one.seconds(pair.ANALYSIS))
+    apply = at(pair.APPLY, pair.APPLIED, lambda one: one.ratio(OURS, IP))
+    return [
+        Target("boot scripts of 8 routes and 4 CIDRs, to upstream-style ones", boot, 0.7),
+        Target("upstream-style boot script of 1,000 routes, to ours", many, 30, at_least=True),
+        Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
+        Target("proof of a /8 with 900,000 routes, beside dump and lookups", analysis, 0.15, unit=" s"),
+        Target("hostrouting apply of 10,000 routes, whole process, to ip -batch", apply, 3),
+    ]
 
 
 def _worst(promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool) -> Target:

@@ -35,7 +35,16 @@ _PLACES: Final = {
 DEVICE: Final = "bench0"
 ADDRESS, GATEWAY = _PLACES[DEVICE]
 
+#: Selects the routes of every case, whatever their mark.
+EVERYBODYS: Final = ("table", "main", "root", "11.0.0.0/8")
+_OURS: Final = ("table", "main", "proto", "142")
+
 _SELF: Final = Path("/proc/self/ns/net")
+_MOUNTS: Final = Path("/proc/self/mounts")
+#: By this name the mount on /run is known to be ours.
+_RUN_NAME: Final = "hostrouting-bench"
+_OWN_RUN: Final = f"mount -t tmpfs -o mode=0755 {_RUN_NAME} /run"
+_TOOLS: Final = ("ip", "unshare", "mount", "bash", "awk")
 
 
 def namespace() -> str:
@@ -44,20 +53,27 @@ def namespace() -> str:
 
 
 def start_inside(argv: Sequence[str]) -> NoReturn:
-    """Become the same program in a network namespace that ends with it."""
+    """Become the same program in a network namespace, and with a /run, that end with it."""
     outside = f"--outside={namespace()}"
-    os.execvp("unshare", ["unshare", "--net", sys.executable, *argv, outside])  # noqa: S606  # no shell is the point
+    words = ["unshare", "--net", "--mount", "sh", "-c", f'{_OWN_RUN} && exec "$@"', "sh", sys.executable, *argv]
+    os.execvp("unshare", [*words, outside])  # noqa: S606  # the shell gets words, no text of ours
+
+
+def has_own_run() -> bool:
+    """Whether /run is the one of `start_inside`."""
+    return f"{_RUN_NAME} /run tmpfs " in _MOUNTS.read_text()
 
 
 def why_not() -> str | None:
     """Why nothing can be measured here; None where all is well."""
     if os.geteuid() != 0:
         return "making a network namespace needs root"
-    for tool in "ip", "unshare":
+    for tool in _TOOLS:
         if shutil.which(tool) is None:
             return f"there is no `{tool}`"
-    if subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode:
-        return "this root may not make network namespaces"
+    trial = ["unshare", "--net", "--mount", "sh", "-c", _OWN_RUN]
+    if subprocess.run(trial, check=False, capture_output=True).returncode:
+        return "this root may not make network namespaces, or not mount a /run of its own"
     return None
 
 
@@ -82,13 +98,22 @@ def build() -> int:
 
 def clean() -> None:
     """Take all our routes away, and let the kernel get rid of them before somebody is timed."""
-    subprocess.run(["ip", "-4", "route", "flush", "table", "main", "proto", "142"], check=True, capture_output=True)
+    _flush(_OURS)
+
+
+def sweep() -> None:
+    """The same for everybody's routes."""
+    _flush(EVERYBODYS)
+
+
+def _flush(selection: Sequence[str]) -> None:
+    subprocess.run(["ip", "-4", "route", "flush", *selection], check=True, capture_output=True)
     time.sleep(0.02)
 
 
-def check_installed(count: int) -> None:
-    """BenchmarkError unless `count` of our routes are there."""
-    found = _shown("proto", "142").count("\n")
+def check_installed(count: int, selection: Sequence[str] = _OURS) -> None:
+    """BenchmarkError unless `count` of our routes are there, or of those of another selection."""
+    found = _shown(*selection).count("\n")
     if found != count:
         raise BenchmarkError(f"expected {count} routes, the kernel has {found}")
 

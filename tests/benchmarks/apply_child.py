@@ -1,0 +1,32 @@
+"""The `hostrouting` command on a machine without systemd: apply_child.py ROOT WORDS..., the words being the command's.
+
+Routes are those of the network namespace that we are in; files, units and the lock are below ROOT.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from hostrouting import cli
+from hostrouting.host import Host
+
+
+def _machine(root: str) -> Host:
+    from hostrouting.host.files import RootedFiles
+    from hostrouting.host.lock import FileLock
+    from hostrouting.host.netlink import NetlinkBackend
+    from hostrouting.host.systemd import OfflineSystemctl
+
+    return Host(
+        routes=NetlinkBackend(), services=OfflineSystemctl(root), files=RootedFiles(root), lock=FileLock(root=root)
+    )
+
+
+def main(root: str, *words: str) -> int:
+    """Run the command as its own entry point does, with another machine behind it."""
+    Host.live = lambda: _machine(root)  # type: ignore[method-assign]
+    return cli.main(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,272 @@
+"""The routing pair as nodes run it: boot scripts, whole commands, and the proof of a full table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks import world
+from benchmarks.cases import IP, OURS, Result
+from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment, in_process, process
+from benchmarks.timed_backend import TimedBackend
+
+from hostrouting import route_overlap, static_routes
+from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.config import HostRoutingConfig
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.routes import Route, RouteChange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.cases import Setting
+
+BOOT, MANY_AT_BOOT, CHECK, PROOF, APPLY = (
+    "boot, routes and check",
+    "boot, routes alone",
+    "hostrouting check",
+    "prove_egress",
+    "hostrouting apply",
+)
+UPSTREAM, BARE = "upstream", "bare"
+TOTAL, DUMP, LOOKUPS, FREEING, ANALYSIS = "total", "dump", "lookups", "freeing", "analysis"
+
+LEGEND: Final = """\
+The routing pair: milliseconds of the whole work, not of an item, with the same rounds and ratios.
+  boot      the rendered scripts, one bash after the other, against scripts that start one `ip` a route and one
+            `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well
+  check     `python -m hostrouting check CONFIG`, start and imports included, beside `python -c pass`; its target is
+            one of milliseconds, so it says as much about the machine as about us
+  proof     one call of prove_egress: dump and lookups are the backend's part of it, freeing is to give back the
+            memory of their answers, and analysis is the rest; its target is one of seconds
+  apply     `hostrouting apply CONFIG` in a process of its own: validation, diff, verification and script, no gates.
+            Routes go into the kernel's namespace; files and units below a folder, since systemd does not run there:
+            `systemctl --root` enables, and nothing is reloaded. Against `ip -batch FILE` for the same routes alone"""
+
+#: Of a node as the demo has it; the first one holds the routes.
+CIDRS: Final = ("11.0.0.0/16", "172.16.0.0/12", "10.244.0.0/16", "10.96.0.0/12")
+AT_BOOT, MANY, CHECKED, PROVEN, APPLIED = 8, 1000, 50, 900_000, 10_000
+_PROVEN_CIDR: Final = "11.0.0.0/8"
+_PROVEN_LENGTH, _PROVEN_STEP = 28, 16
+#: A full table is proven where the other cases have theirs, and not in a quick run.
+_FULL: Final = 100_000
+_CHUNK: Final = 100_000
+
+#: Seconds a round: of these the median of few rounds has to do.
+_FEW_ROUNDS, _SOME_ROUNDS = 3, 9
+
+_RUN: Final = Path("/run/aks-flex-node")
+_APPLY_CHILD: Final = Path(__file__).with_name("apply_child.py")
+
+_UPSTREAM_ROUTES: Final = """\
+#!/bin/bash
+set -u
+failed=0
+while read -r destination gateway dev; do
+  if ! ip route replace "$destination" via "$gateway" dev "$dev"; then
+    echo "cannot set the route to $destination" >&2
+    failed=1
+  fi
+done <<'ROUTES'
+@ROUTES@ROUTES
+exit "$failed"
+"""
+_UPSTREAM_CHECK: Final = """\
+#!/bin/bash
+set -u
+dev_of() {
+  awk '{ for (i = 1; i < NF; i++) if ($i == "dev") { print $(i + 1); exit } }'
+}
+expected=$(ip -4 route show default | dev_of)
+failed=0
+for probe in @PROBES@; do
+  dev=$(ip -4 route get "$probe" | dev_of)
+  if [[ $dev != "$expected" ]]; then
+    echo "$probe leaves by $dev, not by $expected" >&2
+    failed=1
+  fi
+done
+exit "$failed"
+"""
+
+
+def pair(setting: Setting) -> list[Result]:
+    """Everything of the pair, with a default route as every node has one."""
+    world.clean()
+    world.ip_batch([f"route add default via {world.GATEWAY} dev {world.DEVICE}"])
+    try:
+        return [_boot(setting), _many_at_boot(setting), _check(setting), _proof(setting), _apply(setting)]
+    finally:
+        world.sweep()
+        world.ip_batch([f"route delete default via {world.GATEWAY} dev {world.DEVICE}"])
+
+
+def _boot(setting: Setting) -> Result:
+    config = _config(AT_BOOT, CIDRS)
+    ours = [
+        _file(setting, "static-routes.sh", static_routes.render_script(config)),
+        _file(setting, "check-route-overlap.sh", route_overlap.render_script(config)),
+    ]
+    upstream = [_upstream_routes(setting, AT_BOOT), _upstream_check(setting)]
+    return _scripts(setting, BOOT, AT_BOOT, ours, upstream)
+
+
+def _many_at_boot(setting: Setting) -> Result:
+    count = min(MANY, max(setting.sizes))
+    ours = [_file(setting, "static-routes.sh", static_routes.render_script(_config(count)))]
+    return _scripts(setting, MANY_AT_BOOT, count, ours, [_upstream_routes(setting, count)])
+
+
+def _scripts(setting: Setting, name: str, count: int, ours: Sequence[str], upstream: Sequence[str]) -> Result:
+    if not world.has_own_run():
+        raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
+
+    def fresh_boot() -> None:
+        world.sweep()
+        shutil.rmtree(_RUN, ignore_errors=True)
+        _RUN.mkdir()
+
+    contenders = [Contender(OURS, lambda: _in_turn(ours)), Contender(UPSTREAM, lambda: _in_turn(upstream))]
+    rounds = setting.rounds(count) if count == AT_BOOT else min(_SOME_ROUNDS, setting.rounds(count))
+    measured = contest(
+        contenders,
+        count,
+        rounds=rounds,
+        before=fresh_boot,
+        check=lambda: world.check_installed(count, world.EVERYBODYS),
+    )
+    remark = f"and {len(CIDRS)} CIDRs" if len(ours) > 1 else ""
+    ratio = (OURS, UPSTREAM) if len(ours) > 1 else (UPSTREAM, OURS)
+    return Result(name, [measured], [ratio], remark, whole=True)
+
+
+def _in_turn(scripts: Sequence[str]) -> Sample:
+    """Each is a process of its own, as systemd starts them."""
+    samples = [process(["bash", script]) for script in scripts]
+    return Sample(sum(sample.wall for sample in samples), sum(sample.cpu for sample in samples))
+
+
+def _upstream_routes(setting: Setting, count: int) -> str:
+    lines = [f"{route.destination} {world.GATEWAY} {world.DEVICE}\n" for route in world.uniform(count)]
+    return _file(setting, "upstream-routes.sh", _UPSTREAM_ROUTES.replace("@ROUTES@", "".join(lines)).encode())
+
+
+def _upstream_check(setting: Setting) -> str:
+    probes = [format_ipv4(parse_cidr(cidr)[0] + 1) for cidr in CIDRS]
+    return _file(setting, "upstream-check.sh", _UPSTREAM_CHECK.replace("@PROBES@", " ".join(probes)).encode())
+
+
+def _check(setting: Setting) -> Result:
+    world.fill(world.uniform(CHECKED))
+    config = _config_file(setting, 0, CIDRS)
+    env = environment()
+    contenders = [
+        # Not in this folder, where our own modules' names would be taken for others'.
+        Contender(OURS, partial(process, [sys.executable, "-m", "hostrouting", "check", config], env=env, cwd="/")),
+        Contender(BARE, partial(process, [sys.executable, "-c", "pass"], env=env, cwd="/")),
+    ]
+    measured = contest(contenders, CHECKED, rounds=setting.rounds(CHECKED))
+    return Result(CHECK, [measured], [(OURS, BARE)], f"{len(CIDRS)} CIDRs", whole=True)
+
+
+def _proof(setting: Setting) -> Result:
+    biggest = max(setting.sizes)
+    count = PROVEN if biggest >= _FULL else biggest
+    world.clean()
+    for first in range(0, count, _CHUNK):
+        NetlinkBackend().apply(_proven(first, min(first + _CHUNK, count)), verify=False)
+    world.check_installed(count)
+    samples: dict[str, list[Sample]] = {part: [] for part in (TOTAL, DUMP, LOOKUPS, FREEING, ANALYSIS)}
+    rounds = min(_FEW_ROUNDS, setting.rounds(count))
+    for number in range(rounds + 1):
+        for part, sample in _prove_once(count).items():
+            # The first time is not counted, as in every contest.
+            if number > 0:
+                samples[part].append(sample)
+    world.clean()
+    return Result(PROOF, [Contest(count, samples)], [], f"of {_PROVEN_CIDR}", whole=True)
+
+
+def _proven(first: int, end: int) -> list[RouteChange]:
+    gateway = parse_ipv4(world.GATEWAY)
+    return [
+        RouteChange.add(
+            Route(
+                network=world.FIRST + number * _PROVEN_STEP,
+                prefix_length=_PROVEN_LENGTH,
+                gateway=gateway,
+                dev=world.DEVICE,
+            )
+        )
+        for number in range(first, end)
+    ]
+
+
+def _prove_once(count: int) -> dict[str, Sample]:
+    backend = TimedBackend()
+
+    def prove() -> None:
+        report = route_overlap.prove_egress(backend, [_PROVEN_CIDR])
+        if not report.ok or backend.asked <= count:
+            raise BenchmarkError(f"the proof of {_PROVEN_CIDR} asked {backend.asked} questions and said: {report}")
+
+    own, freeing = in_process(prove)(), in_process(backend.forget)()
+    dump, lookups = backend.dump, backend.lookups
+    analysis = Sample(own.wall - dump.wall - lookups.wall, own.cpu - dump.cpu - lookups.cpu)
+    total = Sample(own.wall + freeing.wall, own.cpu + freeing.cpu)
+    return {TOTAL: total, DUMP: dump, LOOKUPS: lookups, FREEING: freeing, ANALYSIS: analysis}
+
+
+def _apply(setting: Setting) -> Result:
+    if shutil.which("systemctl") is None:
+        return Result(APPLY, [], [(OURS, IP)], "left out: there is no systemctl", whole=True)
+    count = min(APPLIED, max(setting.sizes))
+    config = _config_file(setting, count)
+    batch = _file(setting, "batch", "".join(f"route add {route}\n" for route in world.uniform(count)).encode())
+    root = setting.folder / "root"
+
+    def fresh_node() -> None:
+        world.clean()
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir()
+
+    ours = [sys.executable, "-P", str(_APPLY_CHILD), str(root), "apply", config]
+    contenders = [
+        Contender(OURS, partial(process, ours, env=environment())),
+        Contender(IP, lambda: process(["ip", "-batch", batch])),
+    ]
+    rounds = min(_SOME_ROUNDS, setting.rounds(count))
+    measured = contest(contenders, count, rounds=rounds, before=fresh_node, check=lambda: world.check_installed(count))
+    world.clean()
+    return Result(APPLY, [measured], [(OURS, IP)], whole=True)
+
+
+def _document(count: int, cidrs: Sequence[str] = ()) -> dict[str, Any]:
+    routes = [
+        {"destination": route.destination, "gateway": world.GATEWAY, "dev": world.DEVICE}
+        for route in world.uniform(count)
+    ]
+    # STRICT, so that an exit status of 0 means that all is well.
+    return {
+        "staticRoutes": {"enabled": count > 0, "routes": routes},
+        "routeOverlap": {"expectedCidrs": list(cidrs), "mode": "STRICT"},
+        "gates": [],
+    }
+
+
+def _config(count: int, cidrs: Sequence[str] = ()) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping(_document(count, cidrs))
+
+
+def _config_file(setting: Setting, count: int, cidrs: Sequence[str] = ()) -> str:
+    return _file(setting, "config.json", json.dumps({"hostRouting": _document(count, cidrs)}, indent=2).encode())
+
+
+def _file(setting: Setting, name: str, content: bytes) -> str:
+    path = setting.folder / name
+    path.write_bytes(content)
+    return str(path)

@@ -1,0 +1,69 @@
+"""A backend that notes what the kernel and the reading of its answers take of somebody's time."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from benchmarks.measure import BenchmarkError, Sample
+
+from hostrouting.host.netlink import NetlinkBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hostrouting.host.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
+
+T = TypeVar("T")
+
+
+class TimedBackend:
+    """The kernel's own, for one proof: `dump` and `lookups` add up, `asked` counts the addresses.
+
+    It keeps what it has answered until `forget`, so that nobody else pays for giving the memory back.
+    """
+
+    def __init__(self) -> None:
+        self._backend = NetlinkBackend()
+        self.dump = self.lookups = Sample(0, 0)
+        self.asked = 0
+        self._kept: list[object] = []
+
+    def forget(self) -> None:
+        """Let go of all answers."""
+        self._kept.clear()
+
+    def links(self) -> list[Link]:
+        with self._timed("dump"):
+            return self._keep(self._backend.links())
+
+    def routes(self) -> list[ObservedRoute]:
+        with self._timed("dump"):
+            return self._keep(self._backend.routes())
+
+    def rules(self) -> list[Rule]:
+        with self._timed("dump"):
+            return self._keep(self._backend.rules())
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        self.asked += len(destinations)
+        with self._timed("lookups"):
+            return self._keep(self._backend.lookup(destinations, sources=sources, resolve=resolve))
+
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        raise BenchmarkError(f"a proof changes nothing, but wanted {len(changes)} changes (verify={verify})")
+
+    def _keep(self, answer: list[T]) -> list[T]:
+        self._kept.append(answer)
+        return answer
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        cpu, wall = time.process_time(), time.perf_counter()
+        yield
+        before: Sample = getattr(self, what)
+        after = Sample(before.wall + time.perf_counter() - wall, before.cpu + time.process_time() - cpu)
+        setattr(self, what, after)
