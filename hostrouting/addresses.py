@@ -17,6 +17,7 @@ _LONGEST_DEVICE_NAME: Final = 15
 _RESERVED_DEVICE_NAMES: Final = frozenset({".", "..", "all", "default"})
 #: What bash, `ip` or a systemd unit could take for something else than part of a name.
 _SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
+_PREFIX_LENGTHS: Final = {str(length): length for length in range(33)}
 
 
 def netmask(prefix_length: int) -> int:
@@ -85,10 +86,10 @@ def parse_cidr(text: str) -> tuple[int, int]:
         raise ValueError(f"{text!r} is not an IPv4 CIDR such as '172.16.0.0/16'") from None
     if not slash:
         raise ValueError(f"{text!r} has no prefix length; write it as '{text}/32' if one address is meant")
-    # isdecimal() alone lets unicode digits through, int() would let '+8', ' 8' and '1_6' through.
-    if not (length.isascii() and length.isdecimal() and str(int(length[:3])) == length and int(length) <= 32):
+    # Looked up, for int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
+    if length not in _PREFIX_LENGTHS:
         raise ValueError(f"{text!r} has no prefix length from 0 to 32 behind the slash")
-    return network, int(length)
+    return network, _PREFIX_LENGTHS[length]
 
 
 def check_device_name(name: str) -> str:

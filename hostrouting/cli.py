@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.configure import Configure
     from hostrouting.host import Host
-    from phases import Context
+    from phases import Change, Context
 
 __all__ = ["main"]
 
@@ -117,8 +117,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json({"changes": [change.to_mapping() for change in changes]})
         return FINE
-    for change in changes:
-        _print_change(str(change))
+    _print_changes(changes)
     if not changes:
         _logger.info("nothing to change")
     return FINE
@@ -242,8 +241,7 @@ def _run(arguments: argparse.Namespace, task: Configure) -> int:
         proofs = [overlap.report.to_mapping() for overlap in overlaps]
         _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {})})
     else:
-        for change in [change for each in report.walk() for change in each.changes]:
-            _print_change(str(change))
+        _print_changes([change for each in report.walk() for change in each.changes])
     if report.ok:
         return FINE
     _logger.error("%s", report.error)
@@ -266,9 +264,13 @@ def _print_json(answer: object) -> None:
     print(json.dumps(answer, indent=2))
 
 
-def _print_change(line: str) -> None:
-    colour = {"+": 32, "-": 31, "~": 33}[line[0]]
-    print(f"\x1b[{colour}m{line}\x1b[0m" if _colourful() else line)
+def _print_changes(changes: Sequence[Change]) -> None:
+    if _colourful():
+        colours = {"+": 32, "-": 31, "~": 33}
+        lines = [f"\x1b[{colours[change.action]}m{change}\x1b[0m\n" for change in changes]
+    else:
+        lines = [f"{change}\n" for change in changes]
+    sys.stdout.writelines(lines)
 
 
 def _colourful() -> bool:

@@ -8,6 +8,7 @@ other; what must hold between fields stands with the value that has the fields, 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from socket import AF_INET6, inet_ntop, inet_pton
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -139,7 +140,12 @@ def gateway(value: object) -> str | None:
     """The next router's address; absent or empty means that it is looked up."""
     if value is None or value == "":
         return None
-    text = string(value, "an IPv4 address such as '10.224.0.1'")
+    return _gateway(string(value, "an IPv4 address such as '10.224.0.1'"))
+
+
+# Thousands of routes name the same few gateways and devices.
+@lru_cache(64)
+def _gateway(text: str) -> str:
     _refuse_inside(text, parse_ipv4(text), 32, "a gateway is one host's own address")
     return text
 
@@ -217,7 +223,10 @@ def _pack_ipv6(text: str) -> bytes | None:
 
 def device(value: object) -> str:
     """A device name that the kernel accepts and a shell cannot misread."""
-    return check_device_name(string(value, "a device name such as 'eth0'"))
+    return _device_name(string(value, "a device name such as 'eth0'"))
+
+
+_device_name = lru_cache(64)(check_device_name)
 
 
 def optional_device(value: object) -> str | None:

@@ -71,7 +71,9 @@ class Question:
             yield from self.parts()
             return
         self._plain = self._backend.lookup(self._firsts)
-        # By position and not by name, for this line walks over every answer of a full table.
+        # By position and not by name, for these lines walk over every answer of a full table.
+        if all(is_fine[dev] for dev in {answer[1] and answer[1][3] for answer in self._plain}):
+            return
         bad = [i for i, route in enumerate(map(_route_of, self._plain)) if route is None or not is_fine[route[3]]]
         yield from map(self._part, bad)
 
@@ -89,9 +91,11 @@ def questions(
     for network, length in [selector for rule in rules for selector in (rule.destination, rule.source)]:
         # Sources, too: to an address of its own the node sends from that address.
         common += [network & netmask(length), (network & netmask(length)) + _SIZES[length]]
-    # By position and not by name, for these lines meet every route of a full table.
-    low, high = min((first for first, _ in ranges), default=0), max((last for _, last in ranges), default=0)
-    near = [route for route in routes if low <= route[0] <= high]
+    near = routes
+    if len(ranges) > 1:
+        low, high = min(first for first, _ in ranges), max(last for _, last in ranges)
+        # By position and not by name, for this line meets every route of a full table.
+        near = [route for route in routes if low <= route[0] <= high]
     by_source = select_by_source(rules)
     return [
         Question(backend, cidr, _starts(first, last, near, common), by_source=by_source)
@@ -109,14 +113,27 @@ def bounds(cidr: str) -> tuple[int, int]:
 def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int]) -> list[int]:
     """Where a part begins, sorted."""
     # Of two networks one contains the other, or they are apart: what ends inside begins inside, or is larger.
-    inside = [route for route in routes if first <= route[0] <= last]
-    # Dumps come ordered by network, so this is a few sorted runs, which is what Python's sort is quick at.
-    edges = [route[0] for route in inside]
-    edges += [route[0] + _SIZES[route[1]] for route in inside]
-    edges += common
-    edges.sort()
-    edges = list(dict.fromkeys(edges))
-    return [first, *edges[bisect_left(edges, first + 1) : bisect_left(edges, last + 1)]]
+    # One loop, by position, for it walks over every route of a full table. Dumps come ordered by network, so nearly
+    # every edge is where the next route begins; the others are put in their places afterwards.
+    starts, others = [first], list(common)
+    latest = end = first
+    for route in routes:
+        start = route[0]
+        if first <= start <= last:
+            if start > latest:
+                starts.append(start)
+                latest = start
+            elif start < latest:
+                others.append(start)  # of another table
+            if start != end:
+                others.append(end)
+            end = start + _SIZES[route[1]]
+    others.append(end)
+    edges = sorted({edge for edge in others if first < edge <= last})
+    missing = [edge for edge in edges if (at := bisect_left(starts, edge)) == len(starts) or starts[at] != edge]
+    starts += missing
+    starts.sort()
+    return starts
 
 
 def _sources(backend: RouteBackend, plain: Sequence[Lookup]) -> list[tuple[int, ...]]:

@@ -70,13 +70,15 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
     found: list[Route] = []
     missing: list[Unresolved] = []
     looked_up: dict[str, None] = {}
+    named: dict[tuple[str, str], NextHop] = {}
     for route in routes:
         if route.dev is None and not hops:
             missing.append(Unresolved(route, "table main has no IPv4 default route"))
             continue
         dev = hops[0].dev if route.dev is None else route.dev
         if route.gateway is not None:
-            hop = NextHop(parse_ipv4(route.gateway), dev)
+            hop = named.get((route.gateway, dev)) or NextHop(parse_ipv4(route.gateway), dev)
+            named[route.gateway, dev] = hop
         else:
             on_device = [hop for hop in hops if hop.dev == dev and not _has_foreign_gateway(hop)]
             if not on_device:

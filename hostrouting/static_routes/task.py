@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
     from hostrouting.host import ObservedRoute, Route, RouteChange
     from hostrouting.static_routes.reconcile import Place
+    from hostrouting.static_routes.resolve import Resolution
     from phases import Context
 
 __all__ = ["ConfigureStaticRoutes"]
@@ -43,6 +44,7 @@ class ConfigureStaticRoutes:
     ) -> None:
         self._config = config
         self._host = host
+        self._resolution: Resolution | None = None
         self._logger = logger or logging.getLogger(__name__)
 
     def __repr__(self) -> str:
@@ -96,7 +98,7 @@ class ConfigureStaticRoutes:
         until = ctx.clock.monotonic() + _WAIT_SECONDS
         told = False
         while True:
-            resolution = resolve(self._config.static_routes.routes, self._defaults())
+            resolution = self._complete or resolve(self._config.static_routes.routes, self._defaults())
             if not resolution.missing:
                 break
             if ctx.clock.monotonic() >= until:
@@ -113,11 +115,15 @@ class ConfigureStaticRoutes:
             self._logger.info("the default route gives %s", words)
         return resolution.routes
 
-    def _defaults(self) -> list[ObservedRoute]:
-        """The default routes, if the config needs any."""
+    @property
+    def _complete(self) -> Resolution | None:
+        """The routes, if all name device and gateway: then there is nothing to look up, now or later."""
         routes = self._config.static_routes.routes
-        if all(route.dev and route.gateway for route in routes):
-            return []
+        if self._resolution is None and all(route.dev and route.gateway for route in routes):
+            self._resolution = resolve(routes, ())
+        return self._resolution
+
+    def _defaults(self) -> list[ObservedRoute]:
         return [r for r in self._machine.routes.routes() if not r.prefix_length and r.table == MAIN_TABLE]
 
     # --- changing routes
@@ -196,7 +202,7 @@ class ConfigureStaticRoutes:
 
     def _route_changes(self, routes: Sequence[StaticRoute]) -> list[Change]:
         observed = self._machine.routes.routes()
-        resolution = resolve(routes, observed)
+        resolution = (self._complete if routes else None) or resolve(routes, observed)
         records, _ = self._restorable(read_records(self._machine.files))
         undecided = {_place_of(route) for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
@@ -214,6 +220,8 @@ def _place_of(route: StaticRoute) -> Place:
 
 def _shown(change: RouteChange, outcome: Reconciliation) -> Change:
     before, after = change.before, change.after
+    if before is None and not outcome.in_the_way and not outcome.put_back:
+        return Change("+", str(after))  # what most are
     if change in outcome.in_the_way:
         return Change("+", str(after), f"will be refused: {_never_overwritten(outcome.in_the_way[change])}")
     if after is None:
