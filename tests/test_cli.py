@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.kernel import needs_kernel
 
+from hostrouting.host.lock import FileLock
 from hostrouting.testing import KernelNode
+from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +109,15 @@ def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None
     assert refused.stderr.startswith(
         "hostrouting: 'nothing.service' is no file of this config's; apply would install: /"
     )
+
+
+def test_a_second_run_waits_and_then_says_who_holds_the_lock(config: Path, tmp_path: Path) -> None:
+    """One run at a time: exit 3 when the time for waiting is up, the holder named, nothing changed."""
+    with FileLock(root=str(tmp_path)).hold(Context()):
+        waited = run("apply", "--root", tmp_path, "--timeout", "0.2", config)
+    assert waited.returncode == 3
+    assert f"process {os.getpid()}" in waited.stderr
+    assert not (tmp_path / "etc").exists()
 
 
 # --- wrong input

@@ -54,7 +54,11 @@ class KernelSocket:
     def links(self) -> list[Link]:
         """Every device with its addresses."""
         return self._consistently(
-            lambda: link_messages.parse_links(self._dump(link_messages.LINKS), self._dump(link_messages.ADDRESSES))
+            lambda: link_messages.parse_links(
+                list(self._dump(link_messages.LINKS)),
+                list(self._dump(link_messages.ADDRESSES)),
+                self._dump(link_messages.NEIGHBOURS),
+            )
         )
 
     def names(self) -> dict[int, str]:

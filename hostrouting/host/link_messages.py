@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = (18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)))
 ADDRESSES: Final = (22, struct.pack("=BBBBI", AF_INET, 0, 0, 0, 0))
+NEIGHBOURS: Final = (30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 0))
 RULES: Final = (34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0))
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_IFNAME: Final = 3
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _IFA_F_SECONDARY: Final = 0x1
+_NDA_DST: Final = 1
+#: Reachable, stale, delay, probe, permanent: there is a hardware address. The others were only asked for, or failed.
+_KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 
 _FRA_DST, _FRA_SRC, _FRA_GOTO, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 4, 6, 15
 _FRA_SUPPRESS_IFGROUP, _FRA_SUPPRESS_PREFIXLEN, _FRA_PAD, _FRA_PROTOCOL = 13, 14, 18, 21
@@ -61,8 +65,16 @@ _NO_SELECTORS: Final = frozenset(
 )
 
 
-def parse_links(link_messages: Iterable[bytes], address_messages: Iterable[bytes]) -> list[Link]:
+def parse_links(
+    link_messages: Iterable[bytes], address_messages: Iterable[bytes], neighbour_messages: Iterable[bytes]
+) -> list[Link]:
     """Links in the order of their indexes, each with its addresses in the kernel's order."""
+    neighbours: dict[int, list[int]] = defaultdict(list)
+    for message in neighbour_messages:
+        _, _, _, index, state, _, _ = struct.unpack_from("=BBHiHBB", message, HEADER_LENGTH)
+        neighbour = address_of(dict(attributes(message, HEADER_LENGTH + 12)).get(_NDA_DST))
+        if neighbour is not None and state & _KNOWN_NEIGHBOUR:
+            neighbours[index].append(neighbour)
     addresses: dict[int, list[Address]] = defaultdict(list)
     for message in address_messages:
         index, address = _parse_address(message)
@@ -78,6 +90,7 @@ def parse_links(link_messages: Iterable[bytes], address_messages: Iterable[bytes
                 carrier=bool(flags & _IFF_LOWER_UP),
                 loopback=bool(flags & _IFF_LOOPBACK),
                 addresses=tuple(addresses[index]),
+                neighbours=tuple(sorted(neighbours[index])),
             )
         )
     return sorted(links, key=lambda link: link.ifindex)

@@ -26,7 +26,7 @@ class RouteBackend(Protocol):
     """
 
     def links(self) -> list[Link]:
-        """Every network device, by interface index, each with its IPv4 addresses in the kernel's order."""
+        """Every network device, by interface index, each with its addresses and known neighbours (IPv4)."""
         ...
 
     def routes(self) -> list[ObservedRoute]:

@@ -42,6 +42,8 @@ _LOOKUP_TABLE, _FIB_MATCH = 0x1000, 0x2000
 _OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15})
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
 _METRICS, _FLOW = 8, 11
+#: Reachable, stale, delay, probe, permanent.
+_KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 _METRIC_NAMES: Final = {
     2: "mtu",
     3: "window",
@@ -89,6 +91,11 @@ class Pyroute2Backend:
         """Every device with its addresses."""
         with self._translated():
             addresses = [(message["index"], _address(message)) for message in self._ipr.get_addr(family=_AF_INET)]
+            neighbours = [
+                (message["ifindex"], parse_ipv4(message.get_attr("NDA_DST")))
+                for message in self._ipr.get_neighbours(family=_AF_INET)
+                if message["state"] & _KNOWN_NEIGHBOUR and message.get_attr("NDA_DST")
+            ]
             links = [
                 Link(
                     name=message.get_attr("IFLA_IFNAME"),
@@ -97,6 +104,7 @@ class Pyroute2Backend:
                     carrier=bool(message["flags"] & 0x10000),
                     loopback=bool(message["flags"] & 0x8),
                     addresses=tuple(address for index, address in addresses if index == message["index"]),
+                    neighbours=tuple(sorted(peer for index, peer in neighbours if index == message["index"])),
                 )
                 for message in self._ipr.get_links()
             ]

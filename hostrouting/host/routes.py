@@ -382,7 +382,10 @@ class Address(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A network device with its IPv4 addresses. `up` is what the administrator set, `carrier` what the wire says."""
+    """A network device with its IPv4 addresses. `up` is what the administrator set, `carrier` what the wire says.
+
+    `neighbours` are those on its link whose hardware address is known now: some of its peers, hardly ever all.
+    """
 
     name: str
     ifindex: int
@@ -390,6 +393,7 @@ class Link(NamedTuple):
     carrier: bool
     loopback: bool = False
     addresses: tuple[Address, ...] = ()
+    neighbours: tuple[int, ...] = ()
 
 
 class Rule(NamedTuple):

@@ -144,6 +144,16 @@ class Mender:
         if own:
             name, address = own[0]
             return f"{name}'s own address {address} lies in it, so it would take peers of {name}, too. {advice}"
+        peers = [
+            (link.name, format_ipv4(peer))
+            for link in self._links
+            if link.name in takes_from
+            for peer in link.neighbours
+            if not (peer ^ network[0]) & netmask(network[1])
+        ]
+        if peers:
+            name, peer_address = peers[0]
+            return f"{name} talks to {peer_address}, which lies in it and would be taken from {name}. {advice}"
         return None
 
 

@@ -90,6 +90,10 @@ class KernelNode(Node):
         """`ip address delete`."""
         self.ip("address", "delete", *_address_words(address, peer), "dev", dev)
 
+    def add_neighbour(self, dev: str, address: str) -> None:
+        """`ip neigh add`."""
+        self.ip("neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev)
+
     def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
         """`ip route add`, `append` or `replace`, in full description."""
         verb = "append" if append else "replace" if replace else "add"

@@ -55,7 +55,15 @@ class MemoryBackend(MemoryNode):
     def links(self) -> list[Link]:
         """Every device with its addresses."""
         return [
-            Link(device.name, device.ifindex, device.up, device.carrier, device.loopback, tuple(device.addresses))
+            Link(
+                device.name,
+                device.ifindex,
+                device.up,
+                device.carrier,
+                device.loopback,
+                tuple(device.addresses),
+                tuple(sorted(device.neighbours)),
+            )
             for device in self.devices.values()
         ]
 

@@ -43,6 +43,7 @@ class Device:
     wire: bool = True
     loopback: bool = False
     addresses: list[Address] = attrs.Factory(list)
+    neighbours: set[int] = attrs.Factory(set)
 
     @property
     def carrier(self) -> bool:
@@ -92,6 +93,7 @@ class MemoryNode(Node):
             return
         device.up = up
         if not up:
+            device.neighbours.clear()
             self.fib.kill_legs(name, all_scopes=False)
             return
         if device.loopback and not device.addresses:
@@ -143,6 +145,10 @@ class MemoryNode(Node):
         self._forget_address(device, gone)
         if not device.addresses:
             self.fib.kill_legs(dev, all_scopes=True)
+
+    def add_neighbour(self, dev: str, address: str) -> None:
+        """See `Node.add_neighbour`."""
+        self._device(dev).neighbours.add(parse_ipv4(address))
 
     def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
         """Add a foreign route in its full description; `append` and `replace` as `ip route append` and `replace`."""

@@ -39,6 +39,9 @@ class Node(Protocol):
         Its secondaries go first; and when it was the device's last, so does every route over the device.
         """
 
+    def add_neighbour(self, dev: str, address: str) -> None:
+        """`ip neigh add`: a peer on the link whose hardware address is known; it goes when the device goes down."""
+
     def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
         """Somebody else's route in its full description: `ip route add`, `append` or `replace`."""
 

@@ -116,6 +116,18 @@ class RouteBackendContract:
         assert (format_ipv4(own.local), format_ipv4(own.peer)) == ("10.3.0.1", "10.3.0.2")
         assert _main(backend) == ["10.3.0.2 dev ppp0 proto kernel scope link src 10.3.0.1"]
 
+    def test_known_neighbours_belong_to_their_link(self, eth0: Node, backend: RouteBackend) -> None:
+        """Peers whose hardware address is known are listed in order, and go when the device goes down."""
+        for peer in "172.16.3.9", "172.16.3.2":
+            eth0.add_neighbour("ib0", peer)
+
+        def known() -> dict[str, list[str]]:
+            return {link.name: [format_ipv4(peer) for peer in link.neighbours] for link in backend.links()}
+
+        assert known() == {"lo": [], "eth0": [], "ib0": ["172.16.3.2", "172.16.3.9"]}
+        eth0.set_up("ib0", up=False)
+        assert known()["ib0"] == []
+
     # --- routes
 
     def test_an_address_brings_its_routes(self, node: Node, backend: RouteBackend) -> None:

@@ -105,6 +105,21 @@ def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
     ]
 
 
+def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> None:
+    """A peer that the interface talks to now would be taken from it; one elsewhere is no reason to warn."""
+    node.add_neighbour("ib0", "172.16.9.7")
+    assert [(route.destination, route.warning) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
+        (
+            "172.16.8.0/22",
+            (
+                "ib0 talks to 172.16.9.7, which lies in it and would be taken from ib0. "
+                "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+            ),
+        )
+    ]
+    assert [route.warning for route in prove(node, "172.16.12.0/22").suggested_routes] == [None]
+
+
 def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
     """The route for the same prefix is the kernel's own, so two halves beat it; it is said that this is not safe."""
     report = prove(node, "172.16.0.0/16")
