@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Messages a send. All their answers are queued before `send` returns, and with the default receive buffer exactly
 #: 256 fit; what comes beyond is lost while the routes are applied all the same.
-_BATCH: Final = 200
+_BATCH: Final = 250
 
 
 class NetlinkBackend:

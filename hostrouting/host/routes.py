@@ -195,6 +195,8 @@ class Route:
             raise ValueError(f"protocol {self.protocol} is not from 0 to 255")
         if self.kind not in KIND_NUMBERS:
             raise ValueError(f"kind {self.kind!r} is not one of {', '.join(KINDS[1:])}")
+        if self.nexthops and (self.dev is not None or self.gateway is not None):
+            raise ValueError(f"{self.destination} has next hops of its own, so it has no dev or gateway besides")
         if self.dev is None and self.kind not in DEVICELESS_KINDS and not self.nexthops and not self.extra:
             # The kernel would choose a device by the gateway, and might choose the very fabric we are here to avoid.
             raise ValueError(f"{self.destination} has no dev; a {self.kind} route says by which device it leaves")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.host.routes import ObservedRoute, Route, RouteChange
 
 _logger = logging.getLogger(__name__)
-_legs = attrgetter("dev", "nexthops")
+_dev = attrgetter("dev")
 
 
 class Failure(NamedTuple):
@@ -105,9 +105,13 @@ def _end_of_additions(changes: Sequence[RouteChange]) -> int:
 
 def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
     """Nothing may be sent when a device does not exist: name all that are missing, at once."""
-    legs = set(map(_legs, [change.after for change in changes if change.after is not None]))
-    legs |= set(map(_legs, [change.before for change in changes if change.before is not None]))
-    used = {name for dev, hops in legs for name in (dev, *(hop.dev for hop in hops)) if name is not None}
+    routes: list[Route | ObservedRoute] = [change.after for change in changes if change.after is not None]
+    routes += [change.before for change in changes if change.before is not None]
+    used = set(map(_dev, routes))
+    if None in used:
+        # Devices of a multipath route are those of its legs; of a blackhole there are none.
+        used |= {hop.dev for route in routes if route.dev is None for hop in route.nexthops}
+        used.discard(None)
     missing = sorted(used.difference(names))
     if missing:
         raise LinkNotFoundError(

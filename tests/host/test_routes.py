@@ -1,0 +1,76 @@
+"""The values that the route port speaks: a desired route cannot be wrong, and a change says what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from hostrouting.host.routes import NextHop, ObservedRoute, Route, RouteChange
+from hostrouting.testing import strategies
+
+NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prefix_length": 33}, "prefix_length 33 is not from 0 to 32"),
+        ({"network": 1 << 32}, "network 4294967296 is no IPv4 address"),
+        ({"network": 9 << 24 | 5}, "9.0.0.5/8 has host bits, the network is 9.0.0.0/8"),
+        ({"metric": -1}, "metric -1 is not from 0 to 4294967295"),
+        ({"table": 0}, "table 0 is not from 1 to 4294967295"),
+        ({"protocol": 256}, "protocol 256 is not from 0 to 255"),
+        ({"dev": None}, "9.0.0.0/8 has no dev; a unicast route says by which device it leaves"),
+        (
+            {"nexthops": (NextHop(None, "eth0"), NextHop(None, "eth1"))},
+            "9.0.0.0/8 has next hops of its own, so it has no dev or gateway besides",
+        ),
+    ],
+)
+def test_a_wrong_route_cannot_be_made(fields: dict[str, Any], message: str) -> None:
+    """Each refusal names the value and the rule."""
+    with pytest.raises(ValueError, match="^") as caught:
+        Route(**{**NINE, **fields})
+    assert str(caught.value) == message
+
+
+def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
+    """A typing mistake meets the list."""
+    with pytest.raises(ValueError, match="kind 'blakchole' is not one of unicast, local, broadcast"):
+        Route(**{**NINE, "kind": "blakchole"})
+
+
+@given(strategies.routes())
+def test_what_is_observed_of_a_route_brings_it_back(route: Route) -> None:
+    """A route, seen and made again from what was seen, is the same; whatever state its links are in."""
+    fields = {name: getattr(route, name) for name in ObservedRoute._fields if name != "flags"}
+    observed = ObservedRoute(**fields, flags=(4 if route.onlink else 0) | 16)
+    assert observed.fulfils(route)
+    assert observed.to_route() == route
+
+
+def test_a_change_needs_something_to_change() -> None:
+    """Neither before nor after is a mistake."""
+    with pytest.raises(ValueError, match="a change needs a route before or after it"):
+        RouteChange(None, None)
+
+
+def test_a_replacement_stays_in_its_place() -> None:
+    """Another metric is another route: the message says to add the one and remove the other."""
+    before = ObservedRoute(9 << 24, 8, dev="eth0", scope=253)
+    with pytest.raises(ValueError, match="add the one, then remove the other"):
+        RouteChange.replace(before, Route(**NINE, metric=5))
+
+
+def test_changes_read_as_a_plan_does() -> None:
+    """`+` comes, `-` goes, `~` becomes."""
+    before = ObservedRoute(9 << 24, 8, dev="ib0", scope=253)
+    assert [str(c) for c in (RouteChange.add(Route(**NINE)), RouteChange.remove(before))] == [
+        "+ 9.0.0.0/8 dev eth0 proto 142 scope link",
+        "- 9.0.0.0/8 dev ib0 proto 0 scope link",
+    ]
+    assert str(RouteChange.replace(before, Route(**NINE))) == (
+        "~ 9.0.0.0/8 dev ib0 proto 0 scope link -> 9.0.0.0/8 dev eth0 proto 142 scope link"
+    )
