@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -31,9 +32,8 @@ NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
 )
 def test_a_wrong_route_cannot_be_made(fields: dict[str, Any], message: str) -> None:
     """Each refusal names the value and the rule."""
-    with pytest.raises(ValueError, match="^") as caught:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         Route(**{**NINE, **fields})
-    assert str(caught.value) == message
 
 
 def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
