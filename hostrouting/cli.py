@@ -241,7 +241,9 @@ def _run(arguments: argparse.Namespace, task: Configure) -> int:
         proofs = [overlap.report.to_mapping() for overlap in overlaps]
         _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {})})
     else:
-        _print_changes([change for each in report.walk() for change in each.changes])
+        # A task that failed has changed nothing, but for the check: it persists itself before it proves.
+        done = [each for each in report.walk() if each.status == "ok" or only_overlaps]
+        _print_changes([change for each in done for change in each.changes])
     if report.ok:
         return FINE
     _logger.error("%s", report.error)

@@ -111,6 +111,14 @@ def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None
     )
 
 
+def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
+    """What was foreseen and not done is not in the answer."""
+    (tmp_path / "etc").write_text("in the way of every folder")
+    failed = run("apply", "--root", tmp_path, config)
+    assert (failed.returncode, failed.stdout) == (3, "")
+    assert "/etc" in failed.stderr.splitlines()[-1]
+
+
 def test_a_second_run_waits_and_then_says_who_holds_the_lock(config: Path, tmp_path: Path) -> None:
     """One run at a time: exit 3 when the time for waiting is up, the holder named, nothing changed."""
     with FileLock(root=str(tmp_path)).hold(Context()):
