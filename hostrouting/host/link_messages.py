@@ -25,12 +25,12 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _IFA_F_SECONDARY: Final = 0x1
 _NDA_DST: Final = 1
 #: Reachable, stale, delay, probe, permanent: there is a hardware address. The others were only asked for, or failed.
-_KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
+KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 
 _FRA_DST, _FRA_SRC, _FRA_GOTO, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 4, 6, 15
 _FRA_SUPPRESS_IFGROUP, _FRA_SUPPRESS_PREFIXLEN, _FRA_PAD, _FRA_PROTOCOL = 13, 14, 18, 21
 _RULE_INVERTED: Final = 0x2
-_RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
+RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
 _RULE_SELECTORS: Final = {
     3: "iif",
     10: "fwmark",
@@ -73,7 +73,7 @@ def parse_links(
     for message in neighbour_messages:
         _, _, _, index, state, _, _ = struct.unpack_from("=BBHiHBB", message, HEADER_LENGTH)
         neighbour = address_of(dict(attributes(message, HEADER_LENGTH + 12)).get(_NDA_DST))
-        if neighbour is not None and state & _KNOWN_NEIGHBOUR:
+        if neighbour is not None and state & KNOWN_NEIGHBOUR:
             neighbours[index].append(neighbour)
     addresses: dict[int, list[Address]] = defaultdict(list)
     for message in address_messages:
@@ -137,7 +137,7 @@ def _parse_rule(message: bytes) -> Rule:
         selectors.add("tos")
     return Rule(
         priority=number_of(fields.get(_FRA_PRIORITY)),
-        action=_RULE_ACTIONS.get(action, f"action {action}"),
+        action=RULE_ACTIONS.get(action, f"action {action}"),
         table=number_of(fields.get(_FRA_TABLE)) or table,
         source=(address_of(fields.get(_FRA_SRC)) or 0, from_length),
         destination=(address_of(fields.get(_FRA_DST)) or 0, to_length),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hostrouting.addresses import format_ipv4, parse_ipv4
 from hostrouting.exceptions import BackendError
 from hostrouting.host import transaction
+from hostrouting.host.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS
 from hostrouting.host.routes import (
     FLAG_ONLINK,
     KIND_NUMBERS,
@@ -42,8 +43,6 @@ _LOOKUP_TABLE, _FIB_MATCH = 0x1000, 0x2000
 _OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15})
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
 _METRICS, _FLOW = 8, 11
-#: Reachable, stale, delay, probe, permanent.
-_KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 _METRIC_NAMES: Final = {
     2: "mtu",
     3: "window",
@@ -54,7 +53,6 @@ _METRIC_NAMES: Final = {
     8: "advmss",
     10: "hoplimit",
 }
-_RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
 _RULE_SELECTORS: Final = {
     "FRA_IIFNAME": "iif",
     "FRA_OIFNAME": "oif",
@@ -94,7 +92,7 @@ class Pyroute2Backend:
             neighbours = [
                 (message["ifindex"], parse_ipv4(message.get_attr("NDA_DST")))
                 for message in self._ipr.get_neighbours(family=_AF_INET)
-                if message["state"] & _KNOWN_NEIGHBOUR and message.get_attr("NDA_DST")
+                if message["state"] & KNOWN_NEIGHBOUR and message.get_attr("NDA_DST")
             ]
             links = [
                 Link(
@@ -310,7 +308,7 @@ def _rule(message: Any) -> Rule:
         selectors.add("tos")
     return Rule(
         priority=message.get_attr("FRA_PRIORITY") or 0,
-        action=_RULE_ACTIONS.get(message["action"], f"action {message['action']}"),
+        action=RULE_ACTIONS.get(message["action"], f"action {message['action']}"),
         table=message.get_attr("FRA_TABLE") or message["table"],
         source=(_ipv4(message.get_attr("FRA_SRC")) or 0, message["src_len"]),
         destination=(_ipv4(message.get_attr("FRA_DST")) or 0, message["dst_len"]),
