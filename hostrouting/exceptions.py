@@ -5,7 +5,8 @@
     ├── BackendError                              the kernel, or whatever stands for it, said no
     │   ├── LinkNotFoundError                     a device that a route names does not exist
     │   ├── PermissionDeniedError                 reading is free, changing needs CAP_NET_ADMIN
-    │   └── RouteRejectedError                    one refusal per route, and whether the rollback held
+    │   ├── RouteRejectedError                    one refusal per route, and whether the rollback held
+    │   └── ToolNotFoundError                     a program that does the work is not installed; its package
     ├── RouteOverlapError                         expected addresses would leave by another interface; the report
     ├── UnitError                                 systemd refused, or a unit failed
     ├── HostFileError                             a file could not be read or written
@@ -31,6 +32,7 @@ __all__ = [
     "Refusal",
     "RouteOverlapError",
     "RouteRejectedError",
+    "ToolNotFoundError",
     "UnitError",
 ]
 
@@ -89,7 +91,21 @@ class LinkNotFoundError(BackendError):
 
 
 class PermissionDeniedError(BackendError):
-    """Changing routes needs root or CAP_NET_ADMIN; reading them does not."""
+    """Changing routes needs root or CAP_NET_ADMIN; reading them does not, reading nftables and ebtables does."""
+
+
+class ToolNotFoundError(BackendError):
+    """A program that we run is not installed; `tool` is its name, `package` that of the package that has it.
+
+    >>> raise ToolNotFoundError("nft", package="nftables", purpose="here")
+    Traceback (most recent call last):
+    hostrouting.exceptions.ToolNotFoundError: nft is needed here, but not installed; install the package nftables
+    """
+
+    def __init__(self, tool: str, *, package: str, purpose: str) -> None:
+        self.tool = tool
+        self.package = package
+        super().__init__(f"{tool} is needed {purpose}, but not installed; install the package {package}")
 
 
 class Refusal(NamedTuple):
@@ -110,14 +126,21 @@ class RouteRejectedError(BackendError):
     routes are as they were before; otherwise `left_behind` says in words what differs.
     """
 
-    def __init__(self, refusals: list[Refusal], *, rolled_back: bool, left_behind: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        refusals: list[Refusal],
+        *,
+        rolled_back: bool,
+        left_behind: list[str] | None = None,
+        what: str = "route",
+    ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind = left_behind or []
-        lines = [f"{len(refusals)} route change{'s were' if len(refusals) != 1 else ' was'} refused:"]
+        lines = [f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"]
         lines += [f"  {refusal}" for refusal in refusals]
         if rolled_back:
-            lines.append("nothing was changed: the rollback was verified by reading the routes back")
+            lines.append(f"nothing was changed: the rollback was verified by reading the {what}s back")
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]

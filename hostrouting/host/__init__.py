@@ -3,22 +3,40 @@
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
     ports           RouteBackend, ServiceManager, FileStore, RunLock: their docstrings are the contract
     routes          Route, RouteChange; ObservedRoute, Link, Rule, Lookup, ...: what the route port speaks
+    links           Device, Neighbour, Station, IPv6Route: what the link-layer port speaks
+    ebtables_rules  EbtablesRule, EbtablesReading: what the ebtables port speaks
     units           UnitState: what the service port speaks
-    netlink, pyroute            the kernel's routes, lean and over pyroute2
+    netlink, pyroute            the kernel's IPv4 routes, lean and over pyroute2
+    ipv6, link_layer            the kernel's IPv6, its neighbours and bridges
+    nft, ebtables               packet rules by way of their tools
+    imds                        what the cloud says about the machine
     systemd, files, lock        this machine's, and those of an offline image
-    offline                     what has no routes and says so
+    offline                     what is not there and says so
 
 Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at import.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.ports import FileStore, RouteBackend, RunLock, ServiceManager
+from hostrouting.host.ebtables_rules import EbtablesReading, EbtablesRule
+from hostrouting.host.links import Device, IPv6Route, Neighbour, Station
+from hostrouting.host.offline import Absent
+from hostrouting.host.ports import (
+    Ebtables,
+    FileStore,
+    InstanceMetadata,
+    IPv6Backend,
+    LinkLayer,
+    Nftables,
+    RouteBackend,
+    RunLock,
+    ServiceManager,
+)
 from hostrouting.host.routes import (
     LOCAL_TABLE,
     MAIN_TABLE,
@@ -42,11 +60,21 @@ __all__ = [
     "MAIN_TABLE",
     "OUR_PROTOCOL",
     "Address",
+    "Device",
+    "Ebtables",
+    "EbtablesReading",
+    "EbtablesRule",
     "FileStore",
     "Host",
+    "IPv6Backend",
+    "IPv6Route",
+    "InstanceMetadata",
     "Link",
+    "LinkLayer",
     "Lookup",
+    "Neighbour",
     "NextHop",
+    "Nftables",
     "ObservedRoute",
     "Route",
     "RouteBackend",
@@ -54,6 +82,7 @@ __all__ = [
     "Rule",
     "RunLock",
     "ServiceManager",
+    "Station",
     "UnitState",
 ]
 
@@ -69,18 +98,40 @@ class Host:
     services: ServiceManager
     files: FileStore
     lock: RunLock
+    # Only some tasks need these. Whoever makes a Host of parts of their own may leave them out: what is then asked of
+    # them is refused.
+    ipv6: IPv6Backend = attrs.field(factory=lambda: _absent("ipv6"))
+    link_layer: LinkLayer = attrs.field(factory=lambda: _absent("link_layer"))
+    nftables: Nftables = attrs.field(factory=lambda: _absent("nftables"))
+    ebtables: Ebtables = attrs.field(factory=lambda: _absent("ebtables"))
+    metadata: InstanceMetadata = attrs.field(factory=lambda: _absent("metadata"))
     is_live: bool = True
 
     @classmethod
     def live(cls) -> Self:
         """This machine: its kernel, in the network namespace that we are in, its systemd, its files."""
         # All of these here and not at the top: whoever brings backends of their own need not pay for ours.
+        from hostrouting.host.ebtables import EbtablesCommand
         from hostrouting.host.files import RootedFiles
+        from hostrouting.host.imds import InstanceMetadataClient
+        from hostrouting.host.ipv6 import NetlinkIPv6
+        from hostrouting.host.link_layer import NetlinkLinkLayer
         from hostrouting.host.lock import FileLock
         from hostrouting.host.netlink import NetlinkBackend
+        from hostrouting.host.nft import NftCommand
         from hostrouting.host.systemd import Systemctl
 
-        return cls(routes=NetlinkBackend(), services=Systemctl(), files=RootedFiles(), lock=FileLock())
+        return cls(
+            routes=NetlinkBackend(),
+            services=Systemctl(),
+            files=RootedFiles(),
+            lock=FileLock(),
+            ipv6=NetlinkIPv6(),
+            link_layer=NetlinkLinkLayer(),
+            nftables=NftCommand(),
+            ebtables=EbtablesCommand(),
+            metadata=InstanceMetadataClient(),
+        )
 
     @classmethod
     def offline(cls, root: str | os.PathLike[str]) -> Self:
@@ -104,3 +155,7 @@ class Host:
             lock=FileLock(root=root),
             is_live=False,
         )
+
+
+def _absent(part: str) -> Any:
+    return Absent(part)

@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.rooted import file_errors, open_parent, sync_folder
@@ -113,6 +114,17 @@ class RootedFiles:
             return True
         return False
 
+    def is_locked(self, path: str) -> bool:
+        """See `FileStore.is_locked`."""
+        with (
+            self._errors("look for locks on", path),
+            suppress(*_ABSENT),
+            open_parent(self._root, path, follow=True) as (folder, name),
+        ):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return _has_lock(status.st_dev, status.st_ino)
+        return False
+
     def _errors(self, verb: str, path: str) -> AbstractContextManager[None]:
         return file_errors(verb, self._root, path)
 
@@ -186,6 +198,12 @@ def _sweep(folder: int, name: str) -> None:
         with suppress(FileNotFoundError, BlockingIOError), _open_quietly(leftover, folder) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(leftover, dir_fd=folder)
+
+
+def _has_lock(device: int, inode: int) -> bool:
+    # The kernel's own list: to try the lock would be to hold it for a moment.
+    wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
+    return wanted in Path("/proc/locks").read_text(encoding="utf-8").split()
 
 
 def _entries(name: str, folder: int) -> list[str]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host.routes import RouteChange
 
-__all__ = ["OfflineRoutes"]
+__all__ = ["Absent", "OfflineRoutes"]
 
 
 class OfflineRoutes:
@@ -50,3 +50,24 @@ class OfflineRoutes:
         raise BackendError(
             "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
         )
+
+
+class Absent:
+    """Stands for a part that a `Host` does not have: whatever is asked of it is refused, so that no answer is made up.
+
+    >>> Absent("ipv6").addresses
+    Traceback (most recent call last):
+    hostrouting.exceptions.BackendError: this Host has no ipv6; make it with Host.live(), or give it one: ipv6=...
+    """
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __repr__(self) -> str:
+        return f"<no {self._part}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # What Python itself looks for (copying, comparing, ...) is simply not there.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise BackendError(f"this Host has no {self._part}; make it with Host.live(), or give it one: {self._part}=...")

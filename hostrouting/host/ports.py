@@ -8,14 +8,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+    from typing import Any
 
+    from hostrouting.host.ebtables_rules import EbtablesReading, EbtablesRule
+    from hostrouting.host.links import Device, IPv6Route, Neighbour, Station
     from hostrouting.host.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
     from hostrouting.host.units import UnitState
     from phases import Context
 
-__all__ = ["FileStore", "RouteBackend", "RunLock", "ServiceManager"]
+__all__ = [
+    "Ebtables",
+    "FileStore",
+    "IPv6Backend",
+    "InstanceMetadata",
+    "LinkLayer",
+    "Nftables",
+    "RouteBackend",
+    "RunLock",
+    "ServiceManager",
+]
 
 
 class RouteBackend(Protocol):
@@ -117,6 +130,13 @@ class FileStore(Protocol):
         """Take away an empty folder; False where it is absent or holds something."""
         ...
 
+    def is_locked(self, path: str) -> bool:
+        """Whether some process holds a lock on the file, by flock or fcntl; False where there is no file.
+
+        Whoever asks takes no lock, not even for a moment: a program that tries meanwhile is not turned away.
+        """
+        ...
+
 
 class ServiceManager(Protocol):
     """The systemd units of one machine, or of one offline image.
@@ -179,5 +199,137 @@ class RunLock(Protocol):
 
         At the context's deadline `LockHeldError` names the process that holds it; a cancelled context raises
         `CancelledError`. Not reentrant: a run that holds the lock and asks again waits for itself.
+        """
+        ...
+
+
+class IPv6Backend(Protocol):
+    """What one network namespace knows of IPv6. It only reads, and needs no privilege for that.
+
+    Every method may be called from any thread. Whatever goes wrong is a `BackendError`.
+    """
+
+    def default_devs(self) -> tuple[str, ...]:
+        """The devices of the default routes in the main table, of the best metric first, each once."""
+        ...
+
+    def addresses(self, dev: str) -> tuple[str, ...]:
+        """The usable addresses of global scope on a device, in the kernel's order; none if there is no device.
+
+        One that is tentative, or was found to be somebody else's (dadfailed), cannot be used.
+        """
+        ...
+
+    def leaves_by(self, address: str) -> tuple[str, ...]:
+        """The devices by which a packet to the address may leave: those of all next hops of the deciding route, sorted.
+
+        None where no route leads there, or one that blocks. For an address of the node's own it is the device
+        that has it.
+        """
+        ...
+
+    def classifiers(self, dev: str) -> tuple[str, ...]:
+        """The names of the BPF programmes that tc runs for packets in and out of the device, sorted, each once."""
+        ...
+
+
+class LinkLayer(Protocol):
+    """Who is behind which device of one network namespace: neighbours, what bridges have learned, IPv6 routes.
+
+    Reading needs no privilege. Every method may be called from any thread. Whatever goes wrong is a `BackendError`.
+    """
+
+    def devices(self) -> list[Device]:
+        """Every network device, by interface index."""
+        ...
+
+    def neighbours(self) -> list[Neighbour]:
+        """The neighbours of both families that have a hardware address, sorted by device and address."""
+        ...
+
+    def stations(self, bridge: str) -> list[Station]:
+        """The forwarding database of a bridge, sorted; none if there is no such bridge."""
+        ...
+
+    def routes(self) -> list[IPv6Route]:
+        """The IPv6 routes of every table but the local one, sorted; a snapshot."""
+        ...
+
+    def apply(self, *, remove: Sequence[Neighbour | IPv6Route] = (), add: Sequence[Neighbour | IPv6Route] = ()) -> None:
+        """Make all of it happen, removals first, or nothing.
+
+        When anything is refused (a removal of what is not there: ENOENT or ESRCH; an addition to an occupied place:
+        EEXIST; a device that is gone: ENODEV), what succeeded is taken back, newest first, and all is read again;
+        `RouteRejectedError` names every refusal and says whether the rollback held. What was removed and is added
+        again is, in every detail, as it was. A lack of privilege is a `PermissionDeniedError`.
+        """
+        ...
+
+
+class Nftables(Protocol):
+    """The nftables ruleset of one network namespace, a table at a time. Reading it needs CAP_NET_ADMIN, too.
+
+    Where nft is not installed every method raises `ToolNotFoundError`; without privilege a `PermissionDeniedError`.
+    Whatever else goes wrong is a `BackendError` that has nft's own words. Every method is bound by its context.
+    """
+
+    def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
+        """What `nft -j list table` shows of a table: its chains and rules in order; None if there is no such table.
+
+        Each is an object with one key, `chain`, `rule`, ..., as libnftables-json(5) has it; the table itself is
+        first. What differs from reading to reading is left out: there are no handles, and a counter is
+        `{"counter": None}`.
+        """
+        ...
+
+    def load(self, ctx: Context, ruleset: str) -> None:
+        """Run an nft script in one transaction: all of it is in force, or, when it is refused, nothing of it."""
+        ...
+
+    def check(self, ctx: Context, ruleset: str) -> None:
+        """Refuse what `load` would refuse; change nothing."""
+        ...
+
+
+class Ebtables(Protocol):
+    """The rules of the ebtables table `nat` in one network namespace, of both backends: `nft` and `legacy`.
+
+    Reading them needs CAP_NET_ADMIN, too. A backend that is not installed, that the kernel does not support, or that we
+    may not read is no error but a note in the reading. Every method is bound by its context.
+    """
+
+    def read(self, ctx: Context) -> EbtablesReading:
+        """Every rule, chain by chain in its order, and why what could not be seen was not."""
+        ...
+
+    def delete(
+        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Delete the rules, each by its full description, through the backend that holds it; all or none.
+
+        `progress` is called with the number of rules that are done, after each batch. When a rule is refused (it is not
+        there any more, say), those that had been deleted are put back where they were, and the `BackendError` has the
+        tool's own words, and says which could not be put back.
+        """
+        ...
+
+    def insert(
+        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Put the rules into their chains at their `position`, in ascending order; at the end of a shorter chain.
+
+        So the rules that `delete` took away stand where they stood, if nobody changed the chain meanwhile. All or none.
+        """
+        ...
+
+
+class InstanceMetadata(Protocol):
+    """What the cloud says about this virtual machine."""
+
+    def network_interfaces(self, ctx: Context) -> object:
+        """The decoded JSON of the cloud's description of the network interfaces, whatever is in it.
+
+        An answer that may get better is asked for again, with growing pauses, as long as the context allows, and no
+        longer than a limit of its own. Then, and for an answer that is no JSON, a `BackendError` says what came.
         """
         ...

@@ -42,7 +42,7 @@ FLAG_DEAD: Final = 1
 FLAG_ONLINK: Final = 4
 FLAG_LINKDOWN: Final = 16
 
-_PROTOCOL_NAMES: Final = {
+PROTOCOL_NAMES: Final = {
     1: "redirect",
     2: "kernel",
     3: "boot",
@@ -65,7 +65,7 @@ _PROTOCOL_NAMES: Final = {
     192: "eigrp",
 }
 _FLAG_NAMES: Final = ((FLAG_DEAD, "dead"), (FLAG_ONLINK, "onlink"), (FLAG_LINKDOWN, "linkdown"))
-_TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
+TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
 _SCOPE_NAMES: Final = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 
 
@@ -75,8 +75,8 @@ def format_route(route: Route | ObservedRoute, *, flags: int) -> str:
         destination = "default"
     else:
         destination = route.destination if route.prefix_length < 32 else format_ipv4(route.network)
-    table = _TABLE_NAMES.get(route.table, str(route.table))
-    protocol = _PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
+    table = TABLE_NAMES.get(route.table, str(route.table))
+    protocol = PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
     scope = _SCOPE_NAMES.get(route.scope, str(route.scope))
     words = [
         f"{route.kind} " if route.kind != "unicast" else "",

@@ -28,6 +28,8 @@ class MemoryTree:
         # A file, the target of a symbolic link, or None: a folder.
         self._entries: dict[str, MemoryFile | str | None] = {"/": None}
         self._generation = 0
+        #: Paths of files on which somebody holds a lock.
+        self.locked: set[str] = set()
 
     def make_link(self, path: str, target: str) -> None:
         """Put a symbolic link at `path`, as `ln -s` would."""
@@ -110,6 +112,11 @@ class MemoryTree:
         del self._entries[place]
         return True
 
+    def is_locked(self, path: str) -> bool:
+        """See `FileStore.is_locked`."""
+        place = self._place("look for locks on", path, follow=True)
+        return place in self._entries and place in {self._place("lock", locked, follow=True) for locked in self.locked}
+
     def _place(self, verb: str, path: str, *, follow: bool = False) -> str:
         """Where `path` leads; the last link in it counts as the end of the way unless it is to be followed."""
         if not path.startswith("/"):
@@ -189,6 +196,11 @@ class MemoryFiles:
         """See `FileStore.remove_directory_if_empty`."""
         self.operations.record("remove_directory_if_empty", path)
         return self.tree.remove_directory_if_empty(path)
+
+    def is_locked(self, path: str) -> bool:
+        """See `FileStore.is_locked`."""
+        self.operations.record("is_locked", path)
+        return self.tree.is_locked(path)
 
 
 def _error(verb: str, path: str, number: int) -> HostFileError:
