@@ -1,0 +1,130 @@
+"""nftables by way of `nft`, which alone knows how its language becomes what the kernel has."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from phases import CommandFailedError, run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from phases import Context
+
+__all__ = ["NftCommand", "check_table_name", "normalised"]
+
+#: As much of nft's words as an error shows: it begins with the first mistake.
+_MOST_WORDS: Final = 2000
+#: nft reads its arguments as one line of its language. Whatever else is in a name would be read as more of that line.
+_FAMILY: Final = re.compile(r"ip6?|inet|arp|bridge|netdev")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+#: All that nft says of a table that is not there; newer ones go on `; did you mean table ...`.
+_NO_SUCH_TABLE: Final = re.compile(r"^Error: (Could not process rule: )?No such file or directory", re.MULTILINE)
+_NO_PRIVILEGE: Final = re.compile(r"Operation not permitted|you must be root", re.IGNORECASE)
+
+
+class NftCommand:
+    """The nftables of the network namespace that `command` runs in.
+
+    `command` is how to call nft, for those who reach it through something else (`ip netns exec NAME nft`).
+    It fulfils `Nftables`, whose description says what the methods promise.
+    """
+
+    def __init__(self, command: Sequence[str] = ("nft",)) -> None:
+        self._command = tuple(command)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({' '.join(self._command)!r})"
+
+    def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
+        """See `Nftables.table`."""
+        check_table_name(family, name)
+        what = f"list the table {family} {name}"
+        try:
+            said = self._run(ctx, "-j", "list", "table", family, name)
+        except CommandFailedError as error:
+            if error.status is not None and _NO_SUCH_TABLE.search(error.stderr):
+                return None
+            raise _translated(error, what) from error
+        return _objects(said, what)
+
+    def load(self, ctx: Context, ruleset: str) -> None:
+        """See `Nftables.load`."""
+        try:
+            self._run(ctx, "-f", "-", text=ruleset)
+        except CommandFailedError as error:
+            raise _translated(error, "load the ruleset") from error
+
+    def check(self, ctx: Context, ruleset: str) -> None:
+        """See `Nftables.check`."""
+        # Although nothing is changed, this needs privilege: the kernel is asked, too, in a transaction that is dropped.
+        try:
+            self._run(ctx, "-c", "-f", "-", text=ruleset)
+        except CommandFailedError as error:
+            raise _translated(error, "accept the ruleset") from error
+
+    def _run(self, ctx: Context, *arguments: str, text: str | None = None) -> str:
+        return run_command(ctx, [*self._command, *arguments], input=text).stdout
+
+
+def check_table_name(family: str, name: str) -> None:
+    """Raise `BackendError` unless nft would read these two as the name of one table.
+
+    >>> check_table_name("ip6", "azureSLBProbe")
+    >>> check_table_name("ip6", "a; flush ruleset")
+    Traceback (most recent call last):
+    hostrouting.exceptions.BackendError: nft knows no table 'ip6 a; flush ruleset': a family, and a name that begins \
+with a letter and has letters, digits and _ . / - only
+    """
+    if not _FAMILY.fullmatch(family) or not _NAME.fullmatch(name):
+        raise BackendError(
+            f"nft knows no table {f'{family} {name}'!r}: "
+            "a family, and a name that begins with a letter and has letters, digits and _ . / - only"
+        )
+
+
+def normalised(value: Any) -> Any:
+    """What libnftables-json(5) describes, without what differs from reading to reading.
+
+    >>> normalised({"rule": {"handle": 4, "expr": [{"counter": {"packets": 1, "bytes": 60}}, {"accept": None}]}})
+    {'rule': {'expr': [{'counter': None}, {'accept': None}]}}
+    """
+    if isinstance(value, list):
+        return [normalised(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _counter(one) if key == "counter" else normalised(one) for key, one in value.items() if key != "handle"
+    }
+
+
+def _counter(value: Any) -> Any:
+    """A counter that has a name keeps it, whether it is an object of the table or referred to by a rule."""
+    if not isinstance(value, dict):
+        return value
+    return normalised({key: one for key, one in value.items() if key not in {"packets", "bytes"}}) or None
+
+
+def _objects(said: str, what: str) -> list[dict[str, Any]]:
+    import json  # 8 ms that only those who read should pay
+
+    try:
+        return [normalised(one) for one in json.loads(said)["nftables"] if "metainfo" not in one]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        message = f"cannot {what}: nft answered what is no listing in JSON: {said.strip()[:200]!r}"
+        raise BackendError(message) from error
+
+
+def _translated(error: CommandFailedError, what: str) -> BackendError:
+    if isinstance(error.__cause__, FileNotFoundError):
+        return ToolNotFoundError("nft", package="nftables", purpose=f"to {what}")
+    words = error.stderr.strip()[:_MOST_WORDS]
+    if error.status is None or not words:
+        return BackendError(f"cannot {what}: {error}")
+    if _NO_PRIVILEGE.search(words):
+        return PermissionDeniedError(
+            f"cannot {what}: nft needs root or CAP_NET_ADMIN, even to read; are you root?\n{words}"
+        )
+    return BackendError(f"cannot {what}: nft said (status {error.status})\n{words}")

@@ -1,0 +1,280 @@
+"""What `Nftables` promises, as tests; see `hostrouting.testing.host_contracts`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hostrouting.exceptions import BackendError
+from phases import CancelledError, Context
+
+if TYPE_CHECKING:
+    from hostrouting.host import Nftables
+
+__all__ = ["NftablesContract"]
+
+#: Both directions of a rewriting, replaced as a whole.
+_OURS = """\
+# Why it is there.
+table ip6 ours
+delete table ip6 ours
+
+table ip6 ours {
+  comment "of a test"
+  chain prerouting {
+    comment "inbound"
+    type filter hook prerouting priority -300; policy accept;
+    iifname "eth0" icmpv6 type { nd-router-solicit, 134, nd-redirect } counter return comment "not those"
+    iifname "eth0" ip6 saddr fe80::1 counter ip6 saddr set 2001:db8::1 comment "inbound: # 1"   # said twice
+  }
+  chain postrouting {
+    type filter hook postrouting priority raw; policy accept
+    oifname "eth0" ip6 daddr 2001:db8::1 counter ip6 daddr set fe80::1
+  }
+}
+"""
+
+_THEIRS = """\
+table inet theirs {
+  chain input {
+    type filter hook input priority filter; policy drop;
+    iifname "lo" accept
+    meta l4proto { udp, tcp } drop
+  }
+  chain plain {
+    icmpv6 type 133-137 return;
+  }
+}
+"""
+
+
+def _payload(protocol: str, field: str) -> dict[str, Any]:
+    return {"payload": {"protocol": protocol, "field": field}}
+
+
+def _match(left: dict[str, Any], right: Any) -> dict[str, Any]:
+    return {"match": {"op": "==", "left": left, "right": right}}
+
+
+def _device(key: str, name: str) -> dict[str, Any]:
+    return _match({"meta": {"key": key}}, name)
+
+
+def _mangle(field: str, value: str) -> dict[str, Any]:
+    return {"mangle": {"key": _payload("ip6", field), "value": value}}
+
+
+def _hook(hook: str, priority: int, policy: str = "accept") -> dict[str, Any]:
+    return {"type": "filter", "hook": hook, "prio": priority, "policy": policy}
+
+
+def _listing(family: str, name: str, chains: dict[str, dict[str, Any]], rules: list[dict[str, Any]]) -> list[Any]:
+    whose = {"family": family, "table": name}
+    return [
+        {"table": {"family": family, "name": name}},
+        *({"chain": {**whose, "name": chain, **hook}} for chain, hook in chains.items()),
+        *({"rule": {**whose, **rule}} for rule in rules),
+    ]
+
+
+_NOT_THOSE = {"set": ["nd-router-solicit", "nd-router-advert", "nd-redirect"]}
+_OURS_LISTED = _listing(
+    "ip6",
+    "ours",
+    {"prerouting": _hook("prerouting", -300), "postrouting": _hook("postrouting", -300)},
+    [
+        {
+            "chain": "prerouting",
+            "comment": "not those",
+            "expr": [
+                _device("iifname", "eth0"),
+                _match(_payload("icmpv6", "type"), _NOT_THOSE),
+                {"counter": None},
+                {"return": None},
+            ],
+        },
+        {
+            "chain": "prerouting",
+            "comment": "inbound: # 1",
+            "expr": [
+                _device("iifname", "eth0"),
+                _match(_payload("ip6", "saddr"), "fe80::1"),
+                {"counter": None},
+                _mangle("saddr", "2001:db8::1"),
+            ],
+        },
+        {
+            "chain": "postrouting",
+            "expr": [
+                _device("oifname", "eth0"),
+                _match(_payload("ip6", "daddr"), "2001:db8::1"),
+                {"counter": None},
+                _mangle("daddr", "fe80::1"),
+            ],
+        },
+    ],
+)
+_THEIRS_LISTED = _listing(
+    "inet",
+    "theirs",
+    {"input": _hook("input", 0, "drop"), "plain": {}},
+    [
+        {"chain": "input", "expr": [_device("iifname", "lo"), {"accept": None}]},
+        {"chain": "input", "expr": [_match({"meta": {"key": "l4proto"}}, {"set": ["tcp", "udp"]}), {"drop": None}]},
+        {
+            "chain": "plain",
+            "expr": [
+                _match(_payload("icmpv6", "type"), {"range": ["nd-router-solicit", "nd-redirect"]}),
+                {"return": None},
+            ],
+        },
+    ],
+)
+
+#: What no nft accepts, each by what is wrong with it.
+_REFUSED = {
+    "no command": "bogus",
+    "no bracket": "table ip6 ours {\n chain a {\n accept\n }\n",
+    "no line's end": "table ip6 ours { chain a { accept }\n}",
+    "absent table": "delete table ip6 absent",
+    "absent table to be flushed": "flush table ip6 absent",
+    "IPv4": "table ip6 ours {\n chain a {\n ip6 saddr 10.0.0.1 accept\n }\n}",
+    "another protocol": "table ip ours {\n chain a {\n ip6 saddr fe80::1 accept\n }\n}",
+    "device": 'table ip6 ours {\n chain a {\n iifname "sixteen-letters-" accept\n }\n}',
+    "empty device": 'table ip6 ours {\n chain a {\n iifname "" accept\n }\n}',
+    "backward range": "table ip6 ours {\n chain a {\n icmpv6 type 137-133 accept\n }\n}",
+    "large number": "table ip6 ours {\n chain a {\n icmpv6 type 256 accept\n }\n}",
+    "empty set": "table ip6 ours {\n chain a {\n icmpv6 type { } accept\n }\n}",
+    "after the verdict": "table ip6 ours {\n chain a {\n accept counter\n }\n}",
+    "after the comment": 'table ip6 ours {\n chain a {\n accept comment "a" comment "b"\n }\n}',
+    "long comment": f'table ip6 ours {{\n chain a {{\n accept comment "{"x" * 129}"\n }}\n}}',
+    "policy without hook": "table ip6 ours {\n chain a {\n policy accept\n }\n}",
+    "hook": "table ip6 ours {\n chain a {\n type filter hook nowhere priority 0\n }\n}",
+    "policy": "table ip6 ours {\n chain a {\n type filter hook input priority 0; policy reject\n }\n}",
+    "quoted name": 'table ip6 "ours" { }',
+    "name with another meaning": "table ip6 comment { }",
+    "hook of a chain without": "table inet theirs {\n chain plain {\n type filter hook input priority 0\n }\n}",
+    "another priority": "table inet theirs {\n chain input {\n type filter hook input priority 1\n }\n}",
+}
+
+
+class NftablesContract:
+    """What `Nftables` promises. `nftables` is empty for every test, and nobody else uses it."""
+
+    @pytest.fixture
+    def nftables(self) -> Nftables:
+        """The ruleset to be asked."""
+        raise NotImplementedError
+
+    def test_what_was_loaded_is_listed(self, nftables: Nftables) -> None:
+        """The table, its chains, its rules in order, their comments; no handles, and no numbers in counters."""
+        nftables.load(Context(), _OURS)
+        assert nftables.table(Context(), "ip6", "ours") == _OURS_LISTED
+
+    def test_a_table_of_another_sort_is_listed(self, nftables: Nftables) -> None:
+        """Families, hooks, policies, ranges and sets, as another programme may have them."""
+        nftables.load(Context(), _THEIRS)
+        assert nftables.table(Context(), "inet", "theirs") == _THEIRS_LISTED
+
+    def test_an_absent_table_is_none(self, nftables: Nftables) -> None:
+        """Neither a table nor the same name in another family is an error."""
+        assert nftables.table(Context(), "ip6", "ours") is None
+        nftables.load(Context(), _OURS)
+        assert nftables.table(Context(), "ip", "ours") is None
+        assert nftables.table(Context(), "ip6", "our") is None
+
+    @pytest.mark.parametrize("name", ["a b", "a; flush ruleset", "", "-h", "a\nflush ruleset", "4"])
+    def test_no_name_is_more_than_a_name(self, nftables: Nftables, name: str) -> None:
+        """What nft would read as more than a name is refused, and does nothing."""
+        nftables.load(Context(), _OURS)
+        with pytest.raises(BackendError, match="nft knows no table"):
+            nftables.table(Context(), "ip6", name)
+        assert nftables.table(Context(), "ip6", "ours") == _OURS_LISTED
+
+    def test_loading_twice_is_loading_once(self, nftables: Nftables) -> None:
+        """A script that declares, deletes and defines leaves no duplicates."""
+        nftables.load(Context(), _OURS)
+        nftables.load(Context(), _OURS)
+        assert nftables.table(Context(), "ip6", "ours") == _OURS_LISTED
+
+    def test_defining_again_without_deleting_adds(self, nftables: Nftables) -> None:
+        """Rules are added to what is there."""
+        nftables.load(Context(), _THEIRS)
+        nftables.load(Context(), _THEIRS)
+        listing = nftables.table(Context(), "inet", "theirs")
+        assert listing == [
+            *_THEIRS_LISTED[:3],
+            *_THEIRS_LISTED[3:5] * 2,
+            *_THEIRS_LISTED[5:] * 2,
+        ]
+
+    def test_a_flushed_table_keeps_its_chains(self, nftables: Nftables) -> None:
+        """Only rules go; hooks and policies stay, which is why a table that drifted is deleted instead."""
+        nftables.load(Context(), _THEIRS)
+        nftables.load(Context(), "flush table inet theirs")
+        assert nftables.table(Context(), "inet", "theirs") == _THEIRS_LISTED[:3]
+
+    def test_a_policy_changes_and_is_kept(self, nftables: Nftables) -> None:
+        """A chain that is declared again has the policy that is written, or the one that it had."""
+        hook = "type filter hook input priority 0"
+        for policy, expected in (("drop", "drop"), ("", "drop"), ("accept", "accept")):
+            nftables.load(Context(), f"table ip6 p {{ chain c {{ {hook}; {policy and f'policy {policy};'} }}; }}")
+            assert nftables.table(Context(), "ip6", "p") == _listing("ip6", "p", {"c": _hook("input", 0, expected)}, [])
+
+    def test_a_deleted_table_is_gone(self, nftables: Nftables) -> None:
+        """Declared first, so that it is right also where there was none."""
+        nftables.load(Context(), _OURS)
+        for _ in range(2):
+            nftables.load(Context(), "table ip6 ours\ndelete table ip6 ours")
+            assert nftables.table(Context(), "ip6", "ours") is None
+
+    def test_foreign_tables_are_left_alone(self, nftables: Nftables) -> None:
+        """Loading, replacing and deleting one table changes no other."""
+        nftables.load(Context(), _THEIRS)
+        nftables.load(Context(), _OURS)
+        nftables.load(Context(), _OURS)
+        nftables.load(Context(), "delete table ip6 ours")
+        assert nftables.table(Context(), "inet", "theirs") == _THEIRS_LISTED
+
+    def test_a_flush_of_all_is_of_all(self, nftables: Nftables) -> None:
+        """As a sibling does it."""
+        nftables.load(Context(), _THEIRS + _OURS)
+        nftables.load(Context(), "flush ruleset")
+        assert nftables.table(Context(), "inet", "theirs") is None
+        assert nftables.table(Context(), "ip6", "ours") is None
+
+    @pytest.mark.parametrize("mistake", _REFUSED)
+    def test_a_refused_script_changes_nothing(self, nftables: Nftables, mistake: str) -> None:
+        """A mistake in the last line: `check` and `load` refuse it, and what stands before it is not in force."""
+        nftables.load(Context(), _THEIRS)
+        for refused_by in (nftables.check, nftables.load):
+            with pytest.raises(BackendError):
+                refused_by(Context(), f"table ip6 before\nflush table inet theirs\n{_REFUSED[mistake]}\n")
+            assert nftables.table(Context(), "ip6", "before") is None
+            assert nftables.table(Context(), "inet", "theirs") == _THEIRS_LISTED
+
+    def test_checking_changes_nothing(self, nftables: Nftables) -> None:
+        """What is right is accepted, and not in force."""
+        nftables.check(Context(), _OURS)
+        assert nftables.table(Context(), "ip6", "ours") is None
+        nftables.load(Context(), _OURS)
+        nftables.check(Context(), "delete table ip6 ours")
+        assert nftables.table(Context(), "ip6", "ours") == _OURS_LISTED
+
+    def test_an_empty_script_is_a_script(self, nftables: Nftables) -> None:
+        """Nothing is asked for, and nothing happens."""
+        nftables.load(Context(), "")
+        nftables.load(Context(), "# nothing\n;\n")
+
+    def test_nothing_is_done_for_a_context_that_is_over(self, nftables: Nftables) -> None:
+        """A cancelled context ends every method before it does anything."""
+        over = Context()
+        over.cancel("maintenance")
+        with pytest.raises(CancelledError, match="maintenance"):
+            nftables.load(over, _OURS)
+        with pytest.raises(CancelledError, match="maintenance"):
+            nftables.check(over, _OURS)
+        with pytest.raises(CancelledError, match="maintenance"):
+            nftables.table(over, "ip6", "ours")
+        assert nftables.table(Context(), "ip6", "ours") is None

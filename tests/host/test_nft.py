@@ -1,0 +1,277 @@
+"""The nftables port: the fake and the real nft keep the same promises, and what only one of them can show."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.kernel import needs_kernel
+
+# Before its class, or pytest would report a bare AssertionError where it could show both sides.
+pytest.register_assert_rewrite("hostrouting.testing.nftables_contract")
+
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError  # noqa: E402 - as said above
+from hostrouting.host.nft import NftCommand  # noqa: E402 - same
+from hostrouting.testing import KernelNode  # noqa: E402 - same
+from hostrouting.testing.memory_nftables import MemoryNftables  # noqa: E402 - same
+from hostrouting.testing.nftables_contract import NftablesContract  # noqa: E402 - same
+from phases import CancelledError, Context, DeadlineExceededError  # noqa: E402 - same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hostrouting.host import Nftables
+
+needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="needs `nft` (Debian: apt-get install nftables)")
+
+
+def inside(node: KernelNode) -> NftCommand:
+    return NftCommand(("ip", "netns", "exec", node.name, "nft"))
+
+
+class TestMemoryNftables(NftablesContract):
+    @pytest.fixture
+    def nftables(self) -> MemoryNftables:
+        """See the contract."""
+        return MemoryNftables()
+
+    def test_without_nft(self, nftables: MemoryNftables) -> None:
+        """`is_installed` lets it be absent: every method says which package has it."""
+        nftables.is_installed = False
+        with pytest.raises(ToolNotFoundError, match="install the package nftables"):
+            nftables.load(Context(), "flush ruleset")
+        with pytest.raises(ToolNotFoundError, match="install the package nftables"):
+            nftables.table(Context(), "ip6", "ours")
+
+    def test_without_privilege(self, nftables: MemoryNftables) -> None:
+        """`may_read` takes the privilege away, which reading needs, too."""
+        nftables.may_read = False
+        with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
+            nftables.check(Context(), "flush ruleset")
+        with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
+            nftables.table(Context(), "ip6", "ours")
+
+    def test_somebody_may_be_quicker(self, nftables: MemoryNftables) -> None:
+        """`after_load` is called when a script is in force; `flush` is what somebody else does."""
+        nftables.after_load = nftables.flush
+        nftables.load(Context(), "table ip6 ours")
+        assert nftables.table(Context(), "ip6", "ours") is None
+        assert nftables.tables == {}
+
+    def test_the_chosen_operation_fails(self, nftables: MemoryNftables) -> None:
+        """`fail_at` lets exactly that operation fail, which changes nothing; the journal has all of them."""
+        nftables.fail_at(2)
+        nftables.check(Context(), "table ip6 ours")
+        with pytest.raises(BackendError, match="Cannot allocate memory"):
+            nftables.load(Context(), "table ip6 ours")
+        assert nftables.table(Context(), "ip6", "ours") is None
+        assert nftables.operations.calls == [
+            ("check", "table ip6 ours"),
+            ("load", "table ip6 ours"),
+            ("table", "ip6", "ours"),
+        ]
+
+    def test_what_is_looked_at_is_a_copy(self, nftables: MemoryNftables) -> None:
+        """Whoever changes a listing changes no rule."""
+        nftables.load(Context(), "table ip6 ours { chain a { accept; }; }")
+        nftables.tables["ip6", "ours"][-1]["rule"]["expr"].clear()
+        assert nftables.tables["ip6", "ours"][-1]["rule"]["expr"] == [{"accept": None}]
+
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            "jump elsewhere",
+            "tcp dport 80 accept",
+            "iifname eth0 accept",
+            "meta l4proto 132 accept",
+            "ip6 saddr { fe80::1, fe80::2 } accept",
+            "ip6 saddr fe80::1 ip6 saddr fe80::2 accept",
+            "icmpv6 type { 130-133, 133-137 } accept",
+            "icmpv6 type 0200 accept",
+            "log prefix 'x'",
+        ],
+    )
+    def test_it_refuses_what_it_cannot_vouch_for(self, nftables: MemoryNftables, rule: str) -> None:
+        """Most of these are right for the real nft; here they are an error that names the line."""
+        with pytest.raises(BackendError, match="the nft in memory refuses line 2: "):
+            nftables.load(Context(), f"table ip6 ours {{ chain a {{\n{rule}\n}}\n}}")
+
+
+@needs_kernel
+@needs_nft
+@pytest.mark.kernel
+class TestNftCommand(NftablesContract):
+    @pytest.fixture
+    def node(self) -> Iterator[KernelNode]:
+        """A namespace without any ruleset."""
+        with KernelNode.made() as made:
+            yield made
+
+    @pytest.fixture
+    def nftables(self, node: KernelNode) -> Nftables:
+        """See the contract."""
+        return inside(node)
+
+    def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
+        """Status, place and reason, whoever refuses: nft or the kernel."""
+        with pytest.raises(
+            BackendError, match=r"cannot load the ruleset: nft said \(status 1\)\n.*1:10-10: Error: syntax"
+        ):
+            nftables.load(Context(), "bogus one")
+        with pytest.raises(BackendError, match=r"cannot accept the ruleset: (?s:.*)No such file or directory"):
+            nftables.check(Context(), "delete table ip6 absent")
+
+    def test_reading_and_changing_need_privilege(self, node: KernelNode) -> None:
+        """Nobody gets a `PermissionDeniedError` from every method, be it asked to read, to change or to check."""
+        nobody = ("setpriv", "--reuid=65534", "--clear-groups")
+        nftables = NftCommand(("ip", "netns", "exec", node.name, *nobody, "nft"))
+        with pytest.raises(PermissionDeniedError, match=r"(?s)needs root or CAP_NET_ADMIN.*Operation not permitted"):
+            nftables.table(Context(), "ip6", "ours")
+        with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
+            nftables.load(Context(), "flush ruleset")
+        with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
+            nftables.check(Context(), "table ip6 ours")
+
+    def test_counters_that_count_do_not_differ(self, node: KernelNode, nftables: Nftables) -> None:
+        """Packets pass between two readings, and the readings are the same."""
+        hook = "type filter hook output priority 0; counter name mine counter;"
+        counting = f"table ip6 c {{ counter mine {{ }}; chain o {{ {hook} }}; }}"
+        nftables.load(Context(), counting)
+        before = nftables.table(Context(), "ip6", "c")
+        with pytest.raises(BackendError):
+            node.run("bash", "-c", "exec 3<>/dev/tcp/::1/9")
+        assert nftables.table(Context(), "ip6", "c") == before
+        assert "packets 0 " not in node.run("nft", "list", "table", "ip6", "c")
+        assert {"counter": {"family": "ip6", "table": "c", "name": "mine"}} in (before or [])
+        assert (before or [])[-1]["rule"]["expr"] == [{"counter": "mine"}, {"counter": None}]
+
+
+def words() -> st.SearchStrategy[str]:
+    """Parts of rules, right ones and wrong ones, those that the fake knows and some that it does not."""
+    addresses = st.sampled_from(["fe80::1", "2001:DB8:0:0::1", "::ffff:1.2.3.4", "::", "2001:db8:0:1:1:1:1:1"])
+    networks = st.builds("{}/{}".format, addresses, st.sampled_from([0, 1, 61, 64, 127, 128]))
+    devices = st.sampled_from(["eth0", "ib*", "a b", "bond0.100", "fifteen-letters"])
+    names = st.sampled_from(["nd-redirect", "echo-request", "mld-listener-done", "time-exceeded"])
+    numbers = st.integers(0, 255).map(str) | names
+    ranges = st.tuples(st.integers(0, 255), st.integers(0, 255)).map(lambda ends: f"{min(ends)}-{max(ends)}")
+    types = st.lists(numbers | ranges, min_size=1, max_size=4).map(lambda these: f"{{ {', '.join(these)} }}")
+    protocols = st.sampled_from(["tcp", "udp", "icmpv6", "58", "{ tcp, 58 }", "{ udp }"])
+    negated = st.sampled_from(["", "", "!= "])
+
+    def part(words: str, values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        return st.builds(lambda no, value: f"{words} {no}{value}", negated, values)
+
+    return st.one_of(
+        part("iifname", devices.map('"{}"'.format)),
+        part("meta oifname", devices.map('"{}"'.format)),
+        *(part(f"ip6 {field}", addresses | networks) for field in ("saddr", "daddr")),
+        *(addresses.map(f"ip6 {field} set {{}}".format) for field in ("saddr", "daddr")),
+        part("icmpv6 type", numbers | ranges | types),
+        part("meta l4proto", protocols),
+        st.sampled_from(["counter", "counter packets 3 bytes 4", "accept", "return", "drop", "meta mark 1"]),
+    )
+
+
+@pytest.fixture(scope="module")
+def shared_node() -> Iterator[KernelNode]:
+    """A namespace in which every example flushes first."""
+    with KernelNode.made() as made:
+        yield made
+
+
+@needs_kernel
+@needs_nft
+@pytest.mark.kernel
+@settings(max_examples=50)
+@given(data=st.data())
+def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, data: st.DataObject) -> None:
+    """Of any rules, the fake takes those whose listing it knows; the real nft takes them all, and lists the same."""
+    fake, real = MemoryNftables(), inside(shared_node)
+    family = data.draw(st.sampled_from(["ip6", "ip6", "inet", "ip"]))
+    comment = st.sampled_from(["", "", ' comment "why # {"'])
+    rules = st.tuples(st.lists(words(), min_size=1, max_size=5).map(" ".join), comment).map("".join)
+    accepted = []
+    for chain in range(data.draw(st.integers(1, 3))):
+        hook = data.draw(st.sampled_from(["", "type filter hook forward priority mangle\npolicy drop\n"]))
+        for rule in data.draw(st.lists(rules, min_size=1, max_size=8)):
+            script = f"table {family} t {{\nchain c{chain} {{\n{hook}{rule}\n}}\n}}\n"
+            try:
+                fake.load(Context(), script)
+            except BackendError:
+                continue
+            accepted.append(script)
+    real.load(Context(), "flush ruleset\n" + "".join(accepted))
+    assert real.table(Context(), family, "t") == fake.table(Context(), family, "t")
+
+
+class TestNftCommandAlone:
+    """What needs no nft, for something else answers in its place."""
+
+    def ask(self, answer: str, ctx: Context | None = None) -> object:
+        """List a table with a line of bash in the place of nft."""
+        return NftCommand(("bash", "-c", answer)).table(ctx or Context(), "ip6", "ours")
+
+    def test_nft_is_not_installed(self) -> None:
+        """Every method names the package."""
+        nftables = NftCommand(("/nonexistent/nft",))
+        with pytest.raises(
+            ToolNotFoundError, match="nft is needed to list the table ip6 ours, but not installed"
+        ) as caught:
+            nftables.table(Context(), "ip6", "ours")
+        assert (caught.value.tool, caught.value.package) == ("nft", "nftables")
+        with pytest.raises(
+            ToolNotFoundError, match="to load the ruleset, but not installed; install the package nftables"
+        ):
+            nftables.load(Context(), "")
+        with pytest.raises(ToolNotFoundError, match="to accept the ruleset, but not installed"):
+            nftables.check(Context(), "")
+
+    def test_nft_is_not_on_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A PATH without nft is a machine without nft."""
+        monkeypatch.setenv("PATH", "/nonexistent")
+        with pytest.raises(ToolNotFoundError, match="install the package nftables"):
+            NftCommand().load(Context(), "")
+
+    def test_a_file_that_is_no_programme(self, tmp_path: Path) -> None:
+        """What is there but cannot be started is no matter of packages."""
+        (tmp_path / "nft").touch()
+        with pytest.raises(BackendError, match=r"could not be started: .*Permission denied") as caught:
+            NftCommand((str(tmp_path / "nft"),)).load(Context(), "")
+        assert not isinstance(caught.value, ToolNotFoundError)
+
+    @pytest.mark.parametrize(
+        "answer",
+        ["", "flush", "[]", '{"nftables": 4}', '{"nftables": [4]}', "{}", "[" * 100_000],
+        ids=["nothing", "text", "list", "number", "numbers", "empty", "deep"],
+    )
+    def test_an_answer_that_is_no_listing(self, answer: str, tmp_path: Path) -> None:
+        """Whatever nft may say with status 0: an error that shows its start."""
+        (tmp_path / "answer").write_text(answer)
+        with pytest.raises(BackendError, match="cannot list the table ip6 ours: nft answered what is no listing"):
+            self.ask(f"cat {tmp_path}/answer")
+
+    def test_a_newer_nft_has_a_suggestion(self) -> None:
+        """It is still the answer for a table that is not there; a missing namespace is not."""
+        said = "Error: No such file or directory; did you mean table 'hours' in family ip6?"
+        assert self.ask(f'echo "{said}" >&2; exit 1') is None
+        with pytest.raises(BackendError, match="Cannot open network namespace"):
+            self.ask("echo 'Cannot open network namespace \"x\": No such file or directory' >&2; exit 1")
+
+    def test_nft_that_dies_says_how(self) -> None:
+        """A crash without a word is told by its signal."""
+        with pytest.raises(BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"):
+            self.ask("kill -ABRT $$")
+
+    def test_a_context_that_ends(self) -> None:
+        """Deadline and cancellation end an nft that hangs, and pass through."""
+        with pytest.raises(DeadlineExceededError):
+            self.ask("sleep 60", Context(timeout=0.05))
+        ctx = Context()
+        threading.Timer(0.05, ctx.cancel, ["maintenance"]).start()
+        with pytest.raises(CancelledError, match="maintenance"):
+            self.ask("sleep 60", ctx)
