@@ -1,0 +1,244 @@
+"""The cloud's instance metadata service, over HTTP, with nothing but the standard library."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.exceptions import BackendError
+from phases import DeadlineExceededError
+
+if TYPE_CHECKING:
+    import socket
+    from http.client import HTTPConnection, HTTPResponse
+
+    from phases import Context
+
+__all__ = ["InstanceMetadataClient"]
+
+_PATH: Final = "/metadata/instance/network/interface?api-version=2021-02-01"
+_ENDPOINT: Final = re.compile(
+    r"http://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?(?P<prefix>(/[A-Za-z0-9._~%-]+)*)/?"
+)
+#: What may get better: not there yet, gone for an update, too many requests; so may every 5xx.
+_TRANSIENT: Final = frozenset({404, 410, 429})
+#: The description of a machine with eight interfaces has 3 KiB.
+_MOST_BYTES: Final = 256 * 1024
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 8.0
+#: Whoever asks us to wait longer than that is not believed.
+_LONGEST_RETRY_AFTER: Final = 30
+_SECONDS_BETWEEN_LOOKS: Final = 0.05
+
+
+class InstanceMetadataClient:
+    """What the metadata service at `endpoint` says. It fulfils `InstanceMetadata`.
+
+    No proxy is used, whatever the environment says, and no redirect followed: the service is on the machine's own
+    link, and what it says is for this machine only.
+
+    Args:
+        endpoint: `http://`, a host, and perhaps a port and the beginning of the path.
+        timeout: The seconds that one request may take, from connecting to the last byte.
+        limit: The seconds that all tries together may take, if the context allows as many.
+
+    >>> InstanceMetadataClient("http://169.254.169.254")
+    InstanceMetadataClient('http://169.254.169.254')
+    """
+
+    def __init__(self, endpoint: str = "http://169.254.169.254", *, timeout: float = 2.0, limit: float = 60.0) -> None:
+        parts = _ENDPOINT.fullmatch(endpoint)
+        if parts is None or int(parts["port"] or 80) > 0xFFFF:
+            raise ValueError(f"{endpoint!r} is no endpoint; it is http://HOST[:PORT][/PATH]")
+        if not timeout > 0 or not limit > 0:
+            raise ValueError(f"timeout and limit are more than 0 seconds, not {timeout} and {limit}")
+        self._endpoint = endpoint
+        self._host = parts["host"].strip("[]")
+        self._port = int(parts["port"] or 80)
+        self._path = parts["prefix"] + _PATH
+        self._timeout = timeout
+        self._limit = limit
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._endpoint!r})"
+
+    def network_interfaces(self, ctx: Context) -> object:
+        """See `InstanceMetadata.network_interfaces`."""
+        ctx.check()
+        within = ctx.child(self._limit)
+        pause = _FIRST_PAUSE
+        tries = 0
+        last = "it has not answered yet"
+        try:
+            while True:
+                tries += 1
+                answer = self._ask(within)
+                if not answer.is_transient:
+                    return self._document(answer)
+                last = str(answer)
+                within.sleep(max(pause, answer.retry_after))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        except DeadlineExceededError as error:
+            raise BackendError(
+                f"the instance metadata service at {self._endpoint} gave no answer in {tries} "
+                f"{'try' if tries == 1 else 'tries'} within the time that there was; the last: {last}; "
+                f"see whether it can be reached: {self._command}"
+            ) from error
+
+    def _ask(self, ctx: Context) -> _Answer:
+        """One request, which is given up as soon as the context is over."""
+        exchange = _Exchange(self._host, self._port, self._path, self._timeout)
+        # In real time, whatever clock the context has: the network does not hurry for a test's clock.
+        until = time.monotonic() + self._timeout
+        try:
+            while not exchange.wait(min(_SECONDS_BETWEEN_LOOKS, self._timeout)):
+                ctx.check()
+                if time.monotonic() >= until:
+                    return _too_slow(self._timeout)
+        finally:
+            exchange.abandon()
+        return exchange.answer()
+
+    def _document(self, answer: _Answer) -> object:
+        if answer.status != 200:
+            raise self._error(str(answer), f"see {self._command}")
+        if len(answer.body) > _MOST_BYTES:
+            raise self._error(f"more than {_MOST_BYTES // 1024} KiB, beginning with {answer.start}", self._not_it)
+        import json  # 8 ms that only those who read should pay
+
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError) as error:
+            what = f"what is no JSON, beginning with {answer.start}" if answer.body.strip() else "nothing"
+            raise self._error(what, self._not_it) from error
+
+    def _error(self, what: str, step: str) -> BackendError:
+        return BackendError(f"the instance metadata service at {self._endpoint} answered with {what}; {step}")
+
+    @property
+    def _not_it(self) -> str:
+        return f"is something else there? see {self._command}"
+
+    @property
+    def _command(self) -> str:
+        return f"curl --noproxy '*' -i -H Metadata:true '{self._endpoint.rstrip('/')}{_PATH}'"
+
+
+class _Answer(NamedTuple):
+    """What came back: a status and a body, or no status and why not."""
+
+    status: int | None
+    words: str
+    body: bytes = b""
+    #: The seconds that we were asked to wait.
+    retry_after: float = 0
+    location: str = ""
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return self.words
+        said = f"{self.status} {self.words}".strip()
+        if self.location:
+            return f"{said}, a redirect to {self.location!r}, which is not followed"
+        return f"{said}: {self.start}" if self.body.strip() else said
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether another try may give a better one."""
+        return self.status is None or self.status in _TRANSIENT or self.status >= 500
+
+    @property
+    def start(self) -> str:
+        """As much of the body as an error shows."""
+        return repr(self.body.strip()[:100].decode(errors="replace"))
+
+
+class _Exchange:
+    """One request in a thread of its own, so that whoever waits for the answer can listen to something else."""
+
+    def __init__(self, host: str, port: int, path: str, timeout: float) -> None:
+        import threading
+        from http.client import HTTPConnection  # with all that it needs 30 ms
+
+        self._connection: HTTPConnection = HTTPConnection(host, port, timeout=timeout)
+        self._path = path
+        self._timeout = timeout
+        self._socket: socket.socket | None = None
+        self._is_abandoned = False
+        self._outcome: _Answer | BaseException | None = None
+        self._is_over = threading.Event()
+        # A daemon: the resolution of a name cannot be interrupted.
+        threading.Thread(target=self._run, name=f"ask {host}", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over, at the latest after so many seconds."""
+        return self._is_over.wait(seconds)
+
+    def answer(self) -> _Answer:
+        """What came of it."""
+        if isinstance(self._outcome, _Answer):
+            return self._outcome
+        raise self._outcome or RuntimeError("not over yet")
+
+    def abandon(self) -> None:
+        """End it, if it is not over: whoever sends a byte a second would hold the thread for hours."""
+        self._is_abandoned = True
+        if self._socket is not None:
+            _shut_down(self._socket)
+
+    def _run(self) -> None:
+        from http.client import HTTPException
+
+        try:
+            self._outcome = self._talk()
+        except TimeoutError:
+            self._outcome = _too_slow(self._timeout)
+        except (OSError, HTTPException, ValueError) as error:
+            # ValueError: a name that is none, or a number in the answer that is none.
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self._outcome = _Answer(None, f"no answer: {reason}")
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+            self._outcome = error
+        finally:
+            self._connection.close()
+            self._is_over.set()
+
+    def _talk(self) -> _Answer:
+        self._connection.connect()
+        # The connection forgets its socket as soon as it has read the headers.
+        self._socket = self._connection.sock
+        if self._is_abandoned:
+            return _Answer(None, "given up")
+        self._connection.request("GET", self._path, headers={"Metadata": "true", "Connection": "close"})
+        with self._connection.getresponse() as response:
+            body = response.read(_MOST_BYTES + 1)
+            if len(body) <= _MOST_BYTES and response.length:
+                return _Answer(None, f"the answer broke off after {len(body)} bytes")
+            return _Answer(
+                status=response.status,
+                words=response.reason,
+                body=body,
+                retry_after=_retry_after(response),
+                location=response.headers.get("Location", "") if 300 <= response.status < 400 else "",
+            )
+
+
+def _too_slow(timeout: float) -> _Answer:
+    return _Answer(None, f"no whole answer within {timeout:g} s")
+
+
+def _retry_after(response: HTTPResponse) -> float:
+    """The pause that was asked for, in seconds; 0 if none was, or one that is no small number (it may be a date)."""
+    text = response.headers.get("Retry-After", "").strip()
+    seconds = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
+    return seconds if seconds <= _LONGEST_RETRY_AFTER else 0
+
+
+def _shut_down(connection: socket.socket) -> None:
+    from contextlib import suppress
+    from socket import SHUT_RDWR
+
+    # Closed in the meantime, by us or the other side.
+    with suppress(OSError):
+        connection.shutdown(SHUT_RDWR)

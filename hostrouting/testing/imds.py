@@ -1,0 +1,152 @@
+"""FakeIMDS: a metadata service on loopback, which answers as the test tells it, slowly or badly if need be."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+
+from hostrouting.testing.memory_metadata import network_interface
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+__all__ = ["FakeIMDS", "IMDSAnswer", "IMDSRequest"]
+
+
+@attrs.frozen(kw_only=True)
+class IMDSAnswer:
+    """One answer: what is said, and how slowly."""
+
+    status: int = 200
+    body: bytes = b""
+    #: Besides `Connection: close` and `Content-Length`, which a test may give otherwise.
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    #: Seconds before the first byte.
+    delay: float = 0.0
+    #: Seconds after each byte, from the status line on.
+    drip: float = 0.0
+    #: The connection is closed without a word instead.
+    closes: bool = False
+
+    @classmethod
+    def of(cls, document: object) -> Self:
+        """The answer that is this document in JSON.
+
+        >>> IMDSAnswer.of([]).body
+        b'[]'
+        """
+        return cls(body=json.dumps(document).encode(), headers={"Content-Type": "application/json; charset=utf-8"})
+
+    def raw(self) -> bytes:
+        """All of it as it goes over the wire."""
+        reason = HTTPStatus(self.status).phrase if self.status in set(HTTPStatus) else ""
+        headers = {"Connection": "close", "Content-Length": str(len(self.body)), **self.headers}
+        lines = [f"HTTP/1.1 {self.status} {reason}", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        return "\r\n".join(lines).encode() + self.body
+
+
+class IMDSRequest(NamedTuple):
+    """What was asked: the path with its query, and the headers, their names in lower case."""
+
+    path: str
+    headers: dict[str, str]
+
+
+class FakeIMDS:
+    """An HTTP server on 127.0.0.1 while the context lasts: `endpoint` is for the agent that is tested.
+
+    Each answer is a document, or an `IMDSAnswer`; they come in this order, and the last one again and again. Without
+    any, the machine has one interface with an IPv6 address. As the cloud's, it refuses with 400 who does not say
+    `Metadata: true` or names no api-version, and whoever was forwarded; that takes no answer away.
+
+    >>> from hostrouting.host.imds import InstanceMetadataClient
+    >>> from phases import Context
+    >>> with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
+    ...     document = InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+    >>> document[0]["ipv6"]["ipAddress"], len(imds.requests)
+    ([{'privateIpAddress': 'fd00::4'}], 1)
+    """
+
+    def __init__(self, *answers: object, port: int = 0) -> None:
+        documents = answers or ([network_interface(ipv6=["fd00:10:224::4"])],)
+        self._answers = [one if isinstance(one, IMDSAnswer) else IMDSAnswer.of(one) for one in documents]
+        self._port = port
+        self._server: _Server | None = None
+        #: Every request so far, those that were refused included.
+        self.requests: list[IMDSRequest] = []
+
+    def __enter__(self) -> Self:
+        self._server = _Server(self, self._port)
+        self._port = self._server.server_port
+        # Looks for its end that often.
+        serve = {"poll_interval": 0.01}
+        threading.Thread(target=self._server.serve_forever, kwargs=serve, name="fake IMDS", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.ending.set()
+            self._server.shutdown()
+            self._server.server_close()
+
+    @property
+    def endpoint(self) -> str:
+        """Where it is, from the first entering on."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def answer(self, request: IMDSRequest) -> IMDSAnswer:
+        """Record a request, and choose its answer."""
+        self.requests.append(request)
+        query = parse_qs(urlsplit(request.path).query)
+        headers = request.headers
+        if headers.get("metadata", "").lower() != "true" or "api-version" not in query or "x-forwarded-for" in headers:
+            refusal = json.dumps({"error": "Bad request. api-version, or Metadata: true, is missing, or forwarded"})
+            return IMDSAnswer(status=400, body=refusal.encode())
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, imds: FakeIMDS, port: int) -> None:
+        self.imds = imds
+        self.ending = threading.Event()
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that went away."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer, as slowly as told."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.imds.answer(IMDSRequest(self.path, headers))
+        self.close_connection = True
+        if answer.closes or self.server.ending.wait(answer.delay):
+            return
+        raw = answer.raw()
+        size = 1 if answer.drip else len(raw)
+        with suppress(OSError):
+            for start in range(0, len(raw), size):
+                self.wfile.write(raw[start : start + size])
+                if answer.drip and self.server.ending.wait(answer.drip):
+                    return
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as http.server calls it
+        """Say nothing of requests: `requests` has them."""

@@ -1,0 +1,65 @@
+"""The cloud's description of a machine, in memory: to arrange, and to break."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from hostrouting.exceptions import BackendError
+from hostrouting.testing.faults import Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from phases import Context
+
+__all__ = ["MemoryMetadata", "network_interface"]
+
+
+def network_interface(
+    *, ipv6: Sequence[str] = (), ipv4: Sequence[str] = ("10.224.0.4",), mac: str = "000D3A123456"
+) -> dict[str, Any]:
+    """One network interface as the cloud describes it; a machine's description is a list of them.
+
+    >>> network_interface(ipv6=["fd00::4"])["ipv6"]
+    {'ipAddress': [{'privateIpAddress': 'fd00::4'}]}
+    """
+    return {
+        "ipv4": {
+            "ipAddress": [{"privateIpAddress": address, "publicIpAddress": ""} for address in ipv4],
+            "subnet": [{"address": "10.224.0.0", "prefix": "16"}],
+        },
+        "ipv6": {"ipAddress": [{"privateIpAddress": address} for address in ipv6]},
+        "macAddress": mac,
+    }
+
+
+class MemoryMetadata:
+    """What the cloud says of a fake machine: by default that it has one interface, with an IPv6 address.
+
+    It fulfils `InstanceMetadata`.
+
+    >>> from phases import Context
+    >>> metadata = MemoryMetadata([network_interface()])
+    >>> metadata.network_interfaces(Context())[0]["ipv6"]
+    {'ipAddress': []}
+    """
+
+    def __init__(self, document: object = None) -> None:
+        #: What it says; anything that JSON can say.
+        self.document: Any = [network_interface(ipv6=["fd00:10:224::4"])] if document is None else document
+        #: What goes wrong instead, as often as it is asked.
+        self.error: BackendError | None = None
+        self.operations = Operations()
+
+    def fail_at(self, number: int, error: BaseException | None = None) -> None:
+        """Let the `number`-th operation from now (1 is the next) fail: by default there is no answer."""
+        self.operations.fail(number, error or BackendError("the instance metadata service gave no answer"))
+
+    def network_interfaces(self, ctx: Context) -> Any:
+        """See `InstanceMetadata.network_interfaces`."""
+        ctx.check()
+        self.operations.record("network_interfaces")
+        if self.error is not None:
+            raise self.error
+        return copy.deepcopy(self.document)

@@ -1,0 +1,405 @@
+"""The metadata port: the client against a server on loopback that misbehaves in every way, and the fakes themselves."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host.imds import InstanceMetadataClient
+from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
+from hostrouting.testing.memory_metadata import MemoryMetadata, network_interface
+from phases import CancelledError, Context, DeadlineExceededError
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from hostrouting.host import InstanceMetadata
+
+WITH_IPV6 = [network_interface(), network_interface(ipv6=["fd00::4"], mac="000D3A123457")]
+WITHOUT = [network_interface()]
+PATH = "/metadata/instance/network/interface?api-version=2021-02-01"
+
+
+def hurried(timeout: float | None = None) -> tuple[Context, ManualClock]:
+    """A context whose pauses take no time, and its clock, which has counted them."""
+    clock = ManualClock(auto=True)
+    return Context(timeout=timeout, clock=clock), clock
+
+
+class ClockThatActs(ManualClock):
+    """At the `number`-th pause something happens."""
+
+    def __init__(self, number: int, action: object) -> None:
+        super().__init__(auto=True)
+        self.left = number
+        self.action = action
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            assert callable(self.action)
+            self.action()
+        super().wait(doorbell, until)
+
+
+def gone_threads() -> bool:
+    """Whether no thread of the client is left, a moment later at most."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        if not any(thread.name.startswith("ask ") for thread in threading.enumerate()):
+            return True
+        threading.Event().wait(0.005)
+    return False
+
+
+class TestAnswers:
+    @pytest.mark.parametrize("document", [WITH_IPV6, WITHOUT, [], {"error": "none"}, None, "é"])
+    def test_a_document_passes_through(self, document: object) -> None:
+        """Whatever JSON says is handed on as it is; one request was enough, and it was as the cloud wants it."""
+        with FakeIMDS(IMDSAnswer.of(document)) as imds:
+            assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == document
+        [request] = imds.requests
+        assert request.path == PATH
+        assert request.headers["metadata"] == "true"
+
+    @pytest.mark.parametrize("suffix", ["", "/", "/a/b-c", "/a/"])
+    def test_an_endpoint_may_have_a_path(self, suffix: str) -> None:
+        """The path of the service comes after it."""
+        with FakeIMDS() as imds:
+            InstanceMetadataClient(imds.endpoint + suffix).network_interfaces(Context())
+        assert imds.requests[0].path == suffix.rstrip("/") + PATH
+
+    def test_an_endpoint_may_be_an_ipv6_address(self) -> None:
+        """In brackets, as in every URL."""
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+
+            def serve() -> None:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(IMDSAnswer.of(WITHOUT).raw())
+
+            threading.Thread(target=serve, daemon=True).start()
+            client = InstanceMetadataClient(f"http://[::1]:{server.getsockname()[1]}")
+            assert client.network_interfaces(Context()) == WITHOUT
+
+    @pytest.mark.parametrize(
+        "endpoint",
+        [
+            "",
+            "169.254.169.254",
+            "https://169.254.169.254",
+            "http://",
+            "http://::1",
+            "http://h:99999",
+            "http://h/a?b",
+            "http://u@h",
+            "http://h/a b",
+            "http://h\r\nX: y",
+        ],
+    )
+    def test_what_is_no_endpoint_is_refused(self, endpoint: str) -> None:
+        """Before anything is asked."""
+        with pytest.raises(ValueError, match="is no endpoint"):
+            InstanceMetadataClient(endpoint)
+
+    @pytest.mark.parametrize(("timeout", "limit"), [(0, 60), (2, -1), (float("nan"), 60)])
+    def test_no_time_is_refused(self, timeout: float, limit: float) -> None:
+        """Both times are more than nothing."""
+        with pytest.raises(ValueError, match="more than 0 seconds"):
+            InstanceMetadataClient(timeout=timeout, limit=limit)
+
+    @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+    def test_no_proxy_is_used(self, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A dead proxy in the environment changes nothing."""
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+        with FakeIMDS(WITHOUT) as imds:
+            assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == WITHOUT
+
+    def test_the_adapter_loads_no_http_before_it_is_asked(self) -> None:
+        """Who makes a `Host` pays nothing for it."""
+        program = (
+            "import sys; from hostrouting.host.imds import InstanceMetadataClient; InstanceMetadataClient();"
+            "assert not {'http.client', 'email', 'json', 'urllib.parse'} & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestTriesAgain:
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            *(IMDSAnswer(status=status, body=b"not now") for status in (404, 410, 429, 500, 502, 503, 599)),
+            IMDSAnswer(closes=True),
+            IMDSAnswer(body=b"[", headers={"Content-Length": "4000"}),
+        ],
+        ids=lambda answer: "closes" if answer.closes else "truncated" if answer.status == 200 else str(answer.status),
+    )
+    def test_what_may_get_better(self, bad: IMDSAnswer) -> None:
+        """Twice nothing, then an answer: it is the answer, half a second and a second later."""
+        ctx, clock = hurried()
+        with FakeIMDS(bad, bad, WITH_IPV6) as imds:
+            assert InstanceMetadataClient(imds.endpoint).network_interfaces(ctx) == WITH_IPV6
+        assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
+
+    @pytest.mark.parametrize(
+        ("header", "seconds"),
+        [("7", 7), ("0", 0.5), ("3600", 0.5), ("Fri, 20 Nov 2026 11:00:00 GMT", 0.5), ("-1", 0.5)],
+    )
+    def test_a_small_retry_after_is_honoured(self, header: str, seconds: float) -> None:
+        """A server that says when is believed, unless that is far away or sooner than we would."""
+        ctx, clock = hurried()
+        with FakeIMDS(IMDSAnswer(status=429, headers={"Retry-After": header}), WITHOUT) as imds:
+            assert InstanceMetadataClient(imds.endpoint).network_interfaces(ctx) == WITHOUT
+        assert clock.monotonic() == seconds
+
+    def test_5xx_for_ever_ends_at_its_own_limit(self) -> None:
+        """A minute, in growing pauses; the error names place, reason, number of tries and what to do."""
+        ctx, clock = hurried()
+        with (
+            FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds,
+            pytest.raises(
+                BackendError, match=r"in 11 tries .* the last: 503 Service Unavailable: 'maintenance'"
+            ) as caught,
+        ):
+            InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
+        assert f"at {imds.endpoint} gave no answer" in str(caught.value)
+        assert f"curl --noproxy '*' -i -H Metadata:true '{imds.endpoint}{PATH}'" in str(caught.value)
+        # 0.5 + 1 + 2 + 4, then six of 8, and what is left of the minute.
+        assert (len(imds.requests), clock.monotonic()) == (11, 60)
+
+    def test_5xx_for_ever_ends_with_the_context(self) -> None:
+        """A deadline that is earlier than the limit: the error still says what came."""
+        ctx, clock = hurried(timeout=5)
+        with FakeIMDS(IMDSAnswer(status=500)) as imds, pytest.raises(BackendError, match="500 Internal Server Error"):
+            InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
+        assert (len(imds.requests), clock.monotonic()) == (4, 5)
+
+    def test_a_service_that_comes_up_late(self) -> None:
+        """Nobody listens, until somebody does."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        imds = FakeIMDS(WITHOUT, port=port)
+        clock = ClockThatActs(3, imds.__enter__)
+        try:
+            client = InstanceMetadataClient(f"http://127.0.0.1:{port}")
+            assert client.network_interfaces(Context(clock=clock)) == WITHOUT
+        finally:
+            imds.__exit__(None, None, None)
+        assert (len(imds.requests), clock.monotonic()) == (1, 3.5)
+
+    def test_nobody_listens(self) -> None:
+        """The reason is the kernel's."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        with pytest.raises(BackendError, match="the last: no answer: Connection refused"):
+            InstanceMetadataClient(f"http://127.0.0.1:{port}").network_interfaces(hurried()[0])
+
+    @pytest.mark.parametrize(
+        "said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999]
+    )
+    def test_what_is_no_http(self, said: bytes) -> None:
+        """Another service on that port is no answer, and no foreign error."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def serve() -> None:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(said)
+
+            threading.Thread(target=serve, daemon=True).start()
+            client = InstanceMetadataClient(f"http://127.0.0.1:{server.getsockname()[1]}")
+            with pytest.raises(BackendError, match="in 1 try within the time that there was; the last: no answer: "):
+                client.network_interfaces(hurried(timeout=0.5)[0])
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("status", [204, 400, 401, 403, 405])
+    def test_other_statuses_are_final(self, status: int) -> None:
+        """One request, and an error that shows status and body."""
+        answer = IMDSAnswer(status=status, body=b"" if status == 204 else b"no\n")
+        with FakeIMDS(answer) as imds, pytest.raises(BackendError, match=f"answered with {status} ") as caught:
+            InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+        assert len(imds.requests) == 1
+        assert "'no'" in str(caught.value) or status == 204
+
+    def test_a_redirect_is_not_followed(self) -> None:
+        """It is an error that says where it would have led."""
+        with FakeIMDS(WITHOUT) as other:
+            answer = IMDSAnswer(status=302, headers={"Location": other.endpoint})
+            with (
+                FakeIMDS(answer) as imds,
+                pytest.raises(BackendError, match=r"302 Found, a redirect to 'http:.*not followed"),
+            ):
+                InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+        assert (len(imds.requests), other.requests) == (1, [])
+
+    @pytest.mark.parametrize(
+        ("body", "shown"),
+        [
+            (b"", "nothing"),
+            (b" \n", "nothing"),
+            (b"<html><head><title>Sign in", "'<html><head><title>Sign in'"),
+            (b'[{"ipv6": ', r"'\[{\"ipv6\":'"),
+            (b'["\xff"]', "'\\[\"\N{REPLACEMENT CHARACTER}\"\\]'"),
+            (b"[" * 100_000, r"'\[{100}'"),
+            (b"{'a': 1}", "\"{'a': 1}\""),
+        ],
+        ids=["empty", "blank", "HTML", "truncated", "no UTF-8", "deep", "Python"],
+    )
+    def test_what_is_no_json(self, body: bytes, shown: str) -> None:
+        """An answer of another sort does not get better: an error that shows its start."""
+        with (
+            FakeIMDS(IMDSAnswer(body=body)) as imds,
+            pytest.raises(BackendError, match=f"answered with .*{shown}; is some"),
+        ):
+            InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+        assert len(imds.requests) == 1
+
+    def test_an_endless_answer_is_not_read(self) -> None:
+        """Of 10 MB only so much is read as shows that it is too much."""
+        body = json.dumps(["x" * 10_000_000]).encode()
+        with (
+            FakeIMDS(IMDSAnswer(body=body)) as imds,
+            pytest.raises(BackendError, match="answered with more than 256 KiB"),
+        ):
+            InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
+        assert len(imds.requests) == 1
+
+    def test_as_much_as_is_allowed_is_read(self) -> None:
+        """256 KiB are no byte too many."""
+        document = ["x" * (256 * 1024 - 4)]
+        with FakeIMDS(document) as imds:
+            assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == document
+
+
+class TestTime:
+    @pytest.mark.parametrize(
+        "slow",
+        [IMDSAnswer(delay=60), IMDSAnswer(drip=0.02), IMDSAnswer(drip=0.0005, body=b" " * 200_000)],
+        ids=["silent", "dripping headers", "dripping body"],
+    )
+    def test_a_slow_answer_is_given_up(self, slow: IMDSAnswer) -> None:
+        """Nothing at all, or a byte now and then: a request has so long for all of it, and then comes the next."""
+        ctx, _ = hurried()
+        with FakeIMDS(slow, WITHOUT) as imds:
+            assert InstanceMetadataClient(imds.endpoint, timeout=0.15).network_interfaces(ctx) == WITHOUT
+            assert len(imds.requests) == 2
+            assert gone_threads()
+
+    def test_slow_answers_for_ever(self) -> None:
+        """The error says how long each was waited for."""
+        ctx, _ = hurried(timeout=1.2)
+        with (
+            FakeIMDS(IMDSAnswer(delay=60)) as imds,
+            pytest.raises(BackendError, match=r"no whole answer within 0\.05 s"),
+        ):
+            InstanceMetadataClient(imds.endpoint, timeout=0.05).network_interfaces(ctx)
+        assert len(imds.requests) == 2
+
+    def test_an_answer_that_is_only_late(self) -> None:
+        """Within the time of a request it counts."""
+        with FakeIMDS(IMDSAnswer(body=b"[]", delay=0.1)) as imds:
+            assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == []
+        assert len(imds.requests) == 1
+
+    def test_cancelling_ends_a_slow_answer(self) -> None:
+        """Long before the request's own time is over, and no thread stays."""
+        ctx = Context()
+        threading.Timer(0.05, ctx.cancel, ["maintenance"]).start()
+        begin = time.monotonic()
+        with FakeIMDS(IMDSAnswer(delay=60)) as imds:
+            with pytest.raises(CancelledError, match="maintenance"):
+                InstanceMetadataClient(imds.endpoint, timeout=30).network_interfaces(ctx)
+            assert time.monotonic() - begin < 10
+            assert gone_threads()
+
+    def test_cancelling_ends_a_pause(self) -> None:
+        """Between two tries, too."""
+        ctx = Context()
+        threading.Timer(0.05, ctx.cancel, ["maintenance"]).start()
+        with FakeIMDS(IMDSAnswer(status=500)) as imds, pytest.raises(CancelledError, match="maintenance"):
+            InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
+        assert len(imds.requests) == 1
+
+    def test_a_deadline_ends_the_first_try(self) -> None:
+        """The error says that nothing had come."""
+        with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError, match=r"in 1 try .* not answered yet"):
+            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.1))
+
+    def test_a_context_that_is_over_asks_nothing(self) -> None:
+        """Its own error passes through."""
+        with FakeIMDS() as imds, pytest.raises(DeadlineExceededError):
+            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0))
+        assert imds.requests == []
+
+
+class TestFakeIMDS:
+    def get(self, imds: FakeIMDS, path: str, headers: dict[str, str]) -> int:
+        """The status of a plain request."""
+        connection = http.client.HTTPConnection(urlsplit(imds.endpoint).netloc, timeout=5)
+        try:
+            connection.request("GET", path, headers=headers)
+            with connection.getresponse() as response:
+                response.read()
+                return response.status
+        finally:
+            connection.close()
+
+    def test_it_is_as_strict_as_the_cloud(self) -> None:
+        """400 without the header, without an api-version, or through a proxy; no answer is used up by that."""
+        true = {"Metadata": "true"}
+        with FakeIMDS(IMDSAnswer(body=b"[1]"), IMDSAnswer(status=500)) as imds:
+            assert self.get(imds, PATH, {}) == 400
+            assert self.get(imds, PATH, {"Metadata": "yes"}) == 400
+            assert self.get(imds, PATH.partition("?")[0], true) == 400
+            assert self.get(imds, PATH, {**true, "X-Forwarded-For": "10.0.0.1"}) == 400
+            assert self.get(imds, PATH, true) == 200
+            assert self.get(imds, PATH, true) == 500
+            assert self.get(imds, PATH, true) == 500
+        assert [request.headers.get("x-forwarded-for") for request in imds.requests[2:5]] == [None, "10.0.0.1", None]
+
+    def test_it_ends_at_once(self) -> None:
+        """Whoever it lets wait does not keep it from ending."""
+        begin = time.monotonic()
+        with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError):
+            InstanceMetadataClient(imds.endpoint, timeout=0.02, limit=0.02).network_interfaces(Context())
+        assert time.monotonic() - begin < 10
+
+
+class TestMemoryMetadata:
+    def test_it_says_what_it_is_told(self) -> None:
+        """By default one interface with IPv6; a caller that changes the answer changes nothing here."""
+        metadata = MemoryMetadata()
+        port: InstanceMetadata = metadata
+        assert port.network_interfaces(Context()) == [network_interface(ipv6=["fd00:10:224::4"])]
+        metadata.network_interfaces(Context()).clear()
+        assert metadata.document != []
+        metadata.document = None
+        assert metadata.network_interfaces(Context()) is None
+
+    def test_it_fails_as_it_is_told(self) -> None:
+        """Always, by `error`; at one chosen call, by `fail_at`; never for a context that is over."""
+        metadata = MemoryMetadata([])
+        metadata.error = BackendError("no route to host")
+        with pytest.raises(BackendError, match="no route to host"):
+            metadata.network_interfaces(Context())
+        metadata.error = None
+        metadata.fail_at(1)
+        with pytest.raises(BackendError, match="gave no answer"):
+            metadata.network_interfaces(Context())
+        assert metadata.network_interfaces(Context()) == []
+        with pytest.raises(DeadlineExceededError):
+            metadata.network_interfaces(Context(timeout=0))
+        assert metadata.operations.calls == [("network_interfaces",)] * 3
