@@ -1,0 +1,217 @@
+"""ebtables by way of its own programs: they alone know what their rules mean."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.exceptions import BackendError, ToolNotFoundError
+from hostrouting.host.ebtables_rules import (
+    BACKENDS,
+    EbtablesReading,
+    EbtablesRule,
+    identity,
+    matches,
+    parse_save,
+    placed,
+    titles,
+    why_unsafe,
+)
+from hostrouting.host.ebtables_tools import Command, RefusedError, Tools, UnseenError, find, legacy_may_have_rules
+from phases import Context, DeadlineExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["EbtablesCommand"]
+
+_logger = logging.getLogger(__name__)
+
+#: How long one process may take to put back what another did: the caller's context may be over by then.
+_SECONDS_TO_PUT_BACK: Final = 60.0
+
+
+class EbtablesCommand:
+    """The ebtables rules of this machine, or of where `prefix` leads: `("ip", "netns", "exec", NAME)`, say.
+
+    It fulfils `Ebtables`, whose description says what the methods promise. Of identical rules in a chain the first are
+    deleted, whichever were named.
+    """
+
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        self._prefix = tuple(prefix)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({' '.join(self._prefix)!r})"
+
+    def read(self, ctx: Context) -> EbtablesReading:
+        """See `Ebtables.read`."""
+        rules: list[EbtablesRule] = []
+        notes: list[str] = []
+        texts: list[tuple[str, str]] = []
+        for backend in BACKENDS:
+            if backend == "legacy" and not legacy_may_have_rules():
+                continue  # that is no gap in what we saw
+            try:
+                text = find(ctx, self._prefix, backend).save(ctx)
+            except ToolNotFoundError as error:
+                notes.append(
+                    f"ebtables ({backend}) is not installed: its rules, if there are any, cannot be seen; "
+                    f"install the package {error.package}"
+                )
+            except UnseenError as error:
+                notes.append(str(error))
+            else:
+                rules += parse_save(text, backend=backend)
+                texts.append((backend, text))
+                # "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them."
+                notes += [f"ebtables ({backend}): {line[2:]}" for line in text.split("\n") if "# Table `nat'" in line]
+        return EbtablesReading(tuple(rules), tuple(notes), tuple(texts))
+
+    def delete(
+        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """See `Ebtables.delete`."""
+        change = _Change(ctx, self._prefix, rules, "deleted")
+        found, absent = matches(change.before, rules)
+        if absent:
+            raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
+        # In the order of the chain: the tool looks for each from its beginning, and so finds it there.
+        change.make([Command("-D", rule) for rule in found], progress)
+
+    def insert(
+        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """See `Ebtables.insert`."""
+        change = _Change(ctx, self._prefix, rules, "inserted")
+        change.make(_insertions(change.before, rules), progress)
+
+
+class _Change:
+    """One call of `delete` or `insert`: what it found, what it has done, and how that is taken back."""
+
+    def __init__(self, ctx: Context, prefix: Sequence[str], rules: Sequence[EbtablesRule], done: str) -> None:
+        ctx.check()
+        for rule in rules:
+            if reason := why_unsafe(rule):
+                raise BackendError(f"{rule.line}: {reason}; nothing was {done}, do it by hand")
+        self._ctx = ctx
+        self._word = done
+        self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
+        self.before = self._read(ctx)
+
+    def make(self, commands: Sequence[Command], progress: Callable[[int], None] | None) -> None:
+        """Make all of the change, or nothing of it."""
+        done: list[Command] = []
+        under_way: list[Command] = []
+        try:
+            for tools, batch in self._batches(commands):
+                under_way = batch
+                tools.change(self._ctx, batch)
+                done += batch
+                under_way = []
+                _logger.debug("ebtables: %d of %d rules %s", len(done), len(commands), self._word)
+                if progress is not None:
+                    progress(len(done))
+            lasting, undone = self._outcome(commands, self._read(self._ctx))
+        except RefusedError as error:
+            culprit = error.rule.line if error.rule else f"one of these: {_titles(under_way)}"
+            raise BackendError(f"not {self._word}: {culprit}: {error}\n{self._take_back(done)}") from error
+        except BaseException as error:
+            # The context ended, say. Whether the kernel still got the last batch, nobody told us.
+            if under_way and self._got_through([*done, *under_way]):
+                done += under_way
+            error.add_note(self._take_back(done))
+            raise
+        if undone:
+            words = f"{_titles(undone)} was {self._word}, and at once it was not: something alive undoes it"
+            raise BackendError(f"{words}; find and stop that first\n{self._take_back(lasting)}")
+
+    def _outcome(self, commands: Sequence[Command], now: Iterable[EbtablesRule]) -> tuple[list[Command], list[Command]]:
+        """The commands that are in force, and those that are not, by the rules that are there now."""
+        sign = -1 if self._word == "deleted" else 1
+        missing = Counter(map(identity, self.before))
+        for command in commands:
+            missing[identity(command.rule)] += sign
+        missing.subtract(map(identity, now))
+        lasting: list[Command] = []
+        undone: list[Command] = []
+        for command in commands:
+            # Too many of a rule that was deleted, or too few of one that was inserted.
+            if sign * missing[identity(command.rule)] > 0:
+                missing[identity(command.rule)] -= sign
+                undone.append(command)
+            else:
+                lasting.append(command)
+        return lasting, undone
+
+    def _got_through(self, commands: Sequence[Command]) -> bool:
+        """Whether all the commands are in force; if that cannot be read, taking them back says what went wrong."""
+        try:
+            return not self._outcome(commands, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))[1]
+        except (BackendError, DeadlineExceededError):
+            return True
+
+    def _take_back(self, done: Sequence[Command]) -> str:
+        """Put back what was deleted, or delete what was inserted; what became of that, in words."""
+        if not done:
+            return f"nothing was {self._word}"
+        rules = [command.rule for command in done]
+        reasons: list[str] = []
+        try:
+            now = self._read(Context(timeout=_SECONDS_TO_PUT_BACK))
+            if self._word == "deleted":
+                back = _insertions(now, rules)
+            else:
+                back = [Command("-D", rule) for rule in matches(now, rules)[0]]
+            for tools, batch in self._batches(back):
+                reasons += _as_far_as_possible(tools, batch)
+            # What is read back says whether it held; the tool's reasons say more.
+            still = self._outcome(done, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))[0]
+            reasons = reasons or [command.rule.line for command in still]
+        except (BackendError, DeadlineExceededError) as error:
+            reasons.append(str(error))
+        if not reasons:
+            return f"the {len(rules)} rules that had been {self._word} before it are as they were; nothing has changed"
+        _logger.error("ebtables: the rollback is incomplete", extra={"reasons": reasons})
+        return "\n  ".join(
+            [f"THE ROLLBACK IS INCOMPLETE, of {len(rules)} rules these could not be restored:", *reasons]
+        )
+
+    def _read(self, ctx: Context) -> list[EbtablesRule]:
+        """The rules of the backends that the change is about."""
+        try:
+            return [
+                rule for backend, tools in self._tools.items() for rule in parse_save(tools.save(ctx), backend=backend)
+            ]
+        except UnseenError as error:
+            raise error.refusal from error
+
+    def _batches(self, commands: Sequence[Command]) -> Iterator[tuple[Tools, list[Command]]]:
+        for backend, tools in self._tools.items():
+            mine = [command for command in commands if command.rule.backend == backend]
+            for start in range(0, len(mine), tools.most):
+                yield tools, mine[start : start + tools.most]
+
+
+def _insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
+    return [Command("-A" if position is None else "-I", rule, position) for rule, position in placed(present, rules)]
+
+
+def _as_far_as_possible(tools: Tools, batch: Sequence[Command]) -> list[str]:
+    """Do a batch, or, if it is refused, each command of it for itself; what could not be done and why."""
+    reasons = []
+    try:
+        tools.change(Context(timeout=_SECONDS_TO_PUT_BACK), batch)
+    except RefusedError as error:
+        if len(batch) == 1:
+            return [f"{batch[0].rule.line}: {error}"]
+        for command in batch:
+            reasons += _as_far_as_possible(tools, [command])
+    return reasons
+
+
+def _titles(commands: Sequence[Command]) -> str:
+    """The first rule, and how many there are besides."""
+    return titles([command.rule for command in commands])

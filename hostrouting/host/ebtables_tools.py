@@ -1,0 +1,194 @@
+"""The ebtables programs: which of them is there, what it says, and how a rule is given to it.
+
+Two programs share the name, and each has rules of its own: that of iptables-nft, and the old one, `legacy`. Machines
+have either or both, as `ebtables-nft` and `ebtables-legacy`, or one of them as plain `ebtables`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.host.ebtables_rules import EbtablesRule, arguments, listing_to_save
+from phases import CommandFailedError, run_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from phases import Context
+
+#: Debian's, and close to what others call them.
+_PACKAGES: Final = {"nft": "iptables", "legacy": "ebtables"}
+#: With this in the environment, ebtables-save prints counters, and no two readings are the same.
+_ENVIRONMENT: Final = {"EBTABLES_SAVE_COUNTER": "no"}
+
+
+class Command(NamedTuple):
+    """One thing to do in the table `nat`: `-D`, `-A`, or `-I` at a position."""
+
+    verb: str
+    rule: EbtablesRule
+    position: int | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The command without the rule's description."""
+        return [self.verb, self.rule.chain, *([str(self.position)] if self.position is not None else [])]
+
+
+class UnseenError(Exception):
+    """A backend cannot be read; that is a note to whoever reads, and `refusal` to whoever wants to change it."""
+
+    def __init__(self, note: str, *, denied: bool) -> None:
+        self.refusal = PermissionDeniedError(note) if denied else BackendError(note)
+        super().__init__(note)
+
+
+class RefusedError(Exception):
+    """The tool said no, in its own words, and did nothing; `rule` is the one that it refused, where it says so."""
+
+    def __init__(self, words: str, rule: EbtablesRule | None) -> None:
+        self.rule = rule
+        super().__init__(words)
+
+
+class Tools:
+    """The programs of one backend; `name` is that of the program, by which it is called."""
+
+    #: How many commands go into one process, which does all of them or nothing.
+    most: int
+
+    def __init__(self, prefix: Sequence[str], backend: str, name: str) -> None:
+        self.prefix = tuple(prefix)
+        self.backend = backend
+        self.name = name
+
+    def save(self, ctx: Context) -> str:
+        """The rules as ebtables-save prints them; UnseenError says why they cannot be seen."""
+        raise NotImplementedError
+
+    def change(self, ctx: Context, commands: Sequence[Command]) -> None:
+        """Do up to `most` commands, or, with a RefusedError, none of them."""
+        raise NotImplementedError
+
+    def _read(self, ctx: Context, *argv: str) -> str:
+        try:
+            return run_command(ctx, [*self.prefix, *argv], env=_ENVIRONMENT).stdout
+        except CommandFailedError as error:
+            words = _words(error)
+            if re.search(r"Permission denied|right permissions|Operation not permitted", words):
+                note = f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
+                raise UnseenError(note, denied=True) from error
+            if "not support" in words or "doesn't support" in words:
+                note = f"ebtables ({self.backend}) is not supported by the kernel: {words}"
+                raise UnseenError(note, denied=False) from error
+            raise BackendError(f"cannot read the rules of ebtables ({self.backend}): {error}") from error
+
+
+class NftTools(Tools):
+    """ebtables-nft: a file of up to a thousand commands is one transaction of the kernel."""
+
+    # One process takes 10,000 as well. But then nobody hears of progress, and one refusal costs all that time.
+    most = 1000
+
+    def save(self, ctx: Context) -> str:
+        """See `Tools.save`."""
+        return self._read(ctx, f"{self.name}-save")
+
+    def change(self, ctx: Context, commands: Sequence[Command]) -> None:
+        """See `Tools.change`."""
+        lines = [" ".join([*command.words, *command.rule.spec]) for command in commands]
+        # Without --noflush the table would be emptied first.
+        argv = [*self.prefix, f"{self.name}-restore", "--noflush"]
+        try:
+            run_command(ctx, argv, input="\n".join(["*nat", *lines, "COMMIT", ""]))
+        except CommandFailedError as error:
+            words = _words(error)
+            # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`; `*nat` is line 1.
+            # Where the kernel refuses a deletion (1.8.9 has such trouble with --among), the line may be another rule's.
+            found = re.search(r"line:? (\d+)\b(?!: RULE_DELETE)", words)
+            index = int(found[1]) - 2 if found else -1
+            raise RefusedError(words, commands[index].rule if 0 <= index < len(commands) else None) from error
+
+
+class LegacyTools(Tools):
+    """The old ebtables: a process for each rule.
+
+    It could work on a file and commit that (`--atomic-commit`), but then rules that somebody else adds in between are
+    lost: the kernel's interface is to replace the whole table, for one rule too, and the less time between its reading
+    and its writing, the better. `--concurrent` takes the lock that other users of the tool may take.
+    """
+
+    most = 1
+
+    def save(self, ctx: Context) -> str:
+        """See `Tools.save`."""
+        # Not ebtables-legacy-save: it asks /usr/sbin/ebtables, and that may well be ebtables-nft.
+        return listing_to_save(self._read(ctx, self.name, "-t", "nat", "-L"))
+
+    def change(self, ctx: Context, commands: Sequence[Command]) -> None:
+        """See `Tools.change`."""
+        for command in commands:
+            words = [*command.words, *arguments(command.rule)]
+            try:
+                run_command(ctx, [*self.prefix, self.name, "--concurrent", "-t", "nat", *words])
+            except CommandFailedError as error:
+                raise RefusedError(_words(error), command.rule) from error
+
+
+_KINDS: Final[dict[str, type[Tools]]] = {"nft": NftTools, "legacy": LegacyTools}
+
+
+def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
+    """The programs of a backend, under whatever name; ToolNotFoundError if there are none."""
+    for name in (f"ebtables-{backend}", "ebtables"):
+        version = _version(ctx, prefix, name)
+        # What the old one calls itself depends on its age: `v2.0.11 (legacy)`, `v2.0.10-4`.
+        if version is not None and ("nf_tables" in version) == (backend == "nft"):
+            return _KINDS[backend](prefix, backend, name)
+    raise ToolNotFoundError(
+        f"ebtables-{backend}", package=_PACKAGES[backend], purpose=f"for the rules of ebtables ({backend})"
+    )
+
+
+def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None = None) -> bool:
+    """Whether the kernel has the old table `nat`, or cannot get it by being asked.
+
+    Asking for it makes the kernel load the module, and hook it into every bridge. Whoever only reads must not do that.
+    A table that was never loaded has no rules.
+    """
+    try:
+        loaded = Path(modules).read_text()
+    except OSError:
+        return True  # a kernel without modules: it has the table, or says that it does not
+    if re.search(r"^ebtable_nat ", loaded, re.MULTILINE):
+        return True
+    try:
+        built_in = built_in or f"/lib/modules/{os.uname().release}/modules.builtin"
+        return "/ebtable_nat.ko" in Path(built_in).read_text()
+    except OSError:
+        return False
+
+
+def _version(ctx: Context, prefix: Sequence[str], name: str) -> str | None:
+    """What the program says of itself; None if it is not there."""
+    try:
+        return run_command(ctx, [*prefix, name, "--version"]).stdout
+    except CommandFailedError as error:
+        # What runs it in another namespace (ip, nsenter, env, ...) names it, and none of them begins with that name.
+        missing = any(
+            name in line and not line.startswith(name) and "No such file or directory" in line
+            for line in error.stderr.splitlines()
+        )
+        if missing or (error.status is None and not prefix):
+            return None
+        raise BackendError(f"cannot run ebtables: {error}") from error
+
+
+def _words(error: CommandFailedError) -> str:
+    """What the tool said, in one line, without its invitation to read the help."""
+    lines = (line.strip() for line in (error.stderr or error.stdout).splitlines())
+    return " ".join(line for line in lines if line and not line.startswith("Try `")) or str(error)

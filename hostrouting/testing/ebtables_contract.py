@@ -1,0 +1,203 @@
+"""What `Ebtables` promises, as tests; see `hostrouting.testing.host_contracts`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host.ebtables_rules import EbtablesRule
+from phases import CancelledError, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host import Ebtables
+
+__all__ = ["EbtablesContract"]
+
+
+def arp_rule(number: int) -> str:
+    """A rule like those that answer for a pod."""
+    address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+    return f"-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {address} -j arpreply --arpreply-mac 02:00:00:00:00:01"
+
+
+ONE, TWO, THREE, FOUR = (arp_rule(number) for number in range(1, 5))
+DNAT = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.0.0.1 -j dnat --to-dst 02:00:00:00:00:01 --dnat-target ACCEPT"
+SNAT = "-A POSTROUTING -s Unicast -o eth0 -j snat --to-src 02:00:00:00:00:02 --snat-arp --snat-target ACCEPT"
+LOG = '-A OUTPUT --log-level info --log-prefix "a b  !" -j CONTINUE'
+INVERTED = "-A OUTPUT -p IPv4 -o ! eth0 --ip-src ! 10.0.0.0/8 -j DROP"
+
+
+class EbtablesContract:
+    """What `Ebtables` promises. `ebtables` has no rules of its own; `load` and `lines` reach them another way."""
+
+    #: The backend that the tests put their rules into.
+    backend = "nft"
+
+    @pytest.fixture
+    def ebtables(self) -> Ebtables:
+        """The rules to be asked for."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def ctx(self) -> Context:
+        """A context that does not end."""
+        return Context()
+
+    def load(self, ebtables: Ebtables, *lines: str) -> None:
+        """Append rules."""
+        raise NotImplementedError
+
+    def lines(self, ebtables: Ebtables) -> list[str]:
+        """All rules, as ebtables-save prints them."""
+        raise NotImplementedError
+
+    def rule(self, line: str, position: int = 1) -> EbtablesRule:
+        """The rule of a line."""
+        return EbtablesRule.parse(line, backend=self.backend, position=position)
+
+    @pytest.fixture
+    def pick(self, ebtables: Ebtables, ctx: Context) -> Callable[..., list[EbtablesRule]]:
+        """The rules of these lines as a reading shows them."""
+
+        def pick(*lines: str) -> list[EbtablesRule]:
+            return [rule for rule in ebtables.read(ctx).rules if rule.line in lines]
+
+        return pick
+
+    def test_no_rules_read_as_none(self, ebtables: Ebtables, ctx: Context) -> None:
+        """A machine without rules is answered for without an error."""
+        assert ebtables.read(ctx).rules == ()
+
+    def test_rules_are_read_chain_by_chain(self, ebtables: Ebtables, ctx: Context) -> None:
+        """Each rule has its chain, its position in that, and its words as printed."""
+        self.load(ebtables, ONE, SNAT, DNAT, LOG, INVERTED)
+        rules = ebtables.read(ctx).rules
+        assert [(rule.chain, rule.position, rule.line) for rule in rules] == [
+            ("PREROUTING", 1, ONE),
+            ("PREROUTING", 2, DNAT),
+            ("OUTPUT", 1, LOG),
+            ("OUTPUT", 2, INVERTED),
+            ("POSTROUTING", 1, SNAT),
+        ]
+        assert {rule.backend for rule in rules} == {self.backend}
+        assert rules[0].spec[:4] == ("-p", "ARP", "--arp-op", "Request")
+
+    def test_a_reading_has_the_text_for_a_backup(self, ebtables: Ebtables, ctx: Context) -> None:
+        """What ebtables-save printed is there, by backend."""
+        self.load(ebtables, ONE, LOG)
+        text = dict(ebtables.read(ctx).texts)[self.backend].split("\n")
+        assert "*nat" in text
+        assert ONE in text
+        assert LOG in text
+
+    def test_only_the_rules_named_go(
+        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
+    ) -> None:
+        """The others stay, in their order."""
+        self.load(ebtables, ONE, TWO, THREE, SNAT, LOG, INVERTED)
+        ebtables.delete(ctx, pick(TWO, SNAT, LOG))
+        assert self.lines(ebtables) == [ONE, THREE, INVERTED]
+
+    def test_what_was_deleted_comes_back_where_it_was(
+        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
+    ) -> None:
+        """Deletion and insertion are each other's inverse, in whatever order the rules are named."""
+        self.load(ebtables, ONE, TWO, THREE, FOUR, DNAT, SNAT, LOG, INVERTED)
+        before = self.lines(ebtables)
+        chosen = pick(FOUR, ONE, TWO, DNAT, SNAT, LOG)[::-1]
+        ebtables.delete(ctx, chosen)
+        assert self.lines(ebtables) == [THREE, INVERTED]
+        ebtables.insert(ctx, chosen)
+        assert self.lines(ebtables) == before
+
+    def test_an_insertion_beyond_the_end_is_at_the_end(self, ebtables: Ebtables, ctx: Context) -> None:
+        """A chain that got shorter takes the rule all the same."""
+        self.load(ebtables, ONE)
+        ebtables.insert(ctx, [self.rule(THREE, 90), self.rule(TWO, 80), self.rule(FOUR, 1)])
+        assert self.lines(ebtables) == [FOUR, ONE, TWO, THREE]
+
+    def test_of_identical_rules_as_many_go_as_were_named(self, ebtables: Ebtables, ctx: Context) -> None:
+        """The first one goes; both go when both are named; and they come back where they were."""
+        self.load(ebtables, ONE, TWO, ONE, THREE, ONE)
+        before = self.lines(ebtables)
+        rules = [rule for rule in ebtables.read(ctx).rules if rule.line == ONE]
+        ebtables.delete(ctx, rules[:1])
+        assert self.lines(ebtables) == [TWO, ONE, THREE, ONE]
+        ebtables.insert(ctx, rules[:1])
+        assert self.lines(ebtables) == before
+        ebtables.delete(ctx, rules[:2])
+        assert self.lines(ebtables) == [TWO, THREE, ONE]
+        ebtables.insert(ctx, rules[:2])
+        assert self.lines(ebtables) == before
+
+    def test_the_position_named_does_not_matter_for_a_deletion(self, ebtables: Ebtables, ctx: Context) -> None:
+        """A rule that has moved meanwhile is found by what it says."""
+        self.load(ebtables, ONE, TWO)
+        ebtables.delete(ctx, [self.rule(TWO, 7)])
+        assert self.lines(ebtables) == [ONE]
+
+    def test_a_rule_that_is_not_there_is_refused(
+        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
+    ) -> None:
+        """The error names it, and the rules that are there stay, too."""
+        self.load(ebtables, ONE, TWO)
+        with pytest.raises(BackendError, match=r"nothing was deleted: .*--arp-ip-dst 10\.0\.0\.3 .*is not there"):
+            ebtables.delete(ctx, [*pick(ONE), self.rule(THREE, 2), *pick(TWO)])
+        with pytest.raises(BackendError, match=r"is not there"):
+            ebtables.delete(ctx, [*pick(ONE), *pick(ONE)])
+        assert self.lines(ebtables) == [ONE, TWO]
+
+    def test_an_insertion_into_a_chain_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
+        """The error names the rule, and nothing is inserted."""
+        self.load(ebtables, ONE)
+        with pytest.raises(BackendError, match=r"not inserted: .*-A NOWHERE -j DROP.*\n.*nothing "):
+            ebtables.insert(ctx, [self.rule(TWO), self.rule("-A NOWHERE -j DROP")])
+        assert self.lines(ebtables) == [ONE]
+
+    def test_words_that_the_tool_would_misread_are_refused(self, ebtables: Ebtables, ctx: Context) -> None:
+        """Before anything is changed, and with the word."""
+        self.load(ebtables, ONE)
+        odd = self.rule('-A OUTPUT --log-level info --log-prefix "a"b" -j DROP')
+        with pytest.raises(BackendError, match=r'the word "a"b" has a quote'):
+            ebtables.insert(ctx, [self.rule(TWO), odd])
+        with pytest.raises(BackendError, match=r'the word "a"b" has a quote'):
+            ebtables.delete(ctx, [self.rule(ONE), odd])
+        assert self.lines(ebtables) == [ONE]
+
+    def test_nothing_to_do_is_fine(self, ebtables: Ebtables, ctx: Context) -> None:
+        """No rules, no change, no progress."""
+        self.load(ebtables, ONE)
+        calls: list[int] = []
+        ebtables.delete(ctx, [], progress=calls.append)
+        ebtables.insert(ctx, [], progress=calls.append)
+        assert self.lines(ebtables) == [ONE]
+        assert calls == []
+
+    def test_progress_ends_with_the_number_of_rules(
+        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
+    ) -> None:
+        """It grows, and says in the end that all are done."""
+        self.load(ebtables, ONE, TWO, THREE)
+        for change in (ebtables.delete, ebtables.insert):
+            calls: list[int] = []
+            change(ctx, pick(ONE, THREE) or [self.rule(ONE, 1), self.rule(THREE, 3)], progress=calls.append)
+            assert calls == sorted(set(calls))
+            assert calls[-1] == 2
+        assert self.lines(ebtables) == [ONE, TWO, THREE]
+
+    def test_a_context_that_is_over_changes_nothing(self, ebtables: Ebtables) -> None:
+        """Nor does it read."""
+        self.load(ebtables, ONE)
+        ctx = Context()
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError):
+            ebtables.read(ctx)
+        with pytest.raises(CancelledError):
+            ebtables.delete(ctx, [self.rule(ONE)])
+        with pytest.raises(CancelledError):
+            ebtables.insert(ctx, [self.rule(TWO)])
+        assert self.lines(ebtables) == [ONE]

@@ -1,0 +1,131 @@
+"""The ebtables rules of a machine in memory: an `Ebtables` to look into, and to break."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host.ebtables_rules import (
+    BACKENDS,
+    EbtablesReading,
+    EbtablesRule,
+    matches,
+    parse_save,
+    placed,
+    titles,
+    why_unsafe,
+)
+from hostrouting.testing.faults import Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from phases import Context
+
+__all__ = ["MemoryEbtables"]
+
+_BATCH = 1000
+
+
+class MemoryEbtables:
+    """The table `nat` of both backends, with the chains that the kernel makes; it fulfils `Ebtables`.
+
+    >>> from phases import Context
+    >>> ebtables = MemoryEbtables()
+    >>> ebtables.add("-A PREROUTING -p ARP -j DROP")
+    >>> ebtables.delete(Context(), ebtables.read(Context()).rules)
+    >>> ebtables.lines()
+    []
+    """
+
+    def __init__(self) -> None:
+        self._chains: dict[str, dict[str, list[tuple[str, ...]]]] = {
+            backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
+        }
+        self._refused: set[str] = set()
+        #: What a reading says that it could not see.
+        self.notes: list[str] = []
+        #: Called before each reading, and after each deletion that succeeded: a reconciler that puts rules back.
+        self.on_read: Callable[[], None] | None = None
+        self.on_delete: Callable[[], None] | None = None
+        self.operations = Operations()
+
+    def fail_at(self, number: int, error: BaseException | None = None) -> None:
+        """Let the `number`-th operation from now (1 is the next) fail: by default the tool cannot be run."""
+        self.operations.fail(number, error or BackendError("cannot run ebtables: Cannot allocate memory"))
+
+    def add(self, line: str, *, backend: str = "nft") -> None:
+        """Append a rule, as ebtables-save prints it (`-A CHAIN ...`); the chain is made if need be."""
+        rule = EbtablesRule.parse(line, backend=backend)
+        self._chains[backend].setdefault(rule.chain, []).append(rule.spec)
+
+    def lines(self, backend: str = "nft") -> list[str]:
+        """The rules of a backend as ebtables-save prints them."""
+        return [rule.line for rule in self._rules() if rule.backend == backend]
+
+    def refuse(self, line: str) -> None:
+        """Let the deletion of this rule fail."""
+        self._refused.add(line)
+
+    def read(self, ctx: Context) -> EbtablesReading:
+        """See `Ebtables.read`."""
+        ctx.check()
+        self.operations.record("read")
+        if self.on_read is not None:
+            self.on_read()
+        texts = ((backend, self._text(backend)) for backend in BACKENDS)
+        return EbtablesReading(tuple(self._rules()), tuple(self.notes), tuple(texts))
+
+    def delete(
+        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """See `Ebtables.delete`."""
+        self._begin(ctx, "delete", rules)
+        found, absent = matches(self._rules(), rules)
+        if absent:
+            raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
+        for rule in found:
+            if rule.line in self._refused:
+                raise BackendError(f"not deleted: {rule.line}: Invalid argument.\nnothing was deleted")
+        for rule in reversed(found):
+            del self._chains[rule.backend][rule.chain][rule.position - 1]
+        _report(len(found), progress)
+        if self.on_delete is not None:
+            self.on_delete()
+
+    def insert(
+        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """See `Ebtables.insert`."""
+        self._begin(ctx, "insert", rules)
+        for rule in rules:
+            if rule.chain not in self._chains[rule.backend]:
+                words = "No chain/target/match by that name."
+                raise BackendError(f"not inserted: {rule.line}: {words}\nnothing was inserted")
+        for rule, position in placed(self._rules(), rules):
+            chain = self._chains[rule.backend][rule.chain]
+            chain.insert(len(chain) if position is None else position - 1, rule.spec)
+        _report(len(rules), progress)
+
+    def _begin(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
+        ctx.check()
+        self.operations.record(verb, *(rule.line for rule in rules))
+        for rule in rules:
+            if reason := why_unsafe(rule):
+                raise BackendError(f"{rule.line}: {reason}; nothing was changed, do it by hand")
+
+    def _rules(self) -> Iterator[EbtablesRule]:
+        for backend in BACKENDS:
+            yield from parse_save(self._text(backend), backend=backend)
+
+    def _text(self, backend: str) -> str:
+        chains = self._chains[backend]
+        heads = [f":{chain} ACCEPT" for chain in chains]
+        rules = [" ".join(("-A", chain, *spec)) for chain, specs in chains.items() for spec in specs]
+        return "".join(f"{line}\n" for line in ["*nat", *heads, *rules])
+
+
+def _report(count: int, progress: Callable[[int], None] | None) -> None:
+    for done in [*range(_BATCH, count, _BATCH), *([count] if count else [])]:
+        if progress is not None:
+            progress(done)
