@@ -8,7 +8,7 @@
     units           UnitState: what the service port speaks
     netlink, pyroute            the kernel's IPv4 routes, lean and over pyroute2
     ipv6, link_layer            the kernel's IPv6, its neighbours and bridges
-    nft, ebtables               packet rules by way of their tools
+    nft, ebtables               packet rules by way of their tools (ebtables_tools)
     imds                        what the cloud says about the machine
     systemd, files, lock        this machine's, and those of an offline image
     offline                     what is not there and says so
@@ -25,7 +25,6 @@ import attrs
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.links import Device, IPv6Route, Neighbour, Station
-from hostrouting.host.offline import Absent
 from hostrouting.host.ports import (
     Ebtables,
     FileStore,
@@ -158,4 +157,6 @@ class Host:
 
 
 def _absent(part: str) -> Any:
+    from hostrouting.host.offline import Absent
+
     return Absent(part)

@@ -84,7 +84,7 @@ def parse_links(
         _, _, _, index, flags, _ = struct.unpack_from("=BBHiII", message, HEADER_LENGTH)
         links.append(
             Link(
-                name=_link_name(message),
+                name=link_name(message),
                 ifindex=index,
                 up=bool(flags & _IFF_UP),
                 carrier=bool(flags & _IFF_LOWER_UP),
@@ -98,10 +98,11 @@ def parse_links(
 
 def parse_names(link_messages: Iterable[bytes]) -> dict[int, str]:
     """Interface names by index."""
-    return {struct.unpack_from("=i", message, HEADER_LENGTH + 4)[0]: _link_name(message) for message in link_messages}
+    return {struct.unpack_from("=i", message, HEADER_LENGTH + 4)[0]: link_name(message) for message in link_messages}
 
 
-def _link_name(message: bytes) -> str:
+def link_name(message: bytes) -> str:
+    """The interface name in a link's message."""
     # A name may hold any byte but a slash, a colon, white space and zero; what is not UTF-8 has to survive, too.
     for number, payload in attributes(message, HEADER_LENGTH + 16):
         if number == _IFLA_IFNAME:

@@ -5,11 +5,28 @@ Addresses are text here, as `ip` prints it: there are few of each, of both famil
 
 from __future__ import annotations
 
+import socket
 from typing import NamedTuple
 
-from hostrouting.host.route_text import MAIN_TABLE, PROTOCOL_NAMES, TABLE_NAMES
+from hostrouting.host.route_text import (
+    DEVICELESS_KINDS,
+    KIND_NUMBERS,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    PROTOCOL_NAMES,
+    TABLE_NAMES,
+)
 
-__all__ = ["Device", "IPv6Route", "Neighbour", "Station"]
+__all__ = [
+    "Device",
+    "IPv6Route",
+    "Neighbour",
+    "Station",
+    "address_order",
+    "is_as_shown",
+    "neighbour_order",
+    "route_order",
+]
 
 
 class Device(NamedTuple):
@@ -39,7 +56,7 @@ class Neighbour(NamedTuple):
     mac: str
     #: Put there by somebody, for good; the others the kernel learned, and forgets.
     permanent: bool
-    #: NTF_*: router, extern_learn, ...
+    #: NTF_*: router, extern_learn, ...; above the first eight bits NTF_EXT_*.
     flags: int = 0
     #: RTPROT_* of whoever put it there; 0 where nobody says.
     protocol: int = 0
@@ -81,10 +98,20 @@ class IPv6Route(NamedTuple):
     #: Attributes that we carry without understanding them (preference, metrics, several next hops, ...), as
     #: (number, payload) pairs, so that the route comes back whole.
     extra: tuple[tuple[int, bytes], ...] = ()
+    #: Only packets from this prefix take the route; None for the usual ones.
+    from_prefix: str | None = None
+    #: In how many seconds it ends; 0 for never. It counts down, so it does not tell one route from another: see
+    #: `without_expiry`.
+    expires: int = 0
+
+    def without_expiry(self) -> IPv6Route:
+        """What stays the same from reading to reading."""
+        return self._replace(expires=0) if self.expires else self
 
     def __str__(self) -> str:
         destination = "default" if self.destination == "::/0" else self.destination.removesuffix("/128")
         words = [destination] if self.kind == "unicast" else [self.kind, destination]
+        words += ["from", self.from_prefix] if self.from_prefix else []
         words += ["via", self.gateway] if self.gateway else []
         words += ["dev", self.dev] if self.dev else []
         words += ["table", TABLE_NAMES.get(self.table, str(self.table))] if self.table != MAIN_TABLE else []
@@ -93,3 +120,61 @@ class IPv6Route(NamedTuple):
         words += ["src", self.source] if self.source else []
         words += ["metric", str(self.metric)]
         return " ".join(words)
+
+
+def neighbour_order(neighbour: Neighbour) -> tuple[object, ...]:
+    """By device and address, IPv4 before IPv6: the order in which `LinkLayer.neighbours` gives them."""
+    return neighbour.dev, *address_order(neighbour.address), neighbour.mac
+
+
+def route_order(route: IPv6Route) -> tuple[object, ...]:
+    """By table, network, prefix length and metric: the order in which `LinkLayer.routes` gives them."""
+    network, _, length = route.destination.partition("/")
+    return route.table, *address_order(network), int(length), route.metric, route.dev or "", route.gateway or "", route
+
+
+def address_order(address: str) -> tuple[bool, bytes]:
+    """By number, IPv4 before IPv6.
+
+    >>> sorted(["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9"], key=address_order)
+    ['10.0.0.9', '10.0.0.10', 'fd00::9', 'fd00::10']
+    """
+    is_ipv6 = ":" in address
+    return is_ipv6, socket.inet_pton(socket.AF_INET6 if is_ipv6 else socket.AF_INET, address)
+
+
+def is_as_shown(thing: Neighbour | IPv6Route) -> bool:
+    """Whether this is how the port shows such a thing: what the kernel would change could not be found again.
+
+    It makes 1024 of metric 0 and `boot` of no protocol, and drops the bits behind a prefix.
+
+    >>> is_as_shown(Neighbour("FD00::9", "azure0", "12:34:56:78:9a:bc", permanent=True))
+    False
+    """
+    try:
+        if isinstance(thing, Neighbour):
+            mac = bytes.fromhex(thing.mac.replace(":", "")).hex(":")
+            return bool(mac) and mac == thing.mac and _canonical(thing.address) == thing.address
+        prefixes = [thing.destination, *([thing.from_prefix] if thing.from_prefix is not None else [])]
+        return (
+            all(prefix == _canonical_prefix(prefix) for prefix in prefixes)
+            and all(address == _canonical(address) for address in (thing.gateway, thing.source) if address is not None)
+            and thing.kind in KIND_NUMBERS
+            and not (thing.kind in DEVICELESS_KINDS and thing.dev is not None)
+            and thing.table != LOCAL_TABLE
+            and min(thing.metric, thing.protocol) > 0
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _canonical(address: str) -> str:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.inet_ntop(family, socket.inet_pton(family, address))
+
+
+def _canonical_prefix(prefix: str) -> str:
+    network, _, length = prefix.partition("/")
+    rest = 128 - int(length)
+    number = int.from_bytes(socket.inet_pton(socket.AF_INET6, network), "big") >> rest << rest
+    return f"{socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, 'big'))}/{int(length)}"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import gc
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host import transaction
+from hostrouting.host.conversation import BATCH, rtnetlink_socket
 from hostrouting.host.kernel_socket import KernelSocket
-from hostrouting.host.namespaces import open_here, open_in_namespace
 from hostrouting.host.route_writer import RouteWriter
 from hostrouting.host.transaction import AnswersLostError, Failure
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from hostrouting.host.route_writer import Signature
     from hostrouting.host.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
     from hostrouting.host.transaction import Steps
-
-#: Messages a send. All their answers are queued before `send` returns, and with the default receive buffer exactly
-#: 256 fit; what comes beyond is lost while the routes are applied all the same.
-_BATCH: Final = 250
 
 
 class NetlinkBackend:
@@ -40,7 +36,7 @@ class NetlinkBackend:
 
     def __init__(self, *, netns: str | None = None) -> None:
         self._netns = netns
-        self._batch = _BATCH
+        self._batch = BATCH
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
@@ -86,12 +82,8 @@ class NetlinkBackend:
 
     @contextmanager
     def _open(self, *, batch: int | None = None) -> Iterator[KernelSocket]:
-        try:
-            with open_in_namespace(self._netns) if self._netns else open_here() as opened:
-                yield KernelSocket(opened, batch=batch or self._batch)
-        except OSError as error:
-            where = f" in network namespace {self._netns}" if self._netns else ""
-            raise BackendError(f"rtnetlink{where}: {error.strerror or error}", errno=error.errno) from error
+        with rtnetlink_socket(self._netns) as opened:
+            yield KernelSocket(opened, batch=batch or self._batch)
 
 
 class _KernelTransport:

@@ -307,6 +307,9 @@ class Ebtables(Protocol):
     ) -> None:
         """Delete the rules, each by its full description, through the backend that holds it; all or none.
 
+        Of identical rules the first go. Which ones makes a difference only to their order after `insert`, and none
+        where all of them go.
+
         `progress` is called with the number of rules that are done, after each batch. When a rule is refused (it is not
         there any more, say), those that had been deleted are put back where they were, and the `BackendError` has the
         tool's own words, and says which could not be put back.

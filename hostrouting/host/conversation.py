@@ -1,0 +1,140 @@
+"""What every conversation over rtnetlink has in common: a socket, dumps, questions, batches that end with a barrier."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host import link_messages, rtnetlink
+from hostrouting.host.namespaces import open_here, open_in_namespace
+from hostrouting.host.route_reader import UnknownDeviceError
+from hostrouting.host.transaction import AnswersLostError, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_Result = TypeVar("_Result")
+
+#: Messages a send. All their answers are queued before `send` returns, and with the default receive buffer exactly
+#: 256 fit; what comes beyond is lost while the changes are made all the same.
+BATCH: Final = 250
+
+_SOL_NETLINK: Final = 270
+#: Refusals come without the request that they refuse, but with the kernel's sentence; dumps filter by table.
+_CAP_ACK, _EXT_ACK, _STRICT_CHECK = 10, 11, 12
+
+_RECEIVE_BYTES: Final = 1 << 17
+#: The barrier's sequence number; those of a batch's messages start at 1.
+_BARRIER: Final = 0
+#: How often a table that changes while it is read is read again before we say that it never rests.
+_READINGS: Final = 20
+
+
+@contextmanager
+def rtnetlink_socket(netns: str | None) -> Iterator[socket.socket]:
+    """A raw rtnetlink socket in the namespace (None: ours); OSError while it is used becomes a `BackendError`."""
+    try:
+        with open_in_namespace(netns) if netns else open_here() as opened:
+            yield opened
+    except OSError as error:
+        where = f" in network namespace {netns}" if netns else ""
+        raise BackendError(f"rtnetlink{where}: {error.strerror or error}", errno=error.errno) from error
+
+
+class Conversation:
+    """Asks and tells the kernel. OSError is what the kernel refuses as a whole; the backend translates it."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        for option in _CAP_ACK, _EXT_ACK, _STRICT_CHECK:
+            # Kernels before 4.20 lack some; what they answer then is longer, not different.
+            with suppress(OSError):
+                opened.setsockopt(_SOL_NETLINK, option, 1)
+        opened.bind((0, 0))
+
+    def names(self) -> dict[int, str]:
+        """Device names by interface index."""
+        return self.consistently(lambda: link_messages.parse_names(self.dump(link_messages.LINKS)))
+
+    def dump(self, request: tuple[int, bytes]) -> Iterator[bytes]:
+        """Every message of the answer to a dump request: its type and payload."""
+        kind, payload = request
+        self._socket.send(rtnetlink.message(kind, rtnetlink.REQUEST | rtnetlink.DUMP, payload))
+        while True:
+            received = self._buffer[: self._receive()]
+            offset = 0
+            while offset < len(received):
+                length, _, _ = rtnetlink.message_start(received, offset)
+                one = received[offset : offset + length]
+                if rtnetlink.is_end_of_dump(one):
+                    return
+                yield bytes(one)
+                offset += length + 3 & ~3
+
+    def ask(self, request: tuple[int, bytes]) -> bytes:
+        """The one message that answers a question that is no dump; OSError is the kernel's refusal."""
+        kind, payload = request
+        self._socket.send(rtnetlink.message(kind, rtnetlink.REQUEST, payload))
+        answer = bytes(self._buffer[: self._receive()])
+        if rtnetlink.message_start(answer)[1] == rtnetlink.ERROR:
+            raise OSError(*rtnetlink.error_of(answer))
+        return answer
+
+    def deliver(self, batches: Iterable[bytes | memoryview]) -> dict[int, Failure]:
+        """Send changes by the batch, going on past refusals, which are returned by the change's position.
+
+        A message's sequence number is its position counted from 1, in network byte order. Replies are in the queue
+        when `send` returns, so nothing here ever waits; a barrier that is not there at the end means that replies
+        were lost.
+        """
+        failures: dict[int, Failure] = {}
+        lost = False
+        for batch in batches:
+            self._socket.send(batch)
+            lost |= not self._drain(failures)
+        self._socket.send(rtnetlink.barrier(_BARRIER))
+        if not self._drain(failures) or lost or _BARRIER - 1 not in failures:
+            raise AnswersLostError
+        del failures[_BARRIER - 1]
+        return failures
+
+    def consistently(self, read: Callable[[], _Result]) -> _Result:
+        """Read again when what was read changed meanwhile."""
+        for _ in range(_READINGS):
+            with suppress(InterruptedError, UnknownDeviceError):
+                return read()
+            self._discard_queued()
+        raise OSError(errno.EAGAIN, f"what was read changed during each of {_READINGS} readings")
+
+    def _drain(self, failures: dict[int, Failure]) -> bool:
+        """Note every answer that is queued; False when the queue had overflown and some were lost."""
+        complete = True
+        while True:
+            try:
+                length = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return complete
+            except OSError as error:
+                # The overflow is told once; what fitted is still there behind it.
+                if error.errno != errno.ENOBUFS:
+                    raise
+                complete = False
+                continue
+            answer = bytes(self._buffer[:length])
+            failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*rtnetlink.error_of(answer))
+
+    def _receive(self) -> int:
+        length = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
+        if length > len(self._buffer):
+            raise OSError(errno.EMSGSIZE, f"the kernel sent {length} bytes at once, more than {len(self._buffer)}")
+        return length
+
+    def _discard_queued(self) -> None:
+        # The kernel goes on with a dump whenever some of it was received: only an empty queue is its end.
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)

@@ -1,0 +1,109 @@
+"""What the kernel knows of IPv6, over rtnetlink."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host import ipv6_messages
+from hostrouting.host.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.route_text import DEVICELESS_KINDS, MAIN_TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: How the kernel says that no route leads there, or one that blocks: EINVAL is a blackhole, EACCES a prohibition.
+_LEADS_NOWHERE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES})
+
+
+class NetlinkIPv6:
+    """IPv6 in this process's network namespace, or in the one named `netns` (a name, or a path).
+
+    >>> NetlinkIPv6().leaves_by("::1")
+    ('lo',)
+    """
+
+    def __init__(self, *, netns: str | None = None) -> None:
+        self._netns = netns
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
+
+    def default_devs(self) -> tuple[str, ...]:
+        """The devices of the default routes in the main table."""
+        with self._open() as kernel:
+
+            def read() -> tuple[str, ...]:
+                names = kernel.names()
+                defaults = [
+                    route
+                    for route in ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), names)
+                    if route.destination == "::/0" and route.table == MAIN_TABLE and route.kind == "unicast"
+                ]
+                defaults.sort(key=lambda route: (route.metric, ipv6_messages.preference(route)))
+                return tuple(dict.fromkeys(dev for route in defaults for dev in ipv6_messages.devices(route, names)))
+
+            return kernel.consistently(read)
+
+    def addresses(self, dev: str) -> tuple[str, ...]:
+        """The usable addresses of global scope on a device."""
+        with self._open() as kernel:
+            index = _index(kernel, dev)
+            if index is None:
+                return ()
+            return kernel.consistently(
+                lambda: ipv6_messages.parse_usable_addresses(kernel.dump(ipv6_messages.ADDRESSES), index)
+            )
+
+    def leaves_by(self, address: str) -> tuple[str, ...]:
+        """The devices by which a packet to the address may leave."""
+        try:
+            socket.inet_pton(socket.AF_INET6, address)
+        except OSError as error:
+            raise BackendError(f"{address!r} is not an IPv6 address", errno=errno.EINVAL) from error
+        with self._open() as kernel:
+            # Where nexthop objects are shown by their number only, one packet's way is what can be learned.
+            return kernel.consistently(
+                lambda: _ask(kernel, address, fib_match=True) or _ask(kernel, address, fib_match=False)
+            )
+
+    def classifiers(self, dev: str) -> tuple[str, ...]:
+        """The names of the BPF programmes that tc runs for packets in and out of the device."""
+        with self._open() as kernel:
+            index = _index(kernel, dev)
+            if index is None:
+                return ()
+
+            def read() -> tuple[str, ...]:
+                names: set[str] = set()
+                for request in ipv6_messages.filter_requests(index):
+                    names |= ipv6_messages.parse_bpf_names(kernel.dump(request))
+                return tuple(sorted(names))
+
+            return kernel.consistently(read)
+
+    @contextmanager
+    def _open(self) -> Iterator[Conversation]:
+        with rtnetlink_socket(self._netns) as opened:
+            yield Conversation(opened)
+
+
+def _index(kernel: Conversation, dev: str) -> int | None:
+    return next((index for index, name in kernel.names().items() if name == dev), None)
+
+
+def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, ...]:
+    names = kernel.names()
+    try:
+        answer = kernel.ask(ipv6_messages.lookup_request(address, fib_match=fib_match))
+    except OSError as error:
+        if error.errno in _LEADS_NOWHERE:
+            return ()
+        raise
+    route = ipv6_messages.parse_route(answer, names)
+    if route.kind in DEVICELESS_KINDS:
+        return ()
+    return tuple(sorted(set(ipv6_messages.devices(route, names))))

@@ -1,0 +1,218 @@
+"""IPv6 routes, lookups, addresses and packet classifiers: packed for the kernel, parsed from it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.host.links import IPv6Route
+from hostrouting.host.route_reader import UnknownDeviceError
+from hostrouting.host.route_text import DEVICELESS_KINDS, FLAG_ONLINK, KIND_NUMBERS, KINDS
+from hostrouting.host.route_writer import (
+    GETROUTE,
+    RTA_DST,
+    RTA_GATEWAY,
+    RTA_MULTIPATH,
+    RTA_NH_ID,
+    RTA_OIF,
+    RTA_PREFSRC,
+    RTA_PRIORITY,
+    RTA_SRC,
+    RTA_TABLE,
+    rtmsg,
+)
+from hostrouting.host.rtnetlink import HEADER_LENGTH, attribute, attributes, number_of, word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_IPV6: Final = socket.AF_INET6
+ROUTES: Final = (GETROUTE, rtmsg.pack(_IPV6, 0, 0, 0, 0, 0, 0, 0, 0))
+ADDRESSES: Final = (22, struct.pack("=BBBBI", _IPV6, 0, 0, 0, 0))
+
+_RTA_CACHEINFO, _RTA_PREF, _RTA_EXPIRES = 12, 20, 23
+#: Fields of `IPv6Route`, and what only answers carry (incoming device, cache info, user). All else is its `extra`.
+_NOT_EXTRA: Final = frozenset(
+    {RTA_DST, RTA_SRC, 3, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, _RTA_CACHEINFO, RTA_TABLE, _RTA_EXPIRES, 25}
+)
+#: Where `rta_cacheinfo` has the time that is left, and how many of its ticks are a second, whatever the kernel's HZ.
+_EXPIRES_AT: Final = 8
+_TICKS: Final = 100
+_CLONED: Final = 0x200
+_DEAD: Final = 0x1
+_FIB_MATCH: Final = 0x2000
+#: The byte of a table's number that is too big for it; the attribute has it whole.
+_TABLE_COMPAT: Final = 252
+#: Shown of every route that nobody gave another one, so we need not carry it.
+_MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
+#: Ranks of the others: high and low.
+_PREFERENCES: Final = {b"\1": -1, b"\3": 1}
+
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS = 1, 2, 8
+_OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x04, 0x08, 0x40
+
+_GETTFILTER: Final = 46
+_TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
+#: Of the qdisc clsact: what comes in, and what goes out.
+_INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
+
+
+def parse_routes(messages: Iterable[bytes], names: Mapping[int, str]) -> list[IPv6Route]:
+    """Routes of all tables in the kernel's order, without those that it only caches."""
+    return [parse_route(message, names) for message in messages if not _is_cached(message)]
+
+
+def parse_route(message: bytes, names: Mapping[int, str]) -> IPv6Route:
+    """One route, of a dump or of the answer to a lookup."""
+    _, length, source_length, _, table, protocol, _, kind, flags = rtmsg.unpack_from(message, HEADER_LENGTH)
+    fields = dict(attributes(message, HEADER_LENGTH + rtmsg.size))
+    return IPv6Route(
+        destination=_prefix(fields.get(RTA_DST), length),
+        # Those that block are shown on the loopback device, whatever they were made with.
+        dev=None if KINDS[kind] in DEVICELESS_KINDS or RTA_OIF not in fields else _device(fields[RTA_OIF], names),
+        gateway=_address(fields.get(RTA_GATEWAY)),
+        metric=number_of(fields.get(RTA_PRIORITY)),
+        table=number_of(fields.get(RTA_TABLE)) or table,
+        protocol=protocol,
+        kind=KINDS[kind],
+        source=_address(fields.get(RTA_PREFSRC)),
+        # The other flags say how the link is doing.
+        flags=flags & FLAG_ONLINK,
+        extra=tuple(
+            (number, payload)
+            for number, payload in fields.items()
+            if number not in _NOT_EXTRA and (number, payload) != _MEDIUM_PREFERENCE
+        ),
+        from_prefix=_prefix(fields.get(RTA_SRC), source_length) if source_length else None,
+        expires=_expiry(fields.get(_RTA_CACHEINFO)),
+    )
+
+
+def pack_route(route: IPv6Route, indexes: Mapping[str, int]) -> bytes:
+    """The payload of a message that adds or removes exactly this route."""
+    network, _, length = route.destination.partition("/")
+    source, _, source_length = (route.from_prefix or "").partition("/")
+    packed = rtmsg.pack(
+        _IPV6,
+        int(length),
+        int(source_length or 0),
+        0,
+        route.table if route.table < 256 else _TABLE_COMPAT,
+        route.protocol,
+        0,
+        KIND_NUMBERS[route.kind],
+        route.flags,
+    )
+    packed += attribute(RTA_TABLE, word.pack(route.table)) + attribute(RTA_DST, socket.inet_pton(_IPV6, network))
+    if source:
+        packed += attribute(RTA_SRC, socket.inet_pton(_IPV6, source))
+    if route.metric:
+        packed += attribute(RTA_PRIORITY, word.pack(route.metric))
+    if route.source is not None:
+        packed += attribute(RTA_PREFSRC, socket.inet_pton(_IPV6, route.source))
+    if route.expires:
+        packed += attribute(_RTA_EXPIRES, word.pack(route.expires))
+    # A nexthop object names its own gateways and devices; naming them again is refused.
+    has_object = any(number == RTA_NH_ID for number, _ in route.extra)
+    for number, payload in route.extra:
+        if not (has_object and number == RTA_MULTIPATH):
+            packed += attribute(number, payload)
+    if has_object:
+        return packed
+    if route.gateway is not None:
+        packed += attribute(RTA_GATEWAY, socket.inet_pton(_IPV6, route.gateway))
+    dev = "lo" if route.kind in DEVICELESS_KINDS else route.dev
+    return packed + attribute(RTA_OIF, word.pack(indexes[dev])) if dev is not None else packed
+
+
+def preference(route: IPv6Route) -> int:
+    """The rank among routes of one metric that the router gave to its own; the lower is better."""
+    return _PREFERENCES.get(dict(route.extra).get(_RTA_PREF, b""), 0)
+
+
+def devices(route: IPv6Route, names: Mapping[int, str]) -> tuple[str, ...]:
+    """The devices of all its next hops that are alive, in their order."""
+    hops = dict(route.extra).get(RTA_MULTIPATH)
+    if hops is not None:
+        return tuple(_device(word.pack(index), names) for index in _hop_indexes(hops))
+    return (route.dev,) if route.dev is not None else ()
+
+
+def _hop_indexes(hops: bytes) -> Iterator[int]:
+    offset = 0
+    while offset + 8 <= len(hops):
+        length, flags, _, index = struct.unpack_from("=HBBI", hops, offset)
+        if not flags & _DEAD:
+            yield index
+        if length < 8:
+            return
+        offset += length + 3 & ~3
+
+
+def lookup_request(address: str, *, fib_match: bool) -> tuple[int, bytes]:
+    """Ask for the route that decides the address (`fib_match`), or for the one way that a packet would take."""
+    flags = _FIB_MATCH if fib_match else 0
+    packed = rtmsg.pack(_IPV6, 128, 0, 0, 0, 0, 0, 0, flags)
+    return GETROUTE, packed + attribute(RTA_DST, socket.inet_pton(_IPV6, address))
+
+
+def parse_usable_addresses(messages: Iterable[bytes], dev: int) -> tuple[str, ...]:
+    """The addresses of global scope on the device of that index that the node may send from."""
+    usable = []
+    for message in messages:
+        _, _, flags, scope, index = struct.unpack_from("=BBBBI", message, HEADER_LENGTH)
+        fields = dict(attributes(message, HEADER_LENGTH + 8))
+        flags |= number_of(fields.get(_IFA_FLAGS))
+        # Optimistic ones are tentative, too, and used all the same.
+        waits = flags & _TENTATIVE and not flags & _OPTIMISTIC
+        address = _address(fields.get(_IFA_LOCAL) or fields.get(_IFA_ADDRESS))
+        if index == dev and scope == 0 and address and not waits and not flags & _DADFAILED:
+            usable.append(address)
+    return tuple(usable)
+
+
+def filter_requests(dev: int) -> list[tuple[int, bytes]]:
+    """Ask for the packet filters of the device: those for what comes in, and those for what goes out."""
+    return [(_GETTFILTER, struct.pack("=BxxxiIII", 0, dev, 0, parent, 0)) for parent in (_INGRESS, _EGRESS)]
+
+
+def parse_bpf_names(messages: Iterable[bytes]) -> set[str]:
+    """The names of the BPF programmes among packet filters, as whoever attached them wrote them."""
+    names = set()
+    for message in messages:
+        fields = dict(attributes(message, HEADER_LENGTH + 20))
+        if fields.get(_TCA_KIND) == b"bpf\0":
+            # A filter is shown twice: its priority by itself, without options, and each of its handles.
+            name = dict(attributes(fields.get(_TCA_OPTIONS, b""))).get(_TCA_BPF_NAME)
+            if name:
+                names.add(name.rstrip(b"\0").decode(errors="replace"))
+    return names
+
+
+def _is_cached(message: bytes) -> bool:
+    flags: int = rtmsg.unpack_from(message, HEADER_LENGTH)[-1]
+    return bool(flags & _CLONED)
+
+
+def _expiry(cache_info: bytes | None) -> int:
+    if not cache_info:
+        return 0
+    (ticks,) = struct.unpack_from("=i", cache_info, _EXPIRES_AT)
+    # One that is over and not yet swept away must not become one without end.
+    return max(1, -(-ticks // _TICKS)) if ticks else 0
+
+
+def _device(index: bytes, names: Mapping[int, str]) -> str:
+    name = names.get(number_of(index))
+    if name is None:
+        raise UnknownDeviceError(number_of(index))
+    return name
+
+
+def _prefix(network: bytes | None, length: int) -> str:
+    return f"{_address(network or bytes(16))}/{length}"
+
+
+def _address(packed: bytes | None) -> str | None:
+    return socket.inet_ntop(_IPV6, packed) if packed else None

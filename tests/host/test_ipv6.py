@@ -1,0 +1,269 @@
+"""The contract of `IPv6Backend` on the fake and on the kernel, and what only the kernel can show."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support import bpf
+from support.kernel import needs_kernel
+from support.kernel_links import KernelLinks
+
+from hostrouting.exceptions import BackendError
+from hostrouting.host.ipv6 import NetlinkIPv6
+from hostrouting.host.ipv6_messages import devices, parse_bpf_names, parse_route, parse_usable_addresses
+from hostrouting.host.rtnetlink import attribute, message
+from hostrouting.testing import KernelNode
+from hostrouting.testing.ipv6_contract import IPv6BackendContract, IPv6Node
+from hostrouting.testing.memory_ipv6 import MemoryIPv6
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host import IPv6Backend
+
+_priorities = itertools.count(1)
+
+
+class MemoryArrangement(IPv6Node):
+    """The contract's handles, as attributes of the fake."""
+
+    def __init__(self) -> None:
+        self.backend = MemoryIPv6()
+        self._defaults: dict[int, tuple[str, ...]] = {}
+
+    def add_device(self, name: str) -> None:
+        self.backend.by_dev[name] = []
+
+    def add_address(self, dev: str, address: str) -> None:
+        self.backend.by_dev[dev].append(address)
+
+    def add_default(self, *devs: str, metric: int = 1024) -> None:
+        self._defaults[metric] = devs
+        self.backend.defaults = [dev for _, devs in sorted(self._defaults.items()) for dev in devs]
+        self.backend.routes["::/0"] = self._defaults[min(self._defaults)]
+
+    def add_route(self, destination: str, *devs: str) -> None:
+        self.backend.routes[destination] = devs
+
+    def attach(self, dev: str, direction: str, program: str) -> None:
+        self.backend.programs[dev] = (*self.backend.programs.get(dev, ()), program)
+
+
+class KernelArrangement(IPv6Node):
+    """The contract's handles on a namespace."""
+
+    def __init__(self, kernel: KernelNode) -> None:
+        self.kernel = kernel
+        self._links = KernelLinks(kernel)
+        self._with_clsact: set[str] = set()
+
+    def add_device(self, name: str) -> None:
+        self._links.add_device(name)
+
+    def add_address(self, dev: str, address: str) -> None:
+        self._links.add_address(dev, f"{address}/64")
+
+    def add_default(self, *devs: str, metric: int = 1024) -> None:
+        self.ip("add", "default", "metric", str(metric), *_hops(devs))
+
+    def add_route(self, destination: str, *devs: str) -> None:
+        self.ip("add", *([] if devs else ["blackhole"]), destination, *_hops(devs))
+
+    def attach(self, dev: str, direction: str, program: str) -> None:
+        if dev not in self._with_clsact:
+            self.kernel.run("tc", "qdisc", "add", "dev", dev, "clsact")
+            self._with_clsact.add(dev)
+        bpf.attach(self.kernel.name, dev, direction, program, priority=next(_priorities))
+
+    def ip(self, *words: str) -> str:
+        return self.kernel.ip("-6", "route", *words)
+
+
+def _hops(devs: tuple[str, ...]) -> list[str]:
+    if len(devs) == 1:
+        return ["via", "fe80::1", "dev", devs[0]]
+    return [word for dev in devs for word in ("nexthop", "via", "fe80::1", "dev", dev)]
+
+
+class TestMemoryIPv6(IPv6BackendContract):
+    """The fake."""
+
+    @pytest.fixture
+    def node(self) -> IPv6Node:
+        return MemoryArrangement()
+
+    @pytest.fixture
+    def backend(self, node: IPv6Node) -> IPv6Backend:
+        assert isinstance(node, MemoryArrangement)
+        return node.backend
+
+
+needs_bpf = pytest.mark.skipif(bpf.why_not() is not None, reason=str(bpf.why_not()))
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestNetlinkIPv6(IPv6BackendContract):
+    """The kernel."""
+
+    @pytest.fixture
+    def node(self) -> Iterator[IPv6Node]:
+        with KernelNode.made() as made:
+            yield KernelArrangement(made)
+
+    @pytest.fixture
+    def backend(self, node: IPv6Node) -> IPv6Backend:
+        assert isinstance(node, KernelArrangement)
+        return NetlinkIPv6(netns=node.kernel.name)
+
+    @needs_bpf
+    def test_programmes_of_both_directions_are_named(self, eth0: IPv6Node, backend: IPv6Backend) -> None:
+        """See the contract."""
+        super().test_programmes_of_both_directions_are_named(eth0, backend)
+
+
+# --- only the kernel
+
+
+@pytest.fixture
+def node() -> Iterator[KernelArrangement]:
+    with KernelNode.made() as made:
+        arranged = KernelArrangement(made)
+        for dev, address in (("eth0", "fd00:1::4"), ("ib0", "fd00:a::4")):
+            arranged.add_device(dev)
+            arranged.add_address(dev, address)
+        yield arranged
+
+
+@pytest.fixture
+def backend(node: KernelArrangement) -> NetlinkIPv6:
+    return NetlinkIPv6(netns=node.kernel.name)
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestOnTheKernel:
+    """What the fake does not model."""
+
+    @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit", "throw"])
+    def test_whatever_blocks_leads_nowhere(self, node: KernelArrangement, backend: NetlinkIPv6, kind: str) -> None:
+        """Each kind is answered with an errno of its own."""
+        node.ip("add", kind, "fd00:3::/64")
+        assert backend.leaves_by("fd00:3::9") == ()
+
+    def test_a_rule_may_decide(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
+        """The lookup goes through the policy rules, not just through main."""
+        node.ip("add", "fd00:2::/64", "dev", "ib0", "table", "77")
+        node.add_default("eth0")
+        node.kernel.ip("-6", "rule", "add", "to", "fd00:2::/64", "lookup", "77")
+        assert backend.leaves_by("fd00:2::9") == ("ib0",)
+
+    def test_only_unicast_defaults_of_main_count(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
+        """Neither a default that blocks nor one of another table."""
+        node.ip("add", "unreachable", "default", "metric", "1")
+        node.ip("add", "default", "dev", "ib0", "table", "77", "metric", "1")
+        node.ip("add", "default", "dev", "eth0")
+        assert backend.default_devs() == ("eth0",)
+
+    def test_a_routers_preference_decides_among_equals(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
+        """As the kernel does for routes of one metric."""
+        node.ip("add", "default", "dev", "eth0", "pref", "low")
+        node.ip("append", "default", "dev", "ib0", "pref", "high")
+        assert backend.default_devs() == ("ib0", "eth0")
+        assert "dev ib0" in node.ip("get", "2001:db8::1")
+
+    def test_nexthop_objects_are_followed(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
+        """Also where the kernel shows only their numbers."""
+        node.kernel.ip("nexthop", "add", "id", "7", "via", "fe80::1", "dev", "ib0")
+        node.ip("add", "fd00:7::/64", "nhid", "7")
+        assert backend.leaves_by("fd00:7::9") == ("ib0",)
+        node.kernel.run("sysctl", "-qw", "net.ipv4.nexthop_compat_mode=0")
+        assert backend.leaves_by("fd00:7::9") == ("ib0",)
+
+    def test_only_usable_addresses_of_global_scope_count(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
+        """Not link-local ones, and none whose uniqueness is still being tried; but those that may be used meanwhile."""
+        # Without carrier, nothing is tried, so it stays tentative.
+        node.kernel.ip("link", "set", "eth0-far", "down")
+        node.kernel.ip("address", "add", "fd00:1::5/64", "dev", "eth0")
+        node.kernel.ip("address", "add", "fd00:1::6/128", "peer", "fd00:1::7", "dev", "eth0", "nodad")
+        node.kernel.ip("address", "add", "fd00:1::8/64", "dev", "eth0", "nodad", "preferred_lft", "0")
+        assert "fd00:1::5/64 scope global tentative" in node.kernel.ip("address", "show", "dev", "eth0")
+        shown = backend.addresses("eth0")
+        assert sorted(shown) == ["fd00:1::4", "fd00:1::6", "fd00:1::8"]
+        order = [
+            one["local"]
+            for one in KernelLinks(node.kernel).shown("-6", "address", "show", "dev", "eth0")[0]["addr_info"]
+        ]
+        assert list(shown) == [address for address in order if address in shown]
+
+    @needs_bpf
+    def test_the_name_is_that_of_the_attachment(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
+        """Not the one under which the programme was loaded, which tc shows behind it."""
+        node.attach("eth0", "in", "ipv6_hp_ingress")
+        node.attach("eth0", "in", "ipv6_hp.o:[classifier]")
+        assert backend.classifiers("eth0") == ("ipv6_hp.o:[classifier]", "ipv6_hp_ingress")
+        said = node.kernel.run("tc", "filter", "show", "dev", "eth0", "ingress")
+        assert "handle 0x1 ipv6_hp_ingress " in said
+        assert "name loaded_as" in said
+
+    def test_reading_needs_no_privilege(self, node: KernelArrangement) -> None:
+        """Nobody may ask all of it."""
+        node.add_default("eth0")
+        program = (
+            "from hostrouting.host.ipv6 import NetlinkIPv6; n = NetlinkIPv6();"
+            "print(n.default_devs(), n.addresses('eth0'), n.leaves_by('fd00:a::9'), n.classifiers('eth0'))"
+        )
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
+        assert node.kernel.run(*nobody, sys.executable, "-c", program) == ("('eth0',) ('fd00:1::4',) ('ib0',) ()\n")
+
+
+def test_a_missing_namespace_is_a_clear_error() -> None:
+    """The namespace is named."""
+    with pytest.raises(BackendError, match="rtnetlink in network namespace no-such-namespace: No such file"):
+        NetlinkIPv6(netns="no-such-namespace").default_devs()
+
+
+# --- packed messages
+
+
+@pytest.mark.parametrize(
+    ("flags", "usable"), [(0x80, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)]
+)
+def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> None:
+    """Tentative ones are not unless they are optimistic; those that failed (dadfailed) are not in any case."""
+    packed = struct.pack("=BBBBI", 10, 64, 0, 0, 3) + attribute(1, bytes(15) + b"\4")
+    packed += attribute(8, struct.pack("=I", flags))
+    assert parse_usable_addresses([message(20, 0, packed)], 3) == (("::4",) if usable else ())
+    assert parse_usable_addresses([message(20, 0, packed)], 4) == ()
+
+
+def test_a_dead_next_hop_is_none() -> None:
+    """Nothing leaves by a device of several that is down."""
+    hops = struct.pack("=HBBI", 8, 0, 0, 3) + struct.pack("=HBBI", 8, 0x1, 0, 4) + struct.pack("=HBBI", 8, 0x10, 0, 5)
+    packed = struct.pack("=8BI", 10, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(9, hops)
+    names = {3: "eth0", 4: "ib0", 5: "ib1"}
+    route = parse_route(message(24, 0, packed), names)
+    assert devices(route, names) == ("eth0", "ib1")
+
+
+def test_a_filter_without_programme_has_no_name() -> None:
+    """Other kinds of filters have options of their own, under the same numbers."""
+    head = struct.pack("=BxxxiIII", 0, 3, 0, 0, 0)
+    other = attribute(1, b"u32\0") + attribute(2, attribute(7, b"not-a-name\0"))
+    bare = attribute(1, b"bpf\0")
+    named = attribute(1, b"bpf\0") + attribute(2, attribute(7, b"ipv6_hp_egress\0"))
+    assert parse_bpf_names(message(44, 0, head + one) for one in (other, bare, named)) == {"ipv6_hp_egress"}
+
+
+def test_the_fake_fails_where_it_is_told_to() -> None:
+    """Calls are counted and remembered."""
+    fake = MemoryIPv6()
+    fake.fail_at(2)
+    assert fake.default_devs() == ()
+    with pytest.raises(BackendError, match="No buffer space available"):
+        fake.leaves_by("::1")
+    assert fake.operations.calls == [("default_devs",), ("leaves_by", "::1")]

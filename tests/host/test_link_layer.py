@@ -1,0 +1,529 @@
+"""The contract of `LinkLayer` on the fake and on the kernel, and what only the kernel can show."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.kernel import needs_kernel
+from support.kernel_links import KernelLinks
+
+from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.ipv6_messages import pack_route, parse_route
+from hostrouting.host.link_changes import Step, Things, commit
+from hostrouting.host.link_layer import NetlinkLinkLayer, _KernelTransport
+from hostrouting.host.links import IPv6Route, Neighbour, Station
+from hostrouting.host.neighbour_messages import pack_neighbour, parse_neighbours, parse_stations
+from hostrouting.host.route_text import KINDS
+from hostrouting.host.rtnetlink import attribute, message
+from hostrouting.host.transaction import AnswersLostError, Failure
+from hostrouting.testing import KernelNode
+from hostrouting.testing.link_layer_contract import LinkLayerContract
+from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hostrouting.host import LinkLayer
+    from hostrouting.testing.link_layer_contract import LinkNode
+
+POD_MAC = "12:34:56:78:9a:bc"
+
+
+class TestMemoryLinkLayer(LinkLayerContract):
+    """The fake."""
+
+    @pytest.fixture
+    def node(self) -> MemoryLinkLayer:
+        return MemoryLinkLayer()
+
+    @pytest.fixture
+    def layer(self, node: LinkNode) -> LinkLayer:
+        assert isinstance(node, MemoryLinkLayer)
+        return node
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestNetlinkLinkLayer(LinkLayerContract):
+    """The kernel."""
+
+    @pytest.fixture
+    def node(self) -> Iterator[KernelLinks]:
+        with KernelNode.made() as made:
+            yield KernelLinks(made)
+
+    @pytest.fixture
+    def layer(self, node: LinkNode) -> LinkLayer:
+        assert isinstance(node, KernelLinks)
+        return NetlinkLinkLayer(netns=node.name)
+
+
+# --- only the kernel
+
+
+@pytest.fixture
+def node() -> Iterator[KernelLinks]:
+    with KernelNode.made() as made:
+        links = KernelLinks(made)
+        links.add_device("azure0", kind="bridge", mac="02:00:00:00:0a:00", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        links.add_device("azv1", kind="veth", master="azure0")
+        links.add_device("azv2", kind="veth")
+        yield links
+
+
+@pytest.fixture
+def layer(node: KernelLinks) -> NetlinkLinkLayer:
+    return NetlinkLinkLayer(netns=node.name)
+
+
+def variety(node: KernelLinks) -> None:
+    """Neighbours and routes with every detail that `ip` can give them."""
+    node.kernel.ip("neigh", "add", "10.240.0.9", "lladdr", POD_MAC, "dev", "azure0", "nud", "permanent")
+    node.kernel.ip(
+        *("neigh", "add", "10.240.0.10", "lladdr", POD_MAC, "dev", "azure0"),
+        *("nud", "permanent", "extern_learn", "protocol", "44"),
+    )
+    node.kernel.ip("neigh", "add", "fd00:1::9", "lladdr", POD_MAC, "dev", "azure0", "nud", "permanent", "router")
+    node.kernel.ip("neigh", "add", "10.240.0.11", "lladdr", POD_MAC, "dev", "azv2", "nud", "stale")
+    node.kernel.ip("nexthop", "add", "id", "7", "via", "fd00:1::7", "dev", "azure0")
+    for words in (
+        "fd00:9::9/128 dev azv2",
+        "fd00:2::/64 from fd00:1::/64 dev azure0",
+        "fd00:4::/64 nexthop via fd00:1::1 dev azure0 nexthop via fe80::1 dev azv2 weight 3",
+        "blackhole fd00:5::/64",
+        "unreachable fd00:6::/64 metric 77",
+        "prohibit default metric 4096",
+        "fd00:7::/64 nhid 7",
+        "fd00:8::/64 dev azv2 mtu 1300 hoplimit 3 pref high src fd00:1::4 proto 77 table 1000",
+        "fd00:a::/64 via fd00:99::1 dev azure0 onlink pref low",
+        "default via fe80::1 dev azure0 metric 100 proto ra",
+        "fd00:b::/64 encap seg6 mode encap segs fd00:1::77 dev azure0",
+    ):
+        node.kernel.ip("-6", "route", "add", *words.split())
+
+
+def everything(layer: LinkLayer) -> list[Neighbour | IPv6Route]:
+    """All that the layer shows, but for the route without which no gateway is reached."""
+    things: list[Neighbour | IPv6Route] = [route for route in layer.routes() if route.destination != "fd00:1::/64"]
+    return [*layer.neighbours(), *things]
+
+
+def listing(node: KernelLinks) -> tuple[list[str], list[str]]:
+    return node.listed("-d", "neigh"), node.listed("-6", "-d", "route", "show", "table", "all")
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestAgainstIproute2:
+    """What `ip` and `bridge` say of the same namespace."""
+
+    def test_devices_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """Names, indexes, addresses, kinds and masters."""
+        shown = [
+            (
+                link["ifname"],
+                link["ifindex"],
+                "UP" in link["flags"],
+                "" if link["ifname"] == "lo" else link["address"],
+                link.get("linkinfo", {}).get("info_kind", ""),
+                link.get("master"),
+                tuple(f"{one['local']}/{one['prefixlen']}" for one in link["addr_info"]),
+            )
+            for link in node.shown("-d", "address")
+        ]
+        assert [tuple(device) for device in layer.devices()] == shown
+
+    def test_neighbours_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """Those with a hardware address, whatever their state; failed and incomplete ones are left out."""
+        variety(node)
+        node.kernel.ip("neigh", "add", "10.240.0.12", "dev", "azure0", "nud", "failed")
+        node.kernel.ip("neigh", "add", "10.240.0.13", "dev", "azure0", "nud", "incomplete")
+        shown = {
+            (one["dst"], one["dev"], one["lladdr"], one["state"] == ["PERMANENT"])
+            for one in node.shown("-d", "neigh")
+            if "lladdr" in one
+        }
+        assert {tuple(neighbour)[:4] for neighbour in layer.neighbours()} == shown
+        assert len(shown) == 4
+        by_address = {neighbour.address: neighbour for neighbour in layer.neighbours()}
+        assert (by_address["10.240.0.10"].flags, by_address["10.240.0.10"].protocol) == (0x10, 44)
+        assert by_address["fd00:1::9"].flags == 0x80
+
+    def test_routes_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """Every table but the local one, one entry each, whatever they are made of."""
+        variety(node)
+        shown = []
+        for one in node.shown("-6", "-d", "-N", "route", "show", "table", "all"):
+            table = int(one.get("table", 254))
+            destination = "::/0" if one["dst"] == "default" else one["dst"]
+            kind = KINDS[int(one["type"])]
+            blocks = kind in {"blackhole", "unreachable", "prohibit"}
+            if table != 255:
+                shown.append(
+                    (
+                        destination if "/" in destination else f"{destination}/128",
+                        None if blocks else one.get("dev"),
+                        one.get("gateway"),
+                        one["metric"],
+                        table,
+                        int(one["protocol"]),
+                        kind,
+                        one.get("prefsrc"),
+                    )
+                )
+        assert sorted(shown, key=repr) == sorted((tuple(route)[:8] for route in layer.routes()), key=repr)
+        assert len(shown) >= 11
+
+    def test_stations_are_those_of_bridge(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """Those with the bridge as master."""
+        node.learn(POD_MAC, "azv1")
+        node.learn("02:00:00:00:00:07", "azv1", permanent=True)
+        shown = [
+            Station(one["mac"], one["ifname"], permanent=one["state"] in {"permanent", "static"})
+            for one in json.loads(node.kernel.run("bridge", "-j", "fdb", "show"))
+            if one.get("master") == "azure0"
+        ]
+        assert layer.stations("azure0") == sorted(shown)
+        assert Station(POD_MAC, "azv1") in layer.stations("azure0")
+
+
+def test_a_station_has_its_vlan() -> None:
+    """As the kernel packs it; not every kernel can be made to (bridges filter VLANs only where it was built in)."""
+    entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(2, bytes.fromhex(POD_MAC.replace(":", "")))
+    packed = message(28, 0, entry + attribute(9, struct.pack("=I", 3)) + attribute(5, struct.pack("=H", 33)))
+    names = {3: "azure0", 5: "azv1"}
+    assert parse_stations([packed], names, "azure0") == [Station(POD_MAC, "azv1", vlan=33)]
+    assert parse_stations([packed], names, "azv1") == []
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestPuttingBack:
+    """What was removed and is added again."""
+
+    def test_all_details_come_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """`ip -d neigh` and `ip -6 -d route` print the same lines: several next hops, tunnels, metrics, sources, ..."""
+        variety(node)
+        before = listing(node)
+        things = everything(layer)
+        layer.apply(remove=things)
+        gone = listing(node)
+        assert len(gone[0]) == 0
+        assert [line for line in gone[1] if "table main" in line and "fd00:1::/64" not in line] == []
+        layer.apply(add=things)
+        assert listing(node) == before
+
+    def test_a_batch_that_is_refused_leaves_all_details(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """The rollback, too, is exact."""
+        variety(node)
+        before = listing(node)
+        things = everything(layer)
+        beyond = IPv6Route("fd00:f::/64", "azv2", "fd00:99::1", metric=1024, protocol=3)
+        with pytest.raises(RouteRejectedError) as caught:
+            layer.apply(remove=things, add=[beyond])
+        assert caught.value.rolled_back, caught.value
+        assert [refusal.errno for refusal in caught.value.refusals] == [errno.EHOSTUNREACH]
+        assert listing(node) == before
+
+    def test_a_route_that_ends_is_not_made_immortal(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """It comes back with the time that was left to it, and can be removed however little that has become."""
+        node.kernel.ip("-6", "route", "add", "fd00:c::/64", "dev", "azv2", "expires", "500")
+        (route,) = [route for route in layer.routes() if route.destination == "fd00:c::/64"]
+        assert 490 < route.expires <= 500
+        layer.apply(remove=[route._replace(expires=77)])
+        layer.apply(add=[route])
+        (again,) = [route for route in layer.routes() if route.destination == "fd00:c::/64"]
+        assert again.without_expiry() == route.without_expiry()
+        assert 490 < again.expires <= route.expires
+
+    def test_a_place_that_traffic_has_asked_for_is_free(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """A packet to the removed neighbour leaves an entry without hardware address; it hinders nobody."""
+        node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
+        before = layer.neighbours()
+        layer.apply(remove=before)
+        node.kernel.ip("neigh", "replace", "10.240.0.9", "dev", "azure0", "nud", "failed")
+        assert layer.neighbours() == []
+        layer.apply(add=before)
+        assert layer.neighbours() == before
+
+    def test_a_neighbour_in_use_is_removed_and_put_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """The kernel keeps an entry that somebody refers to, as failed; it is removed and replaced all the same."""
+        node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
+        node.kernel.run(
+            *(sys.executable, "-c"),
+            "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.240.0.9', 9))",
+        )
+        there = layer.neighbours()
+        layer.apply(remove=there)
+        assert layer.neighbours() == []
+        layer.apply(add=there)
+        assert layer.neighbours() == there
+        layer.apply(remove=there, add=[there[0]._replace(mac="02:00:00:00:00:09")])
+        assert [neighbour.mac for neighbour in layer.neighbours()] == ["02:00:00:00:00:09"]
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> None:
+    """Before a reading has shown that, it is the kernel that says so; afterwards we know it. The rest is done."""
+    wanted = [
+        Step("restore", Neighbour("10.240.0.9", dev, POD_MAC, permanent=True)) for dev in ("azv2", "azure0", "azv2")
+    ]
+    with rtnetlink_socket(node.name) as opened:
+        transport = _KernelTransport(Conversation(opened))
+        transport.read()
+        node.remove_device("azv2")
+        assert {position: failure.errno for position, failure in transport.send(wanted).items()} == {
+            0: errno.ENODEV,
+            2: errno.ENODEV,
+        }
+        assert wanted[1].thing in transport.read().things
+        assert transport.send(wanted) == dict.fromkeys((0, 2), Failure(errno.ENODEV, "there is no device azv2"))
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_without_privilege_nothing_is_changed(node: KernelLinks) -> None:
+    """Reading is free; changing is a `PermissionDeniedError`."""
+    node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
+    program = """
+from hostrouting.exceptions import PermissionDeniedError
+from hostrouting.host.link_layer import NetlinkLinkLayer
+layer = NetlinkLinkLayer()
+assert layer.devices() and layer.routes() and layer.stations("azure0")
+try:
+    layer.apply(remove=layer.neighbours())
+except PermissionDeniedError as error:
+    print(error, error.errno, len(layer.neighbours()))
+"""
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
+    assert node.kernel.run(*nobody, sys.executable, "-c", program) == (
+        f"changing neighbours and routes needs root or CAP_NET_ADMIN; nothing was changed {errno.EPERM} 1\n"
+    )
+
+
+def test_a_missing_namespace_is_a_clear_error() -> None:
+    """The namespace is named."""
+    with pytest.raises(BackendError, match="rtnetlink in network namespace no-such-namespace: No such file"):
+        NetlinkLinkLayer(netns="no-such-namespace").devices()
+
+
+# --- packed messages
+
+macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
+addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
+networks = st.integers(0, 128).flatmap(
+    lambda length: st.integers(0, 2**length - 1).map(lambda bits: _network(bits << (128 - length), length))
+)
+
+
+def _network(number: int, length: int) -> str:
+    return f"{socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, 'big'))}/{length}"
+
+
+def _canonical(address: str) -> str:
+    return _network(int.from_bytes(_packed(address), "big"), 128).removesuffix("/128") if ":" in address else address
+
+
+def _packed(address: str) -> bytes:
+    return socket.inet_pton(socket.AF_INET6, address)
+
+
+@given(
+    st.builds(
+        Neighbour,
+        address=addresses.map(_canonical),
+        dev=st.just("azure0"),
+        mac=macs,
+        permanent=st.booleans(),
+        flags=st.integers(0, 0xFFFF),
+        protocol=st.integers(0, 255),
+    )
+)
+def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
+    """What is sent says every detail."""
+    packed = message(28, 0, pack_neighbour(neighbour, 3))
+    assert parse_neighbours([packed], {3: "azure0"}).known == [neighbour]
+
+
+@given(
+    st.builds(
+        IPv6Route,
+        destination=networks,
+        dev=st.just("azv1"),
+        gateway=st.none() | st.ip_addresses(v=6).map(str).map(_canonical),
+        metric=st.integers(0, 2**32 - 1),
+        table=st.integers(1, 2**32 - 1),
+        protocol=st.integers(0, 255),
+        kind=st.sampled_from(["unicast", "local", "anycast"]),
+        source=st.none() | st.ip_addresses(v=6).map(str).map(_canonical),
+        flags=st.sampled_from([0, 4]),
+        extra=st.sampled_from([(), ((20, b"\1"),), ((8, attribute(2, b"\x14\x05\0\0")), (20, b"\3"))]),
+        from_prefix=st.none() | networks.filter(lambda network: not network.endswith("/0")),
+        expires=st.just(0),
+    )
+)
+def test_a_packed_route_parses_to_itself(route: IPv6Route) -> None:
+    """What is sent says every detail; but for the expiry, which the kernel shows in another form."""
+    assert parse_route(message(24, 0, pack_route(route, {"azv1": 5})), {5: "azv1"}) == route
+
+
+def test_pyroute2_reads_the_same_messages() -> None:
+    """The second opinion on what is sent: addresses, states, flags, and attributes by their names."""
+    from pyroute2.netlink.rtnl.ndmsg import ndmsg
+    from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
+    neighbour = Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=0x180, protocol=44)
+    said = ndmsg(message(28, 0, pack_neighbour(neighbour, 3)))
+    said.decode()
+    assert (said["family"], said["ifindex"], said["state"], said["flags"]) == (socket.AF_INET6, 3, 0x80, 0x80)
+    assert (said.get_attr("NDA_DST"), said.get_attr("NDA_LLADDR")) == ("fd00:1::9", POD_MAC)
+    assert said.get_attr("NDA_PROTOCOL") == 44
+
+    route = IPv6Route(
+        *("fd00:9::/64", "azv1", "fd00:1::1", 7, 1000, 77, "unicast", "fd00:1::4", 4, ((20, b"\1"),), "fd00:2::/48", 90)
+    )
+    said = rtmsg(message(24, 0, pack_route(route, {"azv1": 5})))
+    said.decode()
+    fields = ("family", "dst_len", "src_len", "table", "proto", "type", "flags")
+    assert tuple(said[field] for field in fields) == (socket.AF_INET6, 64, 48, 252, 77, 1, 4)
+    names = ("TABLE", "DST", "SRC", "PRIORITY", "PREFSRC", "PREF", "GATEWAY", "OIF")
+    values = [said.get_attr(f"RTA_{name}") for name in names]
+    assert values == [1000, "fd00:9::", "fd00:2::", 7, "fd00:1::4", 1, "fd00:1::1", 5]
+
+
+# --- faults
+
+
+def arranged() -> MemoryLinkLayer:
+    """Three neighbours and two routes of pods."""
+    layer = MemoryLinkLayer()
+    layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+    for last in (7, 8, 9):
+        layer.add_neighbour(f"10.240.0.{last}", "azure0", POD_MAC)
+    layer.add_route("fd00:9::8/128", "azure0")
+    layer.add_route("fd00:9::9/128", "azure0")
+    return layer
+
+
+@pytest.mark.parametrize("change", range(1, 8))
+def test_a_failure_at_any_change_takes_the_others_back(change: int) -> None:
+    """Whichever change of a batch is refused, all is as before, and that change is named."""
+    layer = arranged()
+    before = layer.neighbours(), layer.routes()
+    pods = [route for route in layer.routes() if route.destination.endswith("/128")]
+    new: list[Neighbour | IPv6Route] = [
+        Neighbour("10.240.0.5", "azure0", POD_MAC, permanent=True),
+        IPv6Route("fd00:9::5/128", "azure0", metric=1024, protocol=3),
+    ]
+    layer.refuse_at(change)
+    with pytest.raises(RouteRejectedError) as caught:
+        layer.apply(remove=[*layer.neighbours(), *pods], add=new)
+    assert caught.value.rolled_back
+    assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENOBUFS]
+    changes = [f"- {thing}" for thing in [*before[0], *pods]] + [f"+ {thing}" for thing in new]
+    assert [refusal.change for refusal in caught.value.refusals] == [changes[change - 1]]
+    assert (layer.neighbours(), layer.routes()) == before
+
+
+def test_a_device_that_vanishes_midway_is_told() -> None:
+    """What was on it cannot be put back, and is named; the rest is."""
+    layer = arranged()
+    layer.add_device("azv9")
+    layer.add_neighbour("10.240.0.3", "azv9", POD_MAC)
+    layer.add_route("fd00:9::3/128", "azv9")
+    things: list[Neighbour | IPv6Route] = [*layer.neighbours(), layer.routes()[1]]
+    before = [neighbour for neighbour in layer.neighbours() if neighbour.dev == "azure0"]
+    layer.vanish_at(5, "azv9")
+    with pytest.raises(RouteRejectedError) as caught:
+        layer.apply(remove=things)
+    assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
+    assert caught.value.left_behind == [
+        "missing: fd00:9::3 dev azv9 metric 1024",
+        "missing: 10.240.0.3 dev azv9 lladdr 12:34:56:78:9a:bc PERMANENT",
+    ]
+    assert layer.neighbours() == before
+
+
+def test_a_rollback_that_fails_says_what_is_missing() -> None:
+    """Nothing is hidden: what could not be put back is named."""
+    layer = arranged()
+    layer.refuse_at(3)
+    layer.refuse_at(4)
+    with pytest.raises(RouteRejectedError) as caught:
+        layer.apply(remove=layer.neighbours())
+    assert caught.value.rolled_back is False
+    assert caught.value.left_behind == ["missing: 10.240.0.8 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT"]
+
+
+def test_the_fake_fails_where_it_is_told_to() -> None:
+    """Calls of the port are counted and remembered, arrangements are not."""
+    layer = arranged()
+    layer.fail_at(2)
+    layer.devices()
+    with pytest.raises(BackendError, match="Operation not permitted"):
+        layer.apply(remove=[Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)])
+    assert layer.operations.calls == [
+        ("devices",),
+        ("apply", "- 10.240.0.9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT"),
+    ]
+
+
+class Script:
+    """A way to the kernel that answers what it is told to; the readings come one after the other."""
+
+    def __init__(self, readings: Sequence[Sequence[Any]], *, refusals: dict[int, Failure] | None = None) -> None:
+        self.readings = [Things(frozenset({"azure0"}), reading) for reading in readings]
+        self.refusals = refusals
+        self.sent: list[str] = []
+
+    def read(self) -> Things:
+        return self.readings.pop(0)
+
+    def send(self, steps: Sequence[Step]) -> dict[int, Failure]:
+        self.sent += [f"{step.verb} {step.thing}" for step in steps]
+        if self.refusals is None:
+            raise AnswersLostError
+        return self.refusals
+
+
+POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
+
+
+def test_lost_answers_are_found_out_by_reading() -> None:
+    """When the answers are lost but the changes were made, all is well."""
+    commit(Script([[POD], []]), remove=[POD], add=[])
+
+
+def test_what_is_put_back_meanwhile_is_a_refusal() -> None:
+    """A removal that does not last, since somebody puts the neighbour back at once, is told."""
+    script = Script([[POD], [POD]], refusals={})
+    with pytest.raises(RouteRejectedError, match="not refused, but still there on reading back") as caught:
+        commit(script, remove=[POD], add=[])
+    assert caught.value.rolled_back
+    assert script.sent == [f"remove {POD}"]
+
+
+def test_an_addition_that_does_not_last_is_a_refusal() -> None:
+    """Nor does one that is not there on reading back count as made."""
+    with pytest.raises(RouteRejectedError, match="not refused, but not there on reading back"):
+        commit(Script([[], []], refusals={}), remove=[], add=[POD])
+
+
+def test_a_bystander_that_went_along_is_put_back() -> None:
+    """Should a removal hit another route of the same device, both come back, with the time that they had."""
+    wanted = IPv6Route("fd00:9::/64", "azure0", metric=1024, protocol=3)
+    bystander = wanted._replace(gateway="fd00:1::1", expires=50)
+    script = Script([[wanted, bystander], [], [wanted, bystander]], refusals={})
+    with pytest.raises(RouteRejectedError, match="it took 'fd00:9::/64 via fd00:1::1 dev azure0 metric 1024' along"):
+        commit(script, remove=[wanted], add=[])
+    assert script.sent == [f"remove {wanted}", f"restore {wanted}", f"restore {bystander}"]

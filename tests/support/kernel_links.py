@@ -1,0 +1,91 @@
+"""The handles of the link-layer and IPv6 contracts on a real network namespace."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from hostrouting.testing.link_layer_contract import LinkNode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.testing import KernelNode
+
+
+class KernelLinks(LinkNode):
+    """What `MemoryLinkLayer` can be told, told to the kernel. A device that is no bridge is one end of a veth pair."""
+
+    def __init__(self, kernel: KernelNode) -> None:
+        self.kernel = kernel
+        self.name = kernel.name
+
+    def add_device(
+        self,
+        name: str,
+        *,
+        mac: str = "",
+        kind: str = "",
+        master: str | None = None,
+        addresses: Sequence[str] = (),
+        up: bool = True,
+    ) -> None:
+        """`ip link add`, with the other end in the same namespace."""
+        words = ["address", mac] if mac else []
+        if kind == "bridge":
+            self.kernel.ip("link", "add", name, *words, "type", "bridge")
+        else:
+            self.kernel.ip("link", "add", name, *words, "type", "veth", "peer", "name", f"{name}-far")
+            self.kernel.ip("link", "set", f"{name}-far", "up")
+        if master is not None:
+            self.kernel.ip("link", "set", name, "master", master)
+        if up:
+            self.kernel.ip("link", "set", name, "up")
+        for address in addresses:
+            self.add_address(name, address)
+
+    def add_address(self, dev: str, address: str) -> None:
+        """`ip address add`, usable at once."""
+        self.kernel.ip("address", "add", address, "dev", dev, *(["nodad"] if ":" in address else []))
+
+    def remove_device(self, name: str) -> None:
+        """`ip link delete`."""
+        self.kernel.ip("link", "delete", name)
+
+    def add_neighbour(
+        self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
+    ) -> None:
+        """`ip neigh add`."""
+        words = ["nud", "permanent" if permanent else "reachable"]
+        words += ["router"] if flags & 0x80 else []
+        words += ["extern_learn"] if flags & 0x10 else []
+        words += ["protocol", str(protocol)] if protocol else []
+        self.kernel.ip("neigh", "add", address, "lladdr", mac, *words, "dev", dev)
+
+    def learn(self, mac: str, dev: str, *, permanent: bool = False, vlan: int = 0) -> None:
+        """`bridge fdb add`."""
+        words = ["static" if permanent else "dynamic", *(["vlan", str(vlan)] if vlan else [])]
+        self.kernel.run("bridge", "fdb", "add", mac, "dev", dev, "master", *words)
+
+    def add_route(
+        self,
+        destination: str,
+        dev: str,
+        *,
+        gateway: str | None = None,
+        metric: int = 1024,
+        protocol: int = 3,
+        table: int = 254,
+    ) -> None:
+        """`ip -6 route append`."""
+        words = ["via", gateway] if gateway else []
+        words += ["dev", dev, "metric", str(metric), "proto", str(protocol), "table", str(table)]
+        self.kernel.ip("-6", "route", "append", destination, *words)
+
+    def shown(self, *words: str) -> Any:
+        """What `ip -j` says."""
+        return json.loads(self.kernel.ip("-j", *words) or "[]")
+
+    def listed(self, *words: str) -> list[str]:
+        """The lines that `ip` prints, sorted: the order of neighbours is that of a hash."""
+        return sorted(self.kernel.ip(*words).splitlines())
