@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CHECK_UNIT = f"{CHECK}.service"
 REFUSED = (
     "hostrouting: refused, because routing is not right, or could not be checked; what is wrong: "
-    "journalctl -b -u static-routes.service -u check-route-overlap.service"
+    "journalctl -b -u static-routes.service -u probe-snat.service -u check-route-overlap.service"
 )
 PASSED = "hostrouting: not asked whether routing is right: /etc/aks-flex-node/hostrouting.disabled exists"
 
@@ -237,7 +237,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
     commands = [line for line in lines if line.startswith(("rm ", "systemctl daemon-reload"))]
-    assert len(commands) == 5
+    assert len(commands) == 6
     machine.run("bash", "-ec", "\n".join(commands))
     machine.run("rm", "-r", "/run/aks-flex-node", "/etc/aks-flex-node")
     assert machine.pids() == pids
@@ -248,10 +248,10 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
 
 def traces(machine: GatedMachine) -> list[str]:
     """What of ours is to be found in the machine."""
-    names = ("*hostrouting*", "static-routes*", "check-route-overlap*", "aks-flex-node", "kubelet.service.d")
+    names = ("*hostrouting*", "static-routes*", "check-route-overlap*", "probe-snat*", "aks-flex-node", "kubelet.service.d")
     tests = " -o ".join(f"-name '{name}'" for name in names)
     found = machine.run("bash", "-c", f"find /etc /run \\( {tests} \\) -not -path '/run/host/*'").stdout.split()
-    loaded = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", *names[:3]).stdout
+    loaded = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", *names[:4]).stdout
     return sorted(found) + loaded.splitlines()
 
 
