@@ -9,6 +9,8 @@ import pytest
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from hostrouting.host import FileStore
 
 __all__ = ["FileStoreContract"]
@@ -32,6 +34,10 @@ class FileStoreContract:
 
     def make_link(self, files: FileStore, path: str, target: str) -> None:
         """Make a symbolic link; its folder exists."""
+        raise NotImplementedError
+
+    def locked(self, files: FileStore, path: str) -> AbstractContextManager[None]:
+        """Let somebody hold a lock on an existing file while the block runs."""
         raise NotImplementedError
 
     def test_what_was_written_is_read(self, files: FileStore) -> None:
@@ -178,3 +184,19 @@ class FileStoreContract:
             files.read("/etc/here")
         with pytest.raises(HostFileError, match=r"cannot write .*/etc/here/a: Too many levels of symbolic links"):
             files.write("/etc/here/a", b"", mode=0o644)
+
+    def test_a_lock_is_seen(self, files: FileStore) -> None:
+        """While somebody holds a lock on a file it is locked, by whatever name it is reached; others are not."""
+        for name in ("a", "b"):
+            files.write(f"/run/other/{name}", b"", mode=0o644)
+        self.make_link(files, "/run/other/link", "a")
+        assert not files.is_locked("/run/other/a")
+        with self.locked(files, "/run/other/a"):
+            assert files.is_locked("/run/other/a")
+            assert files.is_locked("/run/other/link")
+            assert not files.is_locked("/run/other/b")
+        assert not files.is_locked("/run/other/a")
+
+    def test_what_is_absent_is_not_locked(self, files: FileStore) -> None:
+        """No file, no folder, no lock."""
+        assert not files.is_locked("/run/other/a")

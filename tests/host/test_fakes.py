@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ from hostrouting.testing.memory import MemoryBackend
 from phases import Context
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hostrouting.host import FileStore, RunLock, ServiceManager
 
 UNITS = "/etc/systemd/system"
@@ -45,6 +48,14 @@ class TestMemoryFiles(FileStoreContract):
         """See the contract."""
         assert isinstance(files, MemoryFiles)
         files.tree.make_link(path, target)
+
+    @contextmanager
+    def locked(self, files: FileStore, path: str) -> Iterator[None]:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        files.tree.locked.add(path)
+        yield
+        files.tree.locked.remove(path)
 
     def test_the_chosen_operation_fails(self) -> None:
         """`fail_at` lets exactly that operation fail, which changes nothing; the journal has all of them."""

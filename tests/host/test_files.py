@@ -22,7 +22,7 @@ from hostrouting.host.files import RootedFiles
 from hostrouting.testing.host_contracts import FileStoreContract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
     from types import FrameType
 
     from hostrouting.host import FileStore
@@ -55,6 +55,20 @@ class TestRootedFiles(FileStoreContract):
     def make_link(self, files: FileStore, path: str, target: str) -> None:
         """See the contract."""
         self.outside(files, path).symlink_to(target)
+
+    @contextmanager
+    def locked(self, files: FileStore, path: str) -> Iterator[None]:
+        """See the contract."""
+        with self.outside(files, path).open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def test_the_other_kind_of_lock_is_seen(self, files: FileStore) -> None:
+        """Newer programs lock by fcntl instead of flock; to look does not turn anybody away."""
+        files.write("/run/other/a", b"", mode=0o644)
+        with self.outside(files, "/run/other/a").open("r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            assert files.is_locked("/run/other/a")
 
     def outside(self, files: FileStore, path: str) -> Path:
         """The path as it is outside the image."""
