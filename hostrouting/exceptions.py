@@ -8,6 +8,7 @@
     │   ├── RouteRejectedError                    one refusal per route, and whether the rollback held
     │   └── ToolNotFoundError                     a program that does the work is not installed; its package
     ├── RouteOverlapError                         expected addresses would leave by another interface; the report
+    ├── StaleCNIError                             what a removed CNI left cannot be taken away: something is alive
     ├── UnitError                                 systemd refused, or a unit failed
     ├── HostFileError                             a file could not be read or written
     └── LockHeldError                             another run of ours holds the machine
@@ -32,6 +33,7 @@ __all__ = [
     "Refusal",
     "RouteOverlapError",
     "RouteRejectedError",
+    "StaleCNIError",
     "ToolNotFoundError",
     "UnitError",
 ]
@@ -140,11 +142,15 @@ class RouteRejectedError(BackendError):
         lines = [f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"]
         lines += [f"  {refusal}" for refusal in refusals]
         if rolled_back:
-            lines.append(f"nothing was changed: the rollback was verified by reading the {what}s back")
+            lines.append(f"nothing was changed: the rollback was verified by reading the {_plural(what)} back")
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]
         super().__init__("\n".join(lines), errno=refusals[0].errno if refusals else None)
+
+
+def _plural(what: str) -> str:
+    return " and ".join(f"{word}s" for word in what.split(" and "))
 
 
 class RouteOverlapError(HostRoutingError):
@@ -156,6 +162,10 @@ class RouteOverlapError(HostRoutingError):
     def __init__(self, report: Any) -> None:
         self.report = report
         super().__init__(str(report))
+
+
+class StaleCNIError(HostRoutingError):
+    """What a removed CNI left behind is not taken away, or comes back: the CNI, or something else, is still at work."""
 
 
 class UnitError(HostRoutingError):

@@ -1,0 +1,157 @@
+"""Whether a node wants the rules, and which: reads IPv6 and the cloud's description, decides, waits for nothing.
+
+ProbeRules     wanted, and complete
+NotWanted      there is nothing to do here, and why
+Obstacle       wanted, but the node is not (yet) such that it would work
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
+from hostrouting.probe_snat.ruleset import ProbeRules
+
+if TYPE_CHECKING:
+    from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+    from hostrouting.host import Host
+
+__all__ = ["NotWanted", "Obstacle", "assess", "describes_ipv6", "rules_to_install"]
+
+#: The programmes of ipv6-hp-bpf, which do on a device what our rules do.
+_SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
+_DEV: Final = "hostRouting.probeSnat.dev"
+
+
+@attrs.frozen(kw_only=True)
+class NotWanted:
+    """No rules of ours belong on this node."""
+
+    reason: str
+    #: Whether somebody should hear of it who did not ask.
+    is_remarkable: bool = False
+    may_change: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Obstacle:
+    """Why the rules would not work, and what to do; `may_change` if that can come right by itself."""
+
+    reason: str
+    step: str
+    may_change: bool = False
+
+
+def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
+    """What belongs on a live node, as it is now, that has IPv6 as far as the cloud knows."""
+    dev = _device(section, host)
+    if isinstance(dev, Obstacle):
+        if section.detect == "address" and dev.may_change:
+            return NotWanted(reason=f"this node has no IPv6: {dev.reason}", may_change=True)
+        return dev
+    if section.detect == "address" and not host.ipv6.addresses(dev):
+        return NotWanted(reason=f"this node has no IPv6: there is no global address on {dev}", may_change=True)
+    programmes = sorted(_SAME_JOB.intersection(host.ipv6.classifiers(dev)))
+    if programmes:
+        reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
+        return NotWanted(reason=reason, is_remarkable=True)
+    return _wrong_route(section, host, dev) or ProbeRules(dev=dev, source=section.source, address=section.address)
+
+
+def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
+    """What a config asks for, whether or not the node has IPv6; only the device may have to be looked up."""
+    section = config.probe_snat
+    if section.dev is not None:
+        return ProbeRules(dev=section.dev, source=section.source, address=section.address)
+    if host is None or not host.is_live:
+        step = "name the device that probes come in by, for here is no IPv6 default route to look it up in"
+        raise InvalidConfigError([ConfigError(_DEV, f"is missing; {step}")])
+    dev = _device(section, host)
+    if isinstance(dev, Obstacle):
+        raise BackendError(f"the device that IPv6 probes come in by is not known: {dev.reason}; {dev.step}")
+    return ProbeRules(dev=dev, source=section.source, address=section.address)
+
+
+def describes_ipv6(document: object) -> bool:
+    """Whether the cloud's description of the network interfaces has an IPv6 address, on whichever of them.
+
+    >>> describes_ipv6([{"ipv6": {"ipAddress": []}}, {"ipv6": {"ipAddress": [{"privateIpAddress": "fd00::4"}]}}])
+    True
+    >>> describes_ipv6({"error": "Bad request"})
+    Traceback (most recent call last):
+    hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
+be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
+    """
+    found = False
+    for number, interface in enumerate(_list(document, "it")):
+        ipv6 = _mapping(interface, f"[{number}]").get("ipv6")
+        if ipv6 is None:
+            continue
+        addresses = _mapping(ipv6, f"[{number}].ipv6").get("ipAddress")
+        if addresses is None:
+            continue
+        where = f"[{number}].ipv6.ipAddress"
+        for index, address in enumerate(_list(addresses, where)):
+            private = _mapping(address, f"{where}[{index}]").get("privateIpAddress")
+            if private is not None and not isinstance(private, str):
+                raise _unreadable(f"{where}[{index}].privateIpAddress", "text", private)
+            # To the end, whatever is found: what is half understood is not understood.
+            found = found or bool(private)
+    return found
+
+
+def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
+    if section.dev:
+        return section.dev
+    devs = host.ipv6.default_devs()
+    if not devs:
+        step = f"see why no router advertises itself, or give {_DEV}"
+        return Obstacle(reason="there is no IPv6 default route", step=step, may_change=True)
+    if len(devs) > 1:
+        reason = f"IPv6 default routes leave by {', '.join(devs)}"
+        return Obstacle(reason=reason, step=f"choose the device that probes come in by with {_DEV}")
+    try:
+        ProbeRules(dev=devs[0], source=section.source, address=section.address)
+    except ValueError as error:
+        return Obstacle(reason=f"of the device of the IPv6 default route {error}", step="rename the device")
+    return devs[0]
+
+
+def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
+    """A reply that leaves by another device is not rewritten: nobody answers the probe, and the address leaks."""
+    leaves_by = host.ipv6.leaves_by(section.address)
+    elsewhere = [other for other in leaves_by if other != dev]
+    if leaves_by and not elsewhere:
+        return None
+    if dev not in [link.name for link in host.routes.links()]:
+        return Obstacle(reason=f"there is no device {dev}", step=f"correct {_DEV}", may_change=True)
+    step = f"add a route to {section.address} by {dev}"
+    if not leaves_by:
+        return Obstacle(reason=f"no route leads to {section.address}", step=step, may_change=True)
+    reason = (
+        f"packets to {section.address} leave by {', '.join(elsewhere)}, not by {dev} alone, "
+        "so that replies to probes would not become the load balancer's again"
+    )
+    return Obstacle(reason=reason, step=f"{step}, or correct {_DEV}")
+
+
+def _mapping(value: object, where: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise _unreadable(where, "an object", value)
+    return value
+
+
+def _list(value: object, where: str) -> list[object]:
+    if not isinstance(value, list):
+        raise _unreadable(where, "a list", value)
+    return value
+
+
+def _unreadable(where: str, wanted: str, value: object) -> BackendError:
+    return BackendError(
+        f"the cloud's description of the network interfaces cannot be read: {where} should be {wanted}, not "
+        f"{type(value).__name__}; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
+    )

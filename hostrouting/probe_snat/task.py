@@ -1,0 +1,239 @@
+"""ConfigureProbeSNAT: see whether the node wants the rules, load them in one transaction, persist them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.boot import SCRIPT_DIRECTORY, Boot
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.host import Host
+from hostrouting.probe_snat.boot_files import NFT_PATH, PATHS, RULESET_PATH, UNIT_NAME, UNIT_PATH, boot_unit
+from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6, rules_to_install
+from hostrouting.probe_snat.ruleset import (
+    FAMILY,
+    TABLE,
+    TABLE_NAME,
+    ProbeRules,
+    delete_script,
+    expected_listing,
+    render,
+    rules_in,
+)
+from phases import Change, DeadlineExceededError
+
+if TYPE_CHECKING:
+    from hostrouting.config import HostRoutingConfig
+    from phases import Context
+
+__all__ = ["ConfigureProbeSNAT", "drift", "wanted_now"]
+
+_logger = logging.getLogger(__name__)
+
+#: In all, for router advertisements.
+_WAIT_SECONDS: Final = 30
+_SECONDS_BETWEEN_LOOKS: Final = 0.5
+#: For the cloud, where nobody waits for the answer.
+_SECONDS_FOR_A_LOOK: Final = 5
+_NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
+
+
+class ConfigureProbeSNAT:
+    """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
+
+    The caller holds the run lock. Where the section is off, where the node has no IPv6, and where an eBPF programme
+    does this job, what an earlier run installed is taken away; a table that we did not install is left alone.
+    """
+
+    name = "configure-probe-snat"
+
+    def __init__(
+        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+    ) -> None:
+        self._config = config
+        self._section = config.probe_snat
+        self._given_host = host
+        self._logger = logger or _logger
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {'on' if self._section.enabled else 'off'}>"
+
+    @property
+    def _host(self) -> Host:
+        if self._given_host is None:
+            self._given_host = Host.live()
+        return self._given_host
+
+    @property
+    def _boot(self) -> Boot:
+        return Boot(self._host, gates=self._config.gates, logger=self._logger)
+
+    def do(self, ctx: Context) -> None:
+        """Decide, load what is missing or has drifted, and persist."""
+        if not self._section.enabled:
+            self.undo(ctx)
+            return
+        ctx.check()
+        if not self._host.is_live:
+            self._boot.install(ctx, boot_unit(rules_to_install(self._config, host=self._host)))
+            self._tell(
+                logging.INFO, "whether a node has IPv6 cannot be asked of an image: %s is for those with it", UNIT_NAME
+            )
+            if not self._host.files.exists(NFT_PATH):
+                step = "install the package nftables, or no gated unit will start"
+                self._tell(logging.WARNING, "%s needs %s, which is not in the image; %s", UNIT_NAME, NFT_PATH, step)
+            return
+        rules = self._wanted(ctx)
+        if isinstance(rules, NotWanted):
+            level = logging.WARNING if rules.is_remarkable else logging.INFO
+            self._tell(level, "%s: no rules for IPv6 probes are needed, and those of an earlier run go", rules.reason)
+            self.undo(ctx)
+            return
+        # A gate that is refused is refused before any rule is changed.
+        self._boot.plan_install(ctx, boot_unit(rules))
+        self._converge(ctx, rules)
+        self._boot.install(ctx, boot_unit(rules))
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """What `do` would change now: the rules, then files; nothing is waited for."""
+        ctx.check()
+        if not self._section.enabled:
+            return self._plan_removal(ctx)
+        if not self._host.is_live:
+            return self._boot.plan_install(ctx, boot_unit(rules_to_install(self._config, host=self._host)))
+        outcome = wanted_now(ctx, self._config, self._host, otherwise=True)
+        if isinstance(outcome, NotWanted):
+            return self._plan_removal(ctx)
+        if isinstance(outcome, Obstacle):
+            when = "is done when that has come right" if outcome.may_change else f"will be refused: {outcome.step}"
+            missing = [Change("+", path) for path in PATHS if not self._host.files.exists(path)]
+            return [Change("+", TABLE, f"{outcome.reason}: {when}"), *missing]
+        return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, boot_unit(outcome))]
+
+    def undo(self, ctx: Context) -> None:
+        """Take away the unit, then the table if it is ours, and at last its file, by which we know that it is."""
+        ctx.check()
+        files = self._host.files
+        ours = files.exists(RULESET_PATH)
+        # The unit first: a machine that starts meanwhile would have it bring the rules back.
+        self._boot.remove(ctx, UNIT_NAME, (UNIT_PATH,))
+        if not ours:
+            return
+        if self._host.is_live:
+            self._delete_table(ctx)
+        files.remove(RULESET_PATH)
+        # Boot has left it to us, as long as something was in there.
+        files.remove_directory_if_empty(SCRIPT_DIRECTORY)
+
+    # --- deciding
+
+    def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
+        """Decide; waits for routes and addresses that routers have yet to advertise."""
+        if self._section.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
+            return _NO_IPV6
+        until = ctx.clock.monotonic() + _WAIT_SECONDS
+        told = False
+        while True:
+            outcome = assess(self._section, self._host)
+            if isinstance(outcome, ProbeRules) or not outcome.may_change or ctx.clock.monotonic() >= until:
+                break
+            if not told:
+                self._tell(logging.INFO, "waiting up to %d s for routers: %s", _WAIT_SECONDS, outcome.reason)
+                told = True
+            ctx.sleep(_SECONDS_BETWEEN_LOOKS)
+        if isinstance(outcome, Obstacle):
+            waited = f", also not after {_WAIT_SECONDS} s" if outcome.may_change else ""
+            raise BackendError(
+                f"IPv6 probes cannot be made to reach pods: {outcome.reason}{waited}. "
+                f"No rule was changed; {outcome.step}"
+            )
+        return outcome
+
+    # --- changing rules
+
+    def _converge(self, ctx: Context, rules: ProbeRules) -> None:
+        """Bring the table to these rules, unless it has them."""
+        nftables = self._host.nftables
+        expected, script = expected_listing(rules), render(rules)
+        before = nftables.table(ctx, FAMILY, TABLE_NAME)
+        if before == expected:
+            self._tell(logging.DEBUG, "%s is in place", TABLE)
+            return
+        nftables.check(ctx, script)
+        # Before the table is there: a run that is killed in between can be undone all the same.
+        self._host.files.write(RULESET_PATH, script.encode(), mode=0o644)
+        nftables.load(ctx, script)
+        if nftables.table(ctx, FAMILY, TABLE_NAME) != expected:
+            self._tell(
+                logging.WARNING,
+                "%s was loaded, but is not as it was written: another program has changed the ruleset meanwhile; "
+                "%s loads it at each start of a gated unit",
+                TABLE,
+                UNIT_NAME,
+            )
+            return
+        done = "loaded" if before is None else "replaced, for it had drifted"
+        self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
+
+    def _delete_table(self, ctx: Context) -> None:
+        try:
+            if self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None:
+                self._host.nftables.load(ctx, delete_script())
+                self._tell(logging.INFO, "%s is taken away", TABLE)
+        except ToolNotFoundError as error:
+            # Whoever took nft away is not to be held up by what only nft could do.
+            self._tell(logging.WARNING, "%s, if it is still there, goes with the next boot: %s", TABLE, error)
+
+    # --- planning
+
+    def _plan_rules(self, ctx: Context, rules: ProbeRules) -> list[Change]:
+        try:
+            before = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
+        except PermissionDeniedError:
+            return [Change("~", TABLE, "unless it is in place: without root that cannot be told")]
+        if before is None:
+            return [Change("+", TABLE)]
+        return [] if before == expected_listing(rules) else [Change("~", TABLE, drift(before))]
+
+    def _plan_removal(self, ctx: Context) -> list[Change]:
+        """As `undo` goes about it."""
+        changes = self._boot.plan_remove(ctx, UNIT_NAME, PATHS)
+        if self._host.is_live and self._host.files.exists(RULESET_PATH):
+            try:
+                if self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None:
+                    changes.append(Change("-", TABLE))
+            except PermissionDeniedError:
+                changes.append(Change("-", TABLE, "if it is there: without root that cannot be told"))
+            except ToolNotFoundError as error:
+                self._tell(logging.DEBUG, "%s cannot be looked for: %s", TABLE, error)
+        return changes
+
+    def _tell(self, level: int, message: str, *values: object) -> None:
+        self._logger.log(level, message, *values, extra={"task": self.name})
+
+
+def wanted_now(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool
+) -> ProbeRules | NotWanted | Obstacle:
+    """What belongs on a live node, decided as `do` does it, but at once; `otherwise` if the cloud does not answer."""
+    section = config.probe_snat
+    if not section.enabled:
+        return NotWanted(reason="hostRouting.probeSnat.enabled is not true")
+    if section.detect == "imds":
+        try:
+            has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=_SECONDS_FOR_A_LOOK)))
+        except (BackendError, DeadlineExceededError) as error:
+            ctx.check()
+            _logger.debug("whether the node has IPv6 is taken as %s: %s", otherwise, error)
+            has_ipv6 = otherwise
+        if not has_ipv6:
+            return _NO_IPV6
+    return assess(section, host)
+
+
+def drift(listing: list[dict[str, object]]) -> str:
+    """How a table that is not as it should be differs, in words."""
+    found = rules_in(listing)
+    if found is None:
+        return "its rules are not those of hostrouting"
+    return f"it rewrites {found.source} to {found.address} on {found.dev}"

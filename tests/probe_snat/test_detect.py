@@ -1,0 +1,203 @@
+"""Whether a node has IPv6 as the cloud tells it, and by which device probes come in: decided from what is read."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.probe_worlds import ADDRESS, RULES
+
+from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.exceptions import BackendError, InvalidConfigError
+from hostrouting.probe_snat import ProbeRules, rules_to_install
+from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
+from hostrouting.testing import FakeHost
+from hostrouting.testing.memory_metadata import network_interface
+
+ALWAYS = ProbeSNATConfig(enabled=True, detect="always")
+
+
+class TestTheCloudsDescription:
+    @pytest.mark.parametrize(
+        ("document", "expected"),
+        [
+            ([], False),
+            ([network_interface()], False),
+            ([network_interface(ipv6=[""])], False),
+            ([network_interface(), network_interface(ipv6=["fd00::4"])], True),
+            ([network_interface(ipv6=["", "fd00::4"])], True),
+            ([{}], False),
+            ([{"ipv6": None}], False),
+            ([{"ipv6": {}}], False),
+            ([{"ipv6": {"ipAddress": None}}], False),
+            ([{"ipv6": {"ipAddress": [{}]}}], False),
+            ([{"ipv6": {"ipAddress": [{"privateIpAddress": None}]}}], False),
+        ],
+    )
+    def test_what_it_means(self, document: object, *, expected: bool) -> None:
+        """IPv6 is on when some interface, be it the second, has an address that is not empty."""
+        assert describes_ipv6(document) is expected
+
+    @pytest.mark.parametrize(
+        ("document", "reason"),
+        [
+            ({"error": "Bad request"}, "it should be a list, not dict"),
+            (None, "it should be a list, not NoneType"),
+            ("<html>", "it should be a list, not str"),
+            ([7], "[0] should be an object, not int"),
+            ([{}, {"ipv6": []}], "[1].ipv6 should be an object, not list"),
+            ([{"ipv6": {"ipAddress": {}}}], "[0].ipv6.ipAddress should be a list, not dict"),
+            ([{"ipv6": {"ipAddress": ["fd00::4"]}}], "[0].ipv6.ipAddress[0] should be an object, not str"),
+            (
+                [network_interface(ipv6=["fd00::4"]), {"ipv6": {"ipAddress": [{"privateIpAddress": 7}]}}],
+                "[1].ipv6.ipAddress[0].privateIpAddress should be text, not int",
+            ),
+        ],
+    )
+    def test_another_shape(self, document: object, reason: str) -> None:
+        """It is refused, with the place and the next step; also when an earlier interface has an address."""
+        words = f"the cloud's description of the network interfaces cannot be read: {reason}; with hostRouting."
+        with pytest.raises(BackendError, match=re.escape(words)):
+            describes_ipv6(document)
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["ipv6", "ipAddress", "privateIpAddress", "x"]), inner, max_size=3)
+            ),
+        )
+    )
+    def test_any_json(self, document: Any) -> None:
+        """Whatever it is, there is an answer or our error."""
+        with suppress(BackendError):
+            assert describes_ipv6(document) in {True, False}
+
+
+def node(*defaults: str) -> FakeHost:
+    host = FakeHost()
+    host.ipv6.defaults = list(defaults)
+    for dev in "eth0", "eth1":
+        host.routes.add_link(dev)
+    return host
+
+
+class TestAssess:
+    def test_by_the_default_route(self) -> None:
+        """The device is that of the IPv6 default route; source and address are the config's."""
+        assert assess(ALWAYS, node("eth0")) == RULES
+
+    def test_by_the_config(self) -> None:
+        """A device that is named is taken, however many default routes there are, if the address leaves by it."""
+        host = node("eth0", "eth1")
+        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1", source="fe80::1", address="2603:1062::1")
+        assert assess(section, host) == ProbeRules(dev="eth1", source="fe80::1", address="2603:1062::1")
+
+    def test_no_default_route(self) -> None:
+        """It may come."""
+        assert assess(ALWAYS, node()) == Obstacle(
+            reason="there is no IPv6 default route",
+            step="see why no router advertises itself, or give hostRouting.probeSnat.dev",
+            may_change=True,
+        )
+
+    def test_several_default_routes(self) -> None:
+        """Somebody has to choose."""
+        assert assess(ALWAYS, node("eth0", "eth1")) == Obstacle(
+            reason="IPv6 default routes leave by eth0, eth1",
+            step="choose the device that probes come in by with hostRouting.probeSnat.dev",
+        )
+
+    def test_a_device_that_nft_could_misread(self) -> None:
+        """The kernel allows it, we do not."""
+        assert assess(ALWAYS, node("eth*")) == Obstacle(
+            reason="of the device of the IPv6 default route 'eth*' is not a device name: '*' is not allowed in it",
+            step="rename the device",
+        )
+
+    @pytest.mark.parametrize(
+        ("devs", "reason"),
+        [
+            (("eth1",), "leave by eth1, not by eth0 alone"),
+            (("eth0", "eth1"), "leave by eth1, not by eth0 alone"),
+            (("lo",), "leave by lo, not by eth0 alone"),
+        ],
+    )
+    def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
+        """The address leaves by another device, always or by a hash: that does not come right by itself."""
+        host = node("eth0")
+        host.ipv6.routes = {"2603:1062::/32": devs}
+        outcome = assess(ALWAYS, host)
+        assert isinstance(outcome, Obstacle)
+        assert reason in outcome.reason
+        assert outcome.step == f"add a route to {ADDRESS} by eth0, or correct hostRouting.probeSnat.dev"
+        assert not outcome.may_change
+
+    def test_no_route(self) -> None:
+        """It may come."""
+        host = node()
+        outcome = assess(ProbeSNATConfig(enabled=True, detect="always", dev="eth0"), host)
+        assert outcome == Obstacle(
+            reason=f"no route leads to {ADDRESS}", step=f"add a route to {ADDRESS} by eth0", may_change=True
+        )
+
+    def test_no_such_device(self) -> None:
+        """That is what is said, and not something of routes."""
+        outcome = assess(ProbeSNATConfig(enabled=True, detect="always", dev="eth7"), node("eth0"))
+        assert outcome == Obstacle(
+            reason="there is no device eth7", step="correct hostRouting.probeSnat.dev", may_change=True
+        )
+
+    def test_by_address(self) -> None:
+        """With `detect` address, a device without a global address has no IPv6; nor has a node without any device."""
+        section = ProbeSNATConfig(enabled=True, detect="address")
+        host = node("eth0")
+        no_address = "this node has no IPv6: there is no global address on eth0"
+        assert assess(section, host) == NotWanted(reason=no_address, may_change=True)
+        host.ipv6.by_dev = {"eth0": ["2001:db8::4"]}
+        assert assess(section, host) == RULES
+        no_route = "this node has no IPv6: there is no IPv6 default route"
+        assert assess(section, node()) == NotWanted(reason=no_route, may_change=True)
+        assert isinstance(assess(section, node("eth0", "eth1")), Obstacle)
+
+    @pytest.mark.parametrize("programmes", [("ipv6_hp_ingress",), ("ipv6_hp_egress", "other")])
+    def test_the_programme_that_does_the_same(self, programmes: tuple[str, ...]) -> None:
+        """On our device it has the field, whatever the routes are; on another one it is none of our business."""
+        host = node("eth0")
+        host.ipv6.programs = {"eth1": programmes}
+        assert assess(ALWAYS, host) == RULES
+        host.ipv6.programs = {"eth0": programmes}
+        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        assert assess(ALWAYS, host) == NotWanted(
+            reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0", is_remarkable=True
+        )
+
+
+class TestToInstall:
+    def test_a_device_that_is_named(self) -> None:
+        """Nobody is asked."""
+        config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0"))
+        assert rules_to_install(config) == RULES
+
+    def test_a_device_that_is_looked_up(self) -> None:
+        """The node is asked, and nothing else of it than that."""
+        config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True))
+        host = node("eth0")
+        assert rules_to_install(config, host=host) == RULES
+        assert host.ipv6.operations.calls == [("default_devs",)]
+        with pytest.raises(
+            BackendError, match="IPv6 probes come in by is not known: there is no IPv6 default route; see"
+        ):
+            rules_to_install(config, host=node())
+
+    @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
+    def test_nobody_to_ask(self, host: FakeHost | None) -> None:
+        """Then the config must name it."""
+        with pytest.raises(InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"):
+            rules_to_install(HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True)), host=host)

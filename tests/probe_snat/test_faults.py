@@ -1,0 +1,83 @@
+"""Every call of every port that can fail, and runs that are killed at any of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.probe_nodes import CONFIG, FOREIGN, NEIGHBOUR, OFF, OURS, made_host, state
+
+from hostrouting.exceptions import HostRoutingError
+from hostrouting.probe_snat import ConfigureProbeSNAT, rules_in
+from phases import Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def ctx() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+PORTS = ["files", "services", "nftables", "ipv6", "metadata"]
+
+
+class Killed(BaseException):
+    """As if by `kill -9`: no handler of ours catches it."""
+
+
+def fails(act: Callable[[Context], None]) -> bool:
+    """Whether it raised; only our errors, or the planned one, may come out."""
+    try:
+        act(Context(clock=ManualClock(auto=True)))
+    except (HostRoutingError, Killed):
+        return True
+    return False
+
+
+class TestFaults:
+    """Whatever fails, and wherever a run is killed: the next run, or the way back, ends where it should."""
+
+    @pytest.mark.parametrize("port", PORTS)
+    @pytest.mark.parametrize("error", [None, Killed()])
+    @pytest.mark.parametrize("ruleset", [NEIGHBOUR, NEIGHBOUR + FOREIGN])
+    def test_do(self, ctx: Context, port: str, error: BaseException | None, ruleset: str) -> None:
+        """At every single call."""
+        wanted, pristine = made_host(ruleset), made_host()
+        ConfigureProbeSNAT(CONFIG, host=wanted).do(ctx)
+        calls = len(getattr(wanted, port).operations.calls)
+        for number in range(1, calls + 1):
+            for way in "again", "back":
+                host = made_host(ruleset)
+                getattr(host, port).fail_at(number, error)
+                failed = fails(ConfigureProbeSNAT(CONFIG, host=host).do)
+                untouched = OURS in host.nftables.tables and rules_in(host.nftables.tables[OURS]) is None
+                assert failed or state(host) == state(wanted)
+                if way == "again":
+                    ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+                    assert state(host) == state(wanted)
+                    assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
+                else:
+                    ConfigureProbeSNAT(CONFIG, host=host).undo(ctx)
+                    assert host.files.tree.snapshot() == {}
+                    assert untouched or state(host) == state(pristine)
+
+    @pytest.mark.parametrize("port", ["files", "services", "nftables"])
+    @pytest.mark.parametrize("error", [None, Killed()])
+    def test_undo(self, ctx: Context, port: str, error: BaseException | None) -> None:
+        """At every single call."""
+        pristine = made_host()
+        counted = made_host()
+        ConfigureProbeSNAT(CONFIG, host=counted).do(ctx)
+        getattr(counted, port).operations.calls.clear()
+        ConfigureProbeSNAT(CONFIG, host=counted).undo(ctx)
+        assert state(counted) == state(pristine)
+        for number in range(1, len(getattr(counted, port).operations.calls) + 1):
+            host = made_host()
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+            getattr(host, port).fail_at(number, error)
+            fails(ConfigureProbeSNAT(OFF, host=host).do)
+            ConfigureProbeSNAT(OFF, host=host).do(ctx)
+            assert state(host) == state(pristine)

@@ -1,0 +1,288 @@
+"""What the rules do to packets, in the kernel: probes reach pods, and everything else is as it was."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from socket import AF_INET6, SOCK_DGRAM, SOCK_STREAM, inet_pton
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.kernel import needs_kernel
+from support.probe_worlds import (
+    ADDRESS,
+    CLOUD_GLOBAL,
+    CLOUD_LOCAL,
+    ICMPV6,
+    NODE,
+    NODE_LOCAL,
+    POD,
+    PROBE,
+    RULES,
+    SERVICE,
+    TCP,
+    UDP,
+    ProbeWorld,
+    checksum_is_right,
+    packet,
+    parts,
+)
+
+from hostrouting.probe_snat import render
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = [needs_kernel, pytest.mark.kernel]
+
+#: One header of each protocol, which what is carried follows; the rules leave alone what is in them but for checksums.
+HEADERS = {
+    TCP: struct.pack("!HHIIBBHHH", 40000, 8080, 1, 0, 5 << 4, 2, 65535, 0, 0),
+    UDP: struct.pack("!HHHH", 40000, 8080, 8, 0),
+    ICMPV6: struct.pack("!BBHHH", 128, 0, 0, 7, 1),
+}
+FOUR_KILOBYTES = bytes(range(256)) * 16
+
+
+@pytest.fixture
+def plain() -> Generator[ProbeWorld]:
+    with ProbeWorld.made() as world:
+        yield world
+
+
+@pytest.fixture
+def world(plain: ProbeWorld) -> ProbeWorld:
+    plain.apply()
+    return plain
+
+
+def exchange(world: ProbeWorld, server: socket.socket, *, to: str = POD, data: bytes = b"GET /healthz") -> str:
+    """A probe over TCP, there and back; the source that the server saw."""
+    server.listen()
+    client = world.probe(SOCK_STREAM)
+    client.connect((to, server.getsockname()[1]))
+    connection, peer = server.accept()
+    with connection:
+        connection.settimeout(5)
+        client.sendall(data)
+        connection.sendall(exactly(connection, len(data))[::-1])
+        assert exactly(client, len(data)) == data[::-1]
+    assert client.getpeername()[0] == to
+    return str(peer[0])
+
+
+def exactly(stream: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        more = stream.recv(length - len(data))
+        assert more, "the connection has ended early"
+        data += more
+    return data
+
+
+class TestWithout:
+    """A router may not forward a link-local source: what is proven below is proven against this."""
+
+    def test_no_connection_reaches_a_pod(self, plain: ProbeWorld) -> None:
+        """The node says that there is no way."""
+        server = plain.bound(plain.pod, SOCK_STREAM, POD)
+        server.listen()
+        client = plain.probe(SOCK_STREAM)
+        with pytest.raises(OSError, match="No route to host"):
+            client.connect((POD, server.getsockname()[1]))
+
+    def test_no_datagram_reaches_a_pod(self, plain: ProbeWorld) -> None:
+        """Only what a global address has sent after it."""
+        server = plain.bound(plain.pod, SOCK_DGRAM, POD)
+        for data, client in (
+            (b"probe", plain.probe(SOCK_DGRAM)),
+            (b"other", plain.bound(plain.cloud, SOCK_DGRAM, CLOUD_GLOBAL)),
+        ):
+            client.sendto(data, server.getsockname())
+        assert server.recv(9) == b"other"
+
+    def test_the_node_itself_answers(self, plain: ProbeWorld) -> None:
+        """At its link-local address; nobody has to forward there."""
+        server = plain.bound(plain.node, SOCK_STREAM, "::")
+        server.listen()
+        client = plain.probe(SOCK_STREAM)
+        client.connect((NODE_LOCAL, server.getsockname()[1]))
+
+
+class TestProbes:
+    @pytest.mark.parametrize("data", [b"GET /healthz", FOUR_KILOBYTES])
+    def test_tcp(self, world: ProbeWorld, data: bytes) -> None:
+        """The pod sees the global address, and the load balancer hears the pod, a few kilobytes too."""
+        assert exchange(world, world.bound(world.pod, SOCK_STREAM, POD), data=data) == ADDRESS
+
+    @pytest.mark.parametrize("data", [b"x", FOUR_KILOBYTES])
+    def test_udp(self, world: ProbeWorld, data: bytes) -> None:
+        """Also in fragments."""
+        server, client = world.bound(world.pod, SOCK_DGRAM, POD), world.probe(SOCK_DGRAM)
+        client.sendto(data, server.getsockname())
+        received, peer = server.recvfrom(65535)
+        assert (received, peer[0]) == (data, ADDRESS)
+        server.sendto(data, peer)
+        received, peer = client.recvfrom(65535)
+        assert (received, peer[0]) == (data, POD)
+
+    @pytest.mark.parametrize("backend", [POD, NODE])
+    def test_dnat(self, world: ProbeWorld, backend: str) -> None:
+        """As kube-proxy does it, to a pod and to a listener of the node's: replies come from the service's address."""
+        node = world.node if backend == NODE else world.pod
+        server = world.bound(node, SOCK_STREAM, backend)
+        port = server.getsockname()[1]
+        rule = f"ip6 daddr {SERVICE} tcp dport {port} dnat to [{backend}]:{port}"
+        chain = f"chain services {{ type nat hook prerouting priority dstnat; {rule}; }}"
+        world.nft.load(Context(), f"table ip6 nat {{\n{chain}\n}}\n")
+        assert exchange(world, server, to=SERVICE, data=FOUR_KILOBYTES) == ADDRESS
+
+    @pytest.mark.parametrize("to", [NODE, NODE_LOCAL])
+    def test_listeners_of_the_node_go_on(self, world: ProbeWorld, to: str) -> None:
+        """At either of its addresses; they, too, see the global source."""
+        assert exchange(world, world.bound(world.node, SOCK_STREAM, "::"), to=to) == ADDRESS
+
+    @pytest.mark.parametrize("protocol", HEADERS)
+    def test_there_and_back_again_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
+        """One address and the checksum change, and what a router counts down; and the checksum is right."""
+        there = world.carry(packet(PROBE, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]))
+        assert there == packet(ADDRESS, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63)
+        back = world.carry(packet(POD, ADDRESS, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]), outward=True)
+        assert back == packet(POD, PROBE, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63)
+        assert checksum_is_right(there)
+        assert checksum_is_right(back)
+
+    @given(protocol=st.sampled_from(sorted(HEADERS)), payload=st.binary(max_size=1200))
+    def test_any_payload(self, shared: ProbeWorld, protocol: int, payload: bytes) -> None:
+        """Whatever is in a packet, it arrives, and its checksum is right."""
+        arrived = shared.carry(packet(PROBE, POD, protocol, HEADERS[protocol] + payload))
+        assert parts(arrived).source == ADDRESS
+        assert checksum_is_right(arrived)
+        arrived = shared.carry(packet(POD, ADDRESS, protocol, HEADERS[protocol] + payload), outward=True)
+        assert parts(arrived).destination == PROBE
+        assert checksum_is_right(arrived)
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def shared() -> Generator[ProbeWorld]:
+        with ProbeWorld.made() as world:
+            world.apply()
+            yield world
+
+
+class TestOthers:
+    @pytest.mark.parametrize("protocol", HEADERS)
+    def test_untouched_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
+        """Between a global address and the pod only what a router counts down changes; no checksum, right or wrong."""
+        for checksum in (packet, without_checksum):
+            there = checksum(CLOUD_GLOBAL, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999])
+            assert world.carry(there) == one_hop_later(there)
+            back = checksum(POD, CLOUD_GLOBAL, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999])
+            assert world.carry(back, outward=True) == one_hop_later(back)
+
+    def test_another_link_local_source_stays_one(self, world: ProbeWorld) -> None:
+        """It is neither rewritten nor, therefore, forwarded; on the link it talks to the node as ever."""
+        server = world.bound(world.node, SOCK_DGRAM, "::")
+        client = world.bound(world.cloud, SOCK_DGRAM, CLOUD_LOCAL, dev="wire")
+        client.sendto(b"x", (NODE_LOCAL, server.getsockname()[1]))
+        received, peer = server.recvfrom(9)
+        assert peer[0].partition("%")[0] == CLOUD_LOCAL
+        server.sendto(received, peer)
+        assert client.recv(9) == b"x"
+
+    def test_another_device_is_none_of_ours(self, world: ProbeWorld) -> None:
+        """The same address behind another device, as the pods' gateway of some CNIs, is left what it is."""
+        world.pod.ip("address", "add", f"{PROBE}/64", "dev", "eth0")
+        server = world.bound(world.node, SOCK_DGRAM, "::")
+        client = world.bound(world.pod, SOCK_DGRAM, PROBE, dev="eth0")
+        client.sendto(b"x", (NODE_LOCAL, server.getsockname()[1]))
+        received, peer = server.recvfrom(9)
+        assert peer[0].partition("%")[0] == PROBE
+        server.sendto(received, peer)
+        assert client.recv(9) == b"x"
+
+
+class TestNeighbourDiscovery:
+    """Without it IPv6 dies, sooner or later; it comes from the very address that is rewritten."""
+
+    #: What the rules would be if nobody had thought of it.
+    CARELESS = "\n".join(line for line in render(RULES).splitlines() if "icmpv6" not in line)
+
+    def test_neighbours_find_each_other(self, world: ProbeWorld) -> None:
+        """From an empty table on both sides, whoever asks."""
+        for _ in range(2):
+            for node in world.cloud, world.node:
+                node.ip("-6", "neigh", "flush", "all")
+            exchange(world, world.bound(world.pod, SOCK_STREAM, POD))
+        # Now the node asks.
+        world.node.ip("-6", "neigh", "flush", "all")
+        server = world.bound(world.cloud, SOCK_DGRAM, PROBE, dev="wire")
+        client = world.bound(world.node, SOCK_DGRAM, NODE_LOCAL, dev="eth0")
+        client.sendto(b"x", server.getsockname())
+        assert server.recv(9) == b"x"
+
+    @pytest.mark.parametrize("is_careless", [False, True])
+    def test_router_advertisements(self, plain: ProbeWorld, *, is_careless: bool) -> None:
+        """A default route of a short life is renewed; without the exemption it would never have come."""
+        plain.node.ip("-6", "route", "del", "default")
+        plain.node.run("sysctl", "-qw", "net.ipv6.conf.eth0.accept_ra=2")
+        plain.nft.load(Context(), self.CARELESS if is_careless else render(RULES))
+        for lifetime in 9, 900:
+            advertise(plain, lifetime=lifetime)
+            found = default_routes(plain)
+            assert [route["gateway"] for route in found] == ([] if is_careless else [PROBE])
+            # A second may have passed.
+            assert all(lifetime - 3 <= route["expires"] <= lifetime for route in found)
+
+    def test_redirects(self, plain: ProbeWorld) -> None:
+        """The router shows a better way, and it is taken; without the exemption it would not be."""
+        better = "fe80::99"
+        # A router takes no redirects on a device on which it routes; of this one it is a host.
+        plain.node.run("sysctl", "-qw", "net.ipv6.conf.eth0.forwarding=0", "net.ipv6.conf.eth0.accept_redirects=1")
+        for ruleset, way in (self.CARELESS, PROBE), (render(RULES), better):
+            plain.nft.load(Context(), ruleset)
+            redirect(plain, destination="2001:db8:9::9", target=better)
+            assert f" via {way} dev eth0 " in plain.node.ip("-6", "route", "get", "2001:db8:9::9")
+
+
+def without_checksum(source: str, destination: str, protocol: int, payload: bytes) -> bytes:
+    """A packet whose checksum is wrong, which is nobody's business on the way."""
+    right = packet(source, destination, protocol, payload)
+    return right[:-1] + bytes([right[-1] ^ 0xFF])
+
+
+def one_hop_later(data: bytes) -> bytes:
+    return data[:7] + bytes([data[7] - 1]) + data[8:]
+
+
+def advertise(world: ProbeWorld, *, lifetime: int) -> None:
+    send_icmpv6(world, struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, lifetime, 0, 0), "ff02::1")
+
+
+def redirect(world: ProbeWorld, *, destination: str, target: str) -> None:
+    hardware = struct.pack("!BB6s", 2, 1, b"\x02\0\0\0\0\x99")
+    message = struct.pack("!BBHI", 137, 0, 0, 0) + inet_pton(AF_INET6, target) + inet_pton(AF_INET6, destination)
+    send_icmpv6(world, message + hardware, NODE_LOCAL)
+
+
+def send_icmpv6(world: ProbeWorld, message: bytes, to: str) -> None:
+    """From the probes' address, as the cloud's router does; the kernel fills the checksum in."""
+    raw = world.open(world.cloud, socket.SOCK_RAW, ICMPV6)
+    for option in socket.IPV6_UNICAST_HOPS, socket.IPV6_MULTICAST_HOPS:
+        raw.setsockopt(socket.IPPROTO_IPV6, option, 255)
+    index = world.probe(SOCK_DGRAM).getsockname()[3]
+    raw.bind((PROBE, 0, 0, index))
+    raw.sendto(message, (to, 0, 0, index))
+    # When the node has what was sent after it, it has dealt with it.
+    server = world.bound(world.node, SOCK_DGRAM, NODE)
+    world.bound(world.cloud, SOCK_DGRAM, CLOUD_GLOBAL).sendto(b"x", server.getsockname())
+    assert server.recv(9) == b"x"
+
+
+def default_routes(world: ProbeWorld) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = json.loads(world.node.ip("-6", "-json", "route", "show", "default"))
+    return shown

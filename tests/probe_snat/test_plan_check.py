@@ -1,0 +1,137 @@
+"""What `plan` says that `do` would change, and what `check` says that is wrong; neither changes anything or waits."""
+
+from __future__ import annotations
+
+import pytest
+from support.probe_nodes import CONFIG, FOREIGN, OFF, REASONS, TABLE, check, made_host, state, takes_no_part
+
+from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, render
+from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
+from hostrouting.testing import FakeHost
+from phases import Context
+from phases.testing import ManualClock
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return made_host()
+
+
+@pytest.fixture
+def ctx() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+class TestPlan:
+    def test_nothing_there(self, host: FakeHost, ctx: Context) -> None:
+        """The table, then the files and links; nothing is changed."""
+        before = state(host)
+        changes = [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)]
+        assert changes[:3] == [f"+ {TABLE}", f"+ {RULESET_PATH}", f"+ {UNIT_PATH}"]
+        assert state(host) == before
+
+    @pytest.mark.parametrize(
+        ("ruleset", "detail"),
+        [
+            (FOREIGN, "its rules are not those of hostrouting"),
+            (
+                render(ProbeRules(dev="eth1", source="fe80::1", address="2001:db8::1")),
+                "it rewrites fe80::1 to 2001:db8::1 on eth1",
+            ),
+        ],
+    )
+    def test_drifted(self, host: FakeHost, ctx: Context, ruleset: str, detail: str) -> None:
+        """It says how the table differs."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
+        host.nftables.flush()
+        host.nftables.load(ctx, ruleset)
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [f"~ {TABLE} ({detail})"]
+
+    def test_without_root(self, host: FakeHost, ctx: Context) -> None:
+        """Rules cannot be read, files can: the plan says what it does not know."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.nftables.may_read = False
+        unknown = "without root that cannot be told"
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
+            f"~ {TABLE} (unless it is in place: {unknown})"
+        ]
+        last = ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]
+        assert str(last) == f"- {TABLE} (if it is there: {unknown})"
+
+    def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
+        """Neither a router nor the cloud: what they have not said yet stands in the detail."""
+        host.ipv6.defaults = []
+        host.metadata.error = BackendError("no answer")
+        began = ctx.clock.monotonic()
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
+            f"+ {TABLE} (there is no IPv6 default route: is done when that has come right)",
+            f"+ {RULESET_PATH}",
+            f"+ {UNIT_PATH}",
+        ]
+        assert ctx.clock.monotonic() == began
+
+    def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
+        """The plan says so, and what to do."""
+        host.ipv6.defaults = ["eth0", "eth1"]
+        first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
+        assert str(first) == (
+            f"+ {TABLE} (IPv6 default routes leave by eth0, eth1: will be refused: "
+            "choose the device that probes come in by with hostRouting.probeSnat.dev)"
+        )
+
+
+class TestCheck:
+    def test_in_place(self, host: FakeHost, ctx: Context) -> None:
+        """Nothing is found; nor is anything where nothing is wanted, or in an image."""
+        assert check(host, ctx, OFF) == []
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert check(host, ctx) == []
+        assert check(FakeHost(is_live=False), ctx) == []
+
+    def test_missing(self, host: FakeHost, ctx: Context) -> None:
+        """After somebody's flush it says what is gone, and what to do."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.nftables.flush()
+        assert check(host, ctx) == [f"probe-snat: {TABLE}: is missing; run: hostrouting apply"]
+
+    def test_drifted(self, host: FakeHost, ctx: Context) -> None:
+        """Rules that are not ours are told from none."""
+        host.nftables.load(ctx, FOREIGN)
+        assert check(host, ctx) == [
+            f"probe-snat: {TABLE}: has drifted: its rules are not those of hostrouting; run: hostrouting apply"
+        ]
+
+    @pytest.mark.parametrize("why", REASONS[1:])
+    def test_not_wanted(self, host: FakeHost, ctx: Context, why: str) -> None:
+        """Where nothing of ours belongs nothing is missing."""
+        assert check(host, ctx, takes_no_part(host, why)) == []
+        assert host.nftables.operations.calls == []
+
+    def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
+        """Rules that cannot work any more are found, too, without waiting."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        [found] = check(host, ctx)
+        assert "leave by eth1, not by eth0 alone" in found
+        host.ipv6.defaults = []
+        began = ctx.clock.monotonic()
+        assert "there is no IPv6 default route" in check(host, ctx)[0]
+        assert ctx.clock.monotonic() == began
+
+    def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
+        """What an earlier run found out counts."""
+        host.metadata.error = BackendError("no answer")
+        assert check(host, ctx) == []
+        host.metadata.error = None
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.metadata.error = BackendError("no answer")
+        host.nftables.flush()
+        assert len(check(host, ctx)) == 1
+
+    def test_without_root(self, host: FakeHost, ctx: Context) -> None:
+        """The rules cannot be read, and that is an error, no finding."""
+        host.nftables.may_read = False
+        with pytest.raises(PermissionDeniedError):
+            check(host, ctx)

@@ -1,0 +1,188 @@
+"""The rules as text and as nft shows them: to the byte, to the real nft, and back."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.kernel import needs_kernel
+from support.probe_worlds import RULES
+
+from hostrouting.exceptions import BackendError, InvalidConfigError
+from hostrouting.host.nft import NftCommand
+from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, render_unit, rules_in
+from hostrouting.probe_snat.boot_files import NFT_PATH, RULESET_PATH
+from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script
+from hostrouting.testing.config_strategies import probe_snat_configs
+from hostrouting.testing.kernel_node import KernelNode
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from hostrouting.config import ProbeSNATConfig
+
+GOLDEN = Path(__file__).parent / "golden"
+CTX = Context()
+
+
+class TestFiles:
+    def test_ruleset(self) -> None:
+        """The whole script, to the byte; rendered twice it is the same."""
+        assert render(RULES).encode() == (GOLDEN / "probe-snat.nft").read_bytes()
+        assert render(RULES) == render(RULES)
+
+    def test_unit(self) -> None:
+        """The whole unit, to the byte."""
+        assert render_unit() == (GOLDEN / "probe-snat.service").read_bytes()
+
+    def test_where_they_go(self) -> None:
+        """The ruleset before the unit that names it, for all to read."""
+        unit = boot_unit(RULES)
+        assert unit.name == "probe-snat.service"
+        assert unit.words("Service", "ExecStart") == [NFT_PATH, "-f", RULESET_PATH]
+        assert [(file.path, oct(file.mode)) for file in unit.files] == [
+            ("/etc/aks-flex-node/probe-snat.nft", "0o644"),
+            ("/etc/systemd/system/probe-snat.service", "0o644"),
+        ]
+
+    def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
+        """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
+        unit = tmp_path / "probe-snat.service"
+        unit.write_bytes(render_unit())
+        verify = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
+        )
+        assert (verify.stdout, verify.stderr) == ("", "")
+        security = ["systemd-analyze", "security", "--offline=true", "--threshold=17", "--no-pager", str(unit)]
+        subprocess.run(security, check=True, capture_output=True)
+
+    def test_a_device_may_be_called_as_a_placeholder(self) -> None:
+        """What is put in is not looked at again."""
+        rules = ProbeRules(dev="@ADDRESS@", source=RULES.source, address=RULES.address)
+        assert render(rules) == render(RULES).replace("eth0", "@ADDRESS@")
+
+
+class TestValues:
+    @pytest.mark.parametrize("dev", ["", "eth*", 'e"; flush ruleset; "', "eth\\", "a b", "sixteen-bytes-xx", "e\n"])
+    def test_devices_that_nft_could_misread(self, dev: str) -> None:
+        """Are refused, although the kernel allows some of them."""
+        with pytest.raises(ValueError, match="is not a device name"):
+            ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
+
+    @pytest.mark.parametrize(
+        "addresses", [{"source": "2001:db8::1"}, {"address": "fe80::1"}, {"address": "::"}, {"source": "fe80::1; drop"}]
+    )
+    def test_addresses_of_the_wrong_kind(self, addresses: dict[str, str]) -> None:
+        """Are refused as the config refuses them."""
+        with pytest.raises(InvalidConfigError):
+            ProbeRules(**{"dev": "eth0", "source": RULES.source, "address": RULES.address, **addresses})
+
+
+def of_section(section: ProbeSNATConfig) -> ProbeRules:
+    return ProbeRules(dev=section.dev or "eth0", source=section.source, address=section.address)
+
+
+class TestListings:
+    @given(probe_snat_configs())
+    def test_back_to_the_same_values(self, section: ProbeSNATConfig) -> None:
+        """What nft should show has the values in it from which it was made."""
+        assert rules_in(expected_listing(of_section(section))) == of_section(section)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda listing: listing.pop(),
+            lambda listing: listing.append(listing[-1]),
+            lambda listing: listing.insert(3, listing.pop()),
+            lambda listing: listing[1]["chain"].update(prio=-200),
+            lambda listing: listing[1]["chain"].update(policy="drop"),
+            lambda listing: listing[3]["rule"]["expr"].pop(),
+            lambda listing: listing[4]["rule"]["expr"][0]["match"].update(right="eth1"),
+            lambda listing: listing[4]["rule"]["expr"][0]["match"].update(right={"set": ["eth0", "eth1"]}),
+            lambda listing: listing[4]["rule"]["expr"][0]["match"].update(op="!="),
+            lambda listing: listing[6]["rule"]["expr"][-1]["mangle"].update(value="fe80::2"),
+            lambda listing: listing[4]["rule"].update(comment="mine"),
+            lambda listing: listing.clear(),
+        ],
+    )
+    def test_whatever_differs_is_not_ours(self, change: Callable[[list[dict[str, Any]]], object]) -> None:
+        """A rule more, less or elsewhere, another priority, policy or match: no values are read into it."""
+        listing = expected_listing(RULES)
+        change(listing)
+        assert rules_in(listing) is None
+
+    def test_a_name_that_is_a_pattern(self) -> None:
+        """Is not taken for that of a device, whoever wrote it."""
+        text = repr(expected_listing(RULES)).replace("'eth0'", "'eth*'")
+        assert rules_in(eval(text)) is None  # noqa: S307 - it is ours
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestKernel:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def nft() -> Generator[NftCommand]:
+        with KernelNode.made() as node:
+            yield NftCommand(("ip", "netns", "exec", node.name, "nft"))
+
+    @given(section=probe_snat_configs())
+    def test_any_section(self, nft: NftCommand, section: ProbeSNATConfig) -> None:
+        """The real nft accepts what is rendered, in place of the section before, and shows what is expected of it."""
+        rules = of_section(section)
+        nft.check(CTX, render(rules))
+        nft.load(CTX, render(rules))
+        listing = nft.table(CTX, FAMILY, TABLE_NAME)
+        assert listing == expected_listing(rules)
+        assert rules_in(listing) == rules
+
+    @given(dev=st.text(st.sampled_from('ab0.@+-_"\\*;{}$#,!ü語 \n\t\xa0/'), max_size=15))
+    def test_any_device_name(self, nft: NftCommand, dev: str) -> None:
+        """It is refused before nft sees it, or it means to nft what it means to us."""
+        try:
+            rules = ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
+        except ValueError:
+            return
+        nft.load(CTX, render(rules))
+        assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
+
+    @pytest.mark.parametrize(
+        "drifted",
+        [
+            "table ip6 azureSLBProbe",
+            "table ip6 azureSLBProbe {\nchain prerouting {\ntype filter hook input priority 7\n}\n}",
+            "table ip6 azureSLBProbe {\nchain prerouting {\n}\nchain mine {\n}\n}",
+            "table ip6 azureSLBProbe {\nset mine {\ntype ipv6_addr\n}\nmap more {\ntype ipv6_addr : ipv6_addr\n}\n}",
+            render(RULES) + 'insert rule ip6 azureSLBProbe prerouting iifname "eth*" accept\n',
+            render(RULES).replace("priority -300", "priority -200"),
+        ],
+    )
+    def test_whatever_the_table_was(self, nft: NftCommand, drifted: str) -> None:
+        """Other chains, hooks, priorities, rules, sets: one load, and it is ours; others' tables are as they were."""
+        nft.load(CTX, delete_script())
+        nft.load(CTX, f"{drifted}\n")
+        nft.load(CTX, "table ip6 theirs {\nchain prerouting {\ntype filter hook prerouting priority -300\n}\n}\n")
+        theirs = nft.table(CTX, "ip6", "theirs")
+        assert nft.table(CTX, FAMILY, TABLE_NAME) != expected_listing(RULES)
+        nft.load(CTX, render(RULES))
+        assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
+        assert nft.table(CTX, "ip6", "theirs") == theirs
+
+    def test_one_transaction(self, nft: NftCommand) -> None:
+        """What is refused at its end has not touched the table either."""
+        nft.load(CTX, render(RULES))
+        with pytest.raises(BackendError, match="No such file"):
+            nft.load(CTX, render(RULES).replace("eth0", "eth1") + "delete table ip6 absent\n")
+        assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
+
+    def test_away(self, nft: NftCommand) -> None:
+        """It goes, and that it is not there is no mistake."""
+        nft.load(CTX, render(RULES))
+        for _ in range(2):
+            nft.load(CTX, delete_script())
+            assert nft.table(CTX, FAMILY, TABLE_NAME) is None

@@ -1,0 +1,332 @@
+"""ConfigureProbeSNAT on a fake machine: what it does, where it takes no part, and what the cloud may say."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.probe_nodes import (
+    CONFIG,
+    FOREIGN,
+    NEIGHBOUR,
+    OFF,
+    OURS,
+    REASONS,
+    TABLE,
+    check,
+    config,
+    made_host,
+    says,
+    state,
+    takes_no_part,
+)
+from support.probe_worlds import RULES
+
+from hostrouting.exceptions import BackendError, InvalidConfigError, ToolNotFoundError, UnitError
+from hostrouting.host import Host
+from hostrouting.host.imds import InstanceMetadataClient
+from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, boot_unit, expected_listing, render, rules_in
+from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
+from hostrouting.testing import FakeHost
+from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
+from hostrouting.testing.memory_metadata import network_interface
+from phases import CancelledError, Context, Plannable, Task, Undoable
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return made_host()
+
+
+@pytest.fixture
+def ctx() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+class LaterClock(ManualClock):
+    """After 10 s something happens, once."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__(auto=True)
+        self._happens: Callable[[], object] | None = happens
+
+    def wait(self, doorbell: threading.Lock, until: float | None) -> None:
+        super().wait(doorbell, until)
+        if self._happens is not None and self.monotonic() >= 10:
+            self._happens()
+            self._happens = None
+
+
+class TestDo:
+    def test_it_is_a_task_in_full(self) -> None:
+        """It can be done, planned and undone, and has its name."""
+        task = ConfigureProbeSNAT(CONFIG)
+        assert isinstance(task, Task)
+        assert isinstance(task, Plannable)
+        assert isinstance(task, Undoable)
+        assert task.name == "configure-probe-snat"
+        assert repr(task) == "<ConfigureProbeSNAT: on>"
+
+    def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """The table is exactly ours, ruleset and unit are there, others' tables as they were; again changes nothing."""
+        caplog.set_level(logging.INFO)
+        theirs = host.nftables.tables["ip6", "theirs"]
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert host.nftables.tables["ip6", "theirs"] == theirs
+        for file in boot_unit(RULES).files:
+            assert host.files.read(file.path) == file.content
+        assert host.services.state(ctx, "probe-snat.service").unit_file_state == "enabled"
+        assert says(caplog, logging.INFO) == [
+            f"{TABLE} loaded: on eth0, {RULES.source} becomes {RULES.address}",
+        ]
+        before = state(host)
+        host.nftables.operations.calls.clear()
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+        assert host.nftables.operations.calls == [("table", *OURS)]
+
+    @pytest.mark.parametrize(
+        "ruleset",
+        [
+            FOREIGN,
+            "table ip6 azureSLBProbe",
+            render(ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)),
+            render(RULES).replace("priority -300", "priority -200"),
+        ],
+    )
+    def test_drifted(self, ctx: Context, ruleset: str, caplog: pytest.LogCaptureFixture) -> None:
+        """Whatever bears the name is replaced, chains and hooks included."""
+        caplog.set_level(logging.INFO)
+        host = made_host(f"{ruleset}\n{NEIGHBOUR}")
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.nftables.tables[OURS] == expected_listing(RULES)
+        assert ("ip6", "theirs") in host.nftables.tables
+        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, for it had drifted: on eth0, ")
+
+    def test_another_device(self, host: FakeHost, ctx: Context) -> None:
+        """A config that changes takes the rules and the boot's ruleset with it."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.ipv6.defaults = ["eth1"]
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        rules = ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
+        assert rules_in(host.nftables.tables[OURS]) == rules
+        assert host.files.read(RULESET_PATH) == render(rules).encode()
+
+    def test_a_race_with_a_flush(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """A sibling that flushes right after the load is told of, and is no failure: the unit is there."""
+        host.nftables.after_load = host.nftables.flush
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.files.exists(UNIT_PATH)
+        assert says(caplog, logging.WARNING) == [
+            (
+                f"{TABLE} was loaded, but is not as it was written: another program has changed the ruleset meanwhile; "
+                "probe-snat.service loads it at each start of a gated unit"
+            )
+        ]
+
+    def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """A default route that comes while it waits is in time; what it waits for is said once."""
+        caplog.set_level(logging.INFO)
+        host.ipv6.defaults = []
+        ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: host.ipv6.defaults.append("eth0"))))
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert says(caplog, logging.INFO)[0] == "waiting up to 30 s for routers: there is no IPv6 default route"
+        assert len(says(caplog, logging.INFO)) == 2
+
+    def test_no_router_in_time(self, host: FakeHost, ctx: Context) -> None:
+        """After 30 s it says what is missing and which key helps; nothing was changed."""
+        host.ipv6.defaults = []
+        before, began = state(host), ctx.clock.monotonic()
+        with pytest.raises(BackendError) as caught:
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert str(caught.value) == (
+            "IPv6 probes cannot be made to reach pods: there is no IPv6 default route, also not after 30 s. "
+            "No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
+        )
+        assert ctx.clock.monotonic() - began == 30
+        assert state(host) == before
+
+    def test_what_cannot_come_right_is_not_waited_for(self, host: FakeHost, ctx: Context) -> None:
+        """A route by another device is an error at once, before anything is changed."""
+        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        before, began = state(host), ctx.clock.monotonic()
+        with pytest.raises(BackendError, match=r"leave by eth1, not by eth0 alone.* No rule was changed; add a route"):
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert ctx.clock.monotonic() == began
+        assert state(host) == before
+
+    def test_a_cancelled_run_stops_waiting(self, host: FakeHost) -> None:
+        """At once."""
+        ctx = Context()
+        host.ipv6.defaults = []
+        ctx.cancel("maintenance")
+        with pytest.raises(CancelledError):
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+
+    def test_without_nft(self, host: FakeHost, ctx: Context) -> None:
+        """The error names the package; nothing was changed."""
+        host.nftables.is_installed = False
+        before = state(host)
+        with pytest.raises(ToolNotFoundError, match="install the package nftables"):
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+
+    def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
+        """It is refused before any rule is changed."""
+        early = b"[Unit]\nBefore=network.target\n[Service]\nExecStart=/bin/true\n"
+        host.files.write("/etc/systemd/system/early.service", early, mode=0o644)
+        before = state(host)
+        with pytest.raises(UnitError, match=r"early\.service cannot be a gate"):
+            ConfigureProbeSNAT(attrs.evolve(CONFIG, gates=("early.service",)), host=host).do(ctx)
+        assert state(host) == before
+
+    def test_a_device_that_nft_could_misread(self, host: FakeHost, ctx: Context) -> None:
+        """No text with its name reaches nft."""
+        host.ipv6.defaults = ['"; drop']
+        with pytest.raises(BackendError, match="rename the device"):
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.nftables.operations.calls == []
+
+    def test_an_image(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """Ruleset and unit are installed, planned and taken away; whether nodes have IPv6 cannot be asked."""
+        caplog.set_level(logging.INFO)
+        host = FakeHost(is_live=False)
+        task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
+        assert [f"+ {RULESET_PATH}", f"+ {UNIT_PATH}"] == [str(change) for change in task.plan(ctx)][:2]
+        task.do(ctx)
+        assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
+            "whether a node has IPv6 cannot be asked of an image: probe-snat.service is for those with it",
+            (
+                "probe-snat.service needs /usr/sbin/nft, which is not in the image; "
+                "install the package nftables, or no gated unit will start"
+            ),
+        ]
+        assert host.files.read(RULESET_PATH) == render(RULES).encode()
+        assert task.plan(ctx) == []
+        task.undo(ctx)
+        assert host.files.tree.snapshot() == {}
+
+    def test_an_image_needs_the_device(self, ctx: Context) -> None:
+        """There is no default route to look it up in."""
+        host = FakeHost(is_live=False)
+        for act in ConfigureProbeSNAT(CONFIG, host=host).do, ConfigureProbeSNAT(CONFIG, host=host).plan:
+            with pytest.raises(InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"):
+                act(ctx)
+        assert host.files.tree.snapshot() == {}
+
+
+class TestNoPart:
+    """Where nothing of ours belongs, nothing is there afterwards."""
+
+    @pytest.mark.parametrize("why", REASONS)
+    def test_what_an_earlier_run_installed_goes(self, host: FakeHost, ctx: Context, why: str) -> None:
+        """Table, ruleset and unit; others' tables stay."""
+        before = state(host)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        settings = takes_no_part(host, why)
+        changes = [str(change) for change in ConfigureProbeSNAT(settings, host=host).plan(ctx)]
+        assert {f"- {UNIT_PATH}", f"- {RULESET_PATH}", f"- {TABLE}"} <= {*changes}
+        ConfigureProbeSNAT(settings, host=host).do(ctx)
+        assert state(host) == before
+        assert ConfigureProbeSNAT(settings, host=host).plan(ctx) == []
+
+    @pytest.mark.parametrize("why", REASONS)
+    def test_zero_impact(self, ctx: Context, why: str) -> None:
+        """On a node that never had any of ours, neither nft nor systemd is called; upstream's own table stays."""
+        host = made_host(FOREIGN)
+        settings = takes_no_part(host, why)
+        before = state(host)
+        task = ConfigureProbeSNAT(settings, host=host)
+        assert task.plan(ctx) == []
+        task.do(ctx)
+        task.undo(ctx)
+        assert state(host) == before
+        assert host.nftables.operations.calls == []
+        assert host.services.operations.calls == []
+
+    @pytest.mark.parametrize(
+        ("why", "message"),
+        [
+            ("no IPv6, says the cloud", "INFO: this node has no IPv6, says the cloud"),
+            ("no IPv6 address", "INFO: this node has no IPv6: there is no global address on eth0"),
+            (
+                "eBPF",
+                "WARNING: the eBPF programme ipv6-hp-bpf (ipv6_hp_egress, ipv6_hp_ingress) does this job on eth0",
+            ),
+        ],
+    )
+    def test_why(self, host: FakeHost, caplog: pytest.LogCaptureFixture, why: str, message: str) -> None:
+        """The log says so; loudly, where two programs could get into each other's way."""
+        caplog.set_level(logging.INFO)
+        ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(Context(clock=ManualClock(auto=True)))
+        said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
+        assert f"{message}: no rules for IPv6 probes are needed, and those of an earlier run go" in said
+
+    def test_an_address_that_comes_late(self, host: FakeHost) -> None:
+        """With `detect` address the node has 30 s to show one, for it may be just being made sure of."""
+        host.ipv6.by_dev = {}
+        ctx = Context(clock=LaterClock(lambda: host.ipv6.by_dev.update(eth0=["2001:db8::4"])))
+        ConfigureProbeSNAT(config(detect="address"), host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+
+    def test_nft_went_first(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """Whoever removed nft is not held up: the files go, and the log says what may be left."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.nftables.is_installed = False
+        ConfigureProbeSNAT(OFF, host=host).plan(ctx)
+        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        assert host.files.tree.snapshot() == {}
+        [said] = says(caplog, logging.WARNING)
+        assert said.startswith(f"{TABLE}, if it is still there, goes with the next boot: nft is needed")
+
+
+class TestCloud:
+    """What the cloud says, over HTTP, from a server of our own."""
+
+    @pytest.mark.parametrize(
+        ("document", "expected"),
+        [
+            ([], False),
+            ([network_interface()], False),
+            ([{}], False),
+            ([network_interface(), network_interface(ipv6=["fd00::4"])], True),
+        ],
+    )
+    def test_documents(self, host: FakeHost, document: object, *, expected: bool) -> None:
+        """An absent section, an empty list, an address on the second interface."""
+        with FakeIMDS(document) as imds:
+            self.run(host, imds)
+        assert (OURS in host.nftables.tables) is expected
+        assert host.files.exists(UNIT_PATH) is expected
+
+    @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
+    def test_what_cannot_be_read(self, host: FakeHost, answer: object) -> None:
+        """It is an error, and what was installed stays: who does not know does not take away."""
+        with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
+            self.run(host, imds)
+        before = state(host)
+        with FakeIMDS(answer) as imds, pytest.raises(BackendError):
+            self.run(host, imds)
+        assert state(host) == before
+
+    @pytest.mark.parametrize("detect", ["address", "always"])
+    def test_is_not_asked_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
+        """Only for `detect` imds."""
+        ConfigureProbeSNAT(config(detect=detect), host=host).plan(ctx)
+        check(host, ctx, config(detect=detect))
+        ConfigureProbeSNAT(config(detect=detect), host=host).do(ctx)
+        assert host.metadata.operations.calls == []
+
+    @staticmethod
+    def run(host: FakeHost, imds: FakeIMDS) -> None:
+        parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+        asked = Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})
+        ConfigureProbeSNAT(CONFIG, host=asked).do(Context(timeout=30))

@@ -1,0 +1,86 @@
+"""Fake nodes on which probes are to be rewritten, and what to ask of them afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.probe_snat import check_probe_snat
+from hostrouting.testing import FakeHost
+from hostrouting.testing.memory_metadata import network_interface
+from phases import Context
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = [
+    "CONFIG",
+    "FOREIGN",
+    "NEIGHBOUR",
+    "OFF",
+    "OURS",
+    "REASONS",
+    "TABLE",
+    "check",
+    "config",
+    "made_host",
+    "says",
+    "state",
+    "takes_no_part",
+]
+
+CONFIG: Final = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True), gates=())
+OFF: Final = HostRoutingConfig(gates=())
+OURS: Final = ("ip6", "azureSLBProbe")
+TABLE: Final = "nft table ip6 azureSLBProbe"
+#: What upstream, or somebody's hands, may have put there.
+FOREIGN: Final = "table ip6 azureSLBProbe {\nchain mine {\ntype filter hook input priority 0\ncounter accept\n}\n}\n"
+NEIGHBOUR: Final = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
+#: Why nothing of ours may belong on a node.
+REASONS: Final = ["off", "no IPv6, says the cloud", "no IPv6 address", "eBPF"]
+
+
+def config(**section: Any) -> HostRoutingConfig:
+    """A config whose section is on."""
+    return HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, **section), gates=())
+
+
+def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
+    """A node with two devices, whose IPv6 leaves by eth0, and with packet rules of somebody else."""
+    host = FakeHost()
+    for dev in "eth0", "eth1":
+        host.routes.add_link(dev)
+    host.ipv6.defaults = ["eth0"]
+    host.ipv6.by_dev = {"eth0": ["2001:db8::4"]}
+    host.nftables.load(Context(), ruleset)
+    host.nftables.operations.calls.clear()
+    return host
+
+
+def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
+    """Arrange for a node on which nothing of ours belongs; the config that finds it out."""
+    if why == "off":
+        return OFF
+    if why == "no IPv6, says the cloud":
+        host.metadata.document = [network_interface()]
+        return CONFIG
+    if why == "no IPv6 address":
+        host.ipv6.by_dev = {}
+        return config(detect="address")
+    host.ipv6.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
+    return CONFIG
+
+
+def state(host: FakeHost) -> object:
+    """All that a run can change."""
+    return dict(host.nftables.tables), host.files.tree.snapshot()
+
+
+def check(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) -> list[str]:
+    """What `check` says."""
+    return [str(finding) for finding in check_probe_snat(ctx, settings, host)]
+
+
+def says(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    """What the task has logged at a level."""
+    return [record.getMessage() for record in caplog.records if record.levelno == level and hasattr(record, "task")]

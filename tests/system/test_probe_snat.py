@@ -1,0 +1,155 @@
+"""probe-snat.service at boot, in all its confinement: no gated machine starts without the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.gated_machine import GATES, KUBE, GatedMachine, require_nspawn
+from support.probe_worlds import RULES
+
+from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.host import Host
+from hostrouting.host.ipv6 import NetlinkIPv6
+from hostrouting.host.nft import NftCommand
+from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat, rules_in
+from hostrouting.probe_snat.boot_files import RULESET_PATH
+from phases import Context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", detect="always"), gates=GATES)
+UNIT = "probe-snat.service"
+LINKS = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip -6 address add 2001:db8::4/64 dev eth0 nodad
+ip -6 route add default via fe80::1 dev eth0
+"""
+#: Each start of a machine writes down how many rules there are when it begins, behind the gate.
+WITNESS = """
+cat > /etc/systemd/system/systemd-nspawn@.service.d/60-witness.conf <<'END'
+[Service]
+ExecStartPre=/bin/sh -c 'nft list table ip6 azureSLBProbe | grep -c counter >> /run/witness; exit 0'
+END
+"""
+#: As the sibling agent has it, but slower: whoever does not wait for it loses all that was loaded.
+FLUSH = """
+mkdir -p /etc/systemd/system/multi-user.target.wants
+cat > /etc/systemd/system/nftables-flush.service <<'END'
+[Unit]
+{order}
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'sleep 1; nft flush ruleset; echo flushed'
+[Install]
+WantedBy=multi-user.target
+END
+ln -s ../nftables-flush.service /etc/systemd/system/multi-user.target.wants/
+"""
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+def install(image: Host) -> None:
+    ConfigureProbeSNAT(CONFIG, host=image).do(Context(timeout=60))
+
+
+def node(machine: GatedMachine) -> Host:
+    """The machine with its packet rules and its IPv6."""
+    parts = {field.name: getattr(machine.host, field.name) for field in attrs.fields(Host)}
+    ipv6 = NetlinkIPv6(netns=f"/proc/{machine.pid}/ns/net")
+    return Host(**{**parts, "ipv6": ipv6, "nftables": NftCommand((*machine.enter, "nft"))})
+
+
+def are_in_force(machine: GatedMachine) -> bool:
+    listing = node(machine).nftables.table(machine.ctx, "ip6", "azureSLBProbe")
+    return listing is not None and rules_in(listing) == RULES
+
+
+def witnessed(machine: GatedMachine) -> list[str]:
+    return (machine.files.read("/run/witness") or b"").decode().split()
+
+
+@pytest.mark.parametrize("order", ["Before=systemd-nspawn@kube1.service", ""])
+def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None:
+    """At boot, after a slow flush, whether or not the machine waits for that by itself; and at its next start again."""
+    with GatedMachine(
+        tmp_path, units=(), arrange=install, prepare=LINKS + WITNESS + FLUSH.format(order=order)
+    ) as machine:
+        machine.wait_until_up()
+        machine.wait_for("flushed", unit="nftables-flush.service")
+        assert witnessed(machine) == ["4"]
+        assert are_in_force(machine)
+        machine.run("nft", "flush", "ruleset")
+        cursor = machine.cursor()
+        machine.crash(KUBE)
+        machine.wait_until_up(after=cursor)
+        assert witnessed(machine) == ["4", "4"]
+        assert are_in_force(machine)
+
+
+def test_afresh_at_each_start(tmp_path: Path) -> None:
+    """However many there are, in its confinement; rules of others, and those who run, are as they were."""
+    with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS) as machine:
+        pids = machine.pids()
+        machine.run("nft", "add table ip6 theirs; add chain ip6 theirs mine")
+        machine.run("nft", "delete table ip6 azureSLBProbe; add table ip6 azureSLBProbe; add chain ip6 azureSLBProbe x")
+        for _ in range(7):
+            machine.run("systemctl", "start", UNIT)
+            assert are_in_force(machine)
+        assert (
+            machine.run("nft", "list", "table", "ip6", "theirs").stdout
+            == "table ip6 theirs {\n\tchain mine {\n\t}\n}\n"
+        )
+        assert machine.pids() == pids
+
+
+def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
+    """No machine starts, nft's own words are in the journal, and the gate says where to look; mended, all come up."""
+
+    def broken(image: Host) -> None:
+        install(image)
+        text = image.files.read(RULESET_PATH)
+        assert text is not None
+        image.files.write(RULESET_PATH, text.replace(b"ip6 saddr set", b"ip6 saddr sit"), mode=0o644)
+
+    with GatedMachine(tmp_path, units=(), arrange=broken, prepare=LINKS) as machine:
+        assert machine.payloads() == []
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+        assert machine.payloads() == []
+        said = "\n".join(machine.journal(f"--unit={UNIT}"))
+        assert f"{RULESET_PATH}:" in said
+        assert "Error: syntax error" in said
+        assert "ip6 saddr sit" in said
+        assert "hostrouting: refused" in "\n".join(machine.journal("--unit=systemd-nspawn@late.service"))
+        ConfigureProbeSNAT(CONFIG, host=node(machine)).do(machine.ctx)
+        machine.wait_until_up()
+        assert are_in_force(machine)
+
+
+def test_live(tmp_path: Path) -> None:
+    """On a machine that runs, from nothing to the rules, and back to nothing, while the same processes go on."""
+    with GatedMachine(tmp_path, units=(), prepare=LINKS) as machine:
+        host, pids = node(machine), machine.pids()
+        found = ["find", "/etc/systemd", "/etc/aks-flex-node", "/run/aks-flex-node"]
+        before = machine.run(*found, check=False).stdout
+        ConfigureProbeSNAT(CONFIG, host=host).do(machine.ctx)
+        assert are_in_force(machine)
+        assert check_probe_snat(machine.ctx, CONFIG, host) == []
+        assert ConfigureProbeSNAT(CONFIG, host=host).plan(machine.ctx) == []
+        machine.run("nft", "flush", "ruleset")
+        assert [finding.reason for finding in check_probe_snat(machine.ctx, CONFIG, host)] == [
+            "is missing; run: hostrouting apply"
+        ]
+        assert machine.systemctl("start", "hostrouting-ready.service") == 0
+        assert are_in_force(machine)
+        ConfigureProbeSNAT(CONFIG, host=host).undo(machine.ctx)
+        assert machine.run("nft", "list", "ruleset").stdout == ""
+        assert machine.run(*found, check=False).stdout == before
+        assert machine.pids() == pids
