@@ -1,0 +1,20 @@
+"""What a removed CNI (azure-vnet) left behind, taken away: ebtables rules, neighbours and routes of pods that are gone.
+
+task.py         CleanStaleCNI: read, confirm, write down, take away, look again; and put back
+check.py        what `check` says about leftovers
+observe.py      the machine -> a snapshot
+sweep.py        a snapshot -> a verdict on each object, with its reason; what several readings agree on; pure
+forms.py        azure-vnet's ebtables rules, form by form; pure
+azure_vnet.py   azure-vnet's state, its locks, and the CNI configuration that names it; only read
+backup.py       the record of a sweep on the disk; records.py: each object in it
+restore.py      taking away and putting back, in place and order
+networks.py     addresses of both families, and networks; pure
+"""
+
+from __future__ import annotations
+
+from hostrouting.stale_cni.check import check_stale_cni
+from hostrouting.stale_cni.sweep import Snapshot, Verdict, judge
+from hostrouting.stale_cni.task import CleanStaleCNI
+
+__all__ = ["CleanStaleCNI", "Snapshot", "Verdict", "check_stale_cni", "judge"]

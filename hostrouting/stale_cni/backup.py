@@ -1,0 +1,127 @@
+"""What a sweep took away: written down, whole and on the disk, before it goes.
+
+It lies under /var/lib and not under /run, so that people find it after a reboot, too; but objects are put back only in
+the boot that they were taken from, for a later one has never had them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.stale_cni.records import from_mapping, to_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import FileStore
+    from hostrouting.stale_cni.sweep import Leftover
+
+__all__ = ["Backup", "boot_id", "from_json", "read_backups", "remove_backup", "to_json", "write_backup"]
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+#: Whose parent is ours, too.
+_OWN_FOLDER: Final = "/var/lib/hostrouting"
+_PREFIX: Final = "sweep-"
+_SUFFIX: Final = ".json"
+_MODE: Final = 0o600
+
+
+@attrs.frozen(kw_only=True)
+class Backup:
+    """The record of one sweep."""
+
+    boot_id: str
+    #: In UTC, for people: `2025-11-03T17:04:05Z`.
+    time: str
+    objects: tuple[Leftover, ...]
+    #: What ebtables-save printed before, of each backend: (backend, text).
+    texts: tuple[tuple[str, str], ...] = ()
+    #: Where it lies; empty for one that was never written.
+    path: str = attrs.field(default="", eq=False)
+
+
+def boot_id(files: FileStore) -> str:
+    """What the kernel calls this boot."""
+    return (files.read(_BOOT_ID) or b"").decode(errors="replace").strip()
+
+
+def write_backup(
+    files: FileStore, folder: str, objects: Sequence[Leftover], *, texts: Sequence[tuple[str, str]], now: float
+) -> Backup:
+    """Write a new record; it is on the disk when this returns."""
+    moment = time.gmtime(now)
+    backup = Backup(
+        boot_id=boot_id(files),
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", moment),
+        objects=tuple(objects),
+        texts=tuple(texts),
+    )
+    # Numbered on, for two sweeps in one second, or on a machine whose clock was set back.
+    number = 1 + max((_place(name)[1] for name in _names(files, folder)), default=0)
+    path = f"{folder.rstrip('/')}/{_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}{_SUFFIX}"
+    files.write(path, to_json(backup), mode=_MODE)
+    return attrs.evolve(backup, path=path)
+
+
+def read_backups(files: FileStore, folder: str) -> list[Backup]:
+    """Every record, the newest first."""
+    paths = [f"{folder.rstrip('/')}/{name}" for name in sorted(_names(files, folder), key=_place, reverse=True)]
+    return [_read(files, path) for path in paths]
+
+
+def remove_backup(files: FileStore, folder: str, backup: Backup) -> None:
+    """Everything in it is back; the last record takes the folder with it."""
+    files.remove(backup.path)
+    files.remove_directory_if_empty(folder)
+    if folder.startswith(f"{_OWN_FOLDER}/"):
+        files.remove_directory_if_empty(_OWN_FOLDER)
+
+
+def to_json(backup: Backup) -> bytes:
+    """Everything that it takes to bring the objects back, and for people each as its own tool shows it."""
+    mapping = {
+        "boot_id": backup.boot_id,
+        "time": backup.time,
+        "objects": list(map(to_mapping, backup.objects)),
+        "ebtables-save": dict(backup.texts),
+    }
+    return (json.dumps(mapping, indent=1) + "\n").encode()
+
+
+def from_json(content: bytes, *, path: str = "") -> Backup:
+    """Read what `to_json` wrote."""
+    mapping = json.loads(content)
+    return Backup(
+        boot_id=str(mapping["boot_id"]),
+        time=str(mapping["time"]),
+        objects=tuple(map(from_mapping, mapping["objects"])),
+        texts=tuple((backend, str(text)) for backend, text in mapping["ebtables-save"].items()),
+        path=path,
+    )
+
+
+def _read(files: FileStore, path: str) -> Backup:
+    content = files.read(path)
+    try:
+        return from_json(content or b"", path=path)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise HostFileError(
+            f"{path} is not what we wrote ({error!r}), so what it names cannot be put back; "
+            f"put back by hand what you recognise in it, then delete it"
+        ) from error
+
+
+def _names(files: FileStore, folder: str) -> list[str]:
+    names = files.names(folder)
+    return [name for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and _place(name)[1]]
+
+
+def _place(name: str) -> tuple[str, int]:
+    """Time and number of a record, by which records are in order; the number is 0 where there is none."""
+    moment, _, number = name.removeprefix(_PREFIX).removesuffix(_SUFFIX).rpartition("-")
+    return moment, int(number) if number.isdecimal() and number.isascii() else 0

@@ -1,0 +1,92 @@
+"""What azure-vnet writes into the nat table of ebtables, rule by rule; pure.
+
+A form is exact: a rule with one option more or less, or with a negated one, is somebody else's, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.stale_cni.networks import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostrouting.host import EbtablesRule
+
+__all__ = ["PodRule", "is_of_node", "read_pod_rule"]
+
+_BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
+_HEX_DIGITS: Final = frozenset("0123456789abcdef")
+
+_ARP_REPLY: Final = {"-p": "ARP", "--arp-op": "Request", "-j": "arpreply"}
+_ARP_REPLY_FREE: Final = frozenset({"--arp-ip-dst", "--arpreply-mac", "--arpreply-target"})
+_FORWARDED_REPLY: Final = {
+    "-p": "ARP",
+    "--arp-op": "Reply",
+    "-j": "dnat",
+    "--to-dst": _BROADCAST,
+    "--dnat-target": "ACCEPT",
+}
+_TO_NODE: Final = {"-s": "unicast", "-j": "snat", "--snat-arp": "", "--snat-target": "ACCEPT"}
+#: Protocol and the option that has the pod's address.
+_FAMILIES: Final = (("IPv4", "--ip-dst"), ("IPv6", "--ip6-dst"))
+
+
+class PodRule(NamedTuple):
+    """A rule that azure-vnet makes for one address of a pod: it answers for it, or leads to it."""
+
+    address: str
+    mac: str
+
+
+def read_pod_rule(rule: EbtablesRule) -> PodRule | None:
+    """The address and the hardware address in a rule made for one pod; None for any other rule.
+
+    >>> from hostrouting.host import EbtablesRule
+    >>> line = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst aa:bb:cc:0:0:9 --dnat-target ACCEPT"
+    >>> read_pod_rule(EbtablesRule.parse(line, backend="nft"))
+    PodRule(address='10.240.0.9', mac='aa:bb:cc:00:00:09')
+    """
+    options = _options(rule)
+    if rule.chain != "PREROUTING" or options is None:
+        return None
+    if _has(options, _ARP_REPLY, _ARP_REPLY_FREE):
+        return _pod_rule(options["--arp-ip-dst"], options["--arpreply-mac"])
+    for protocol, option in _FAMILIES:
+        fixed = {"-p": protocol, "-j": "dnat", "--dnat-target": "ACCEPT"}
+        if _has(options, fixed, frozenset({option, "--to-dst"}), {"-i"}):
+            return _pod_rule(options[option], options["--to-dst"])
+    return None
+
+
+def is_of_node(rule: EbtablesRule) -> bool:
+    """Whether this is one of the rules by which the bridge stands for the node; all its pods need them."""
+    options = _options(rule)
+    if options is None:
+        return False
+    if rule.chain == "POSTROUTING":
+        return _has(options, _TO_NODE, frozenset({"-o", "--to-src"}))
+    return rule.chain == "PREROUTING" and _has(options, _FORWARDED_REPLY, frozenset({"-i"}))
+
+
+def _options(rule: EbtablesRule) -> Mapping[str, str] | None:
+    """The rule's options; None where one is repeated or negated, which azure-vnet never does."""
+    options = dict(rule.normal)
+    if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
+        return None
+    return options
+
+
+def _has(
+    options: Mapping[str, str], fixed: Mapping[str, str], free: frozenset[str], optional: set[str] | None = None
+) -> bool:
+    """Whether these are the options: `fixed` with their values, `free` with any, and perhaps `optional`."""
+    return options.keys() - (optional or set()) == fixed.keys() | free and fixed.items() <= options.items()
+
+
+def _pod_rule(address: str, mac: str) -> PodRule | None:
+    # A masked address is a network, and a name of a MAC (`Broadcast`) no pod's.
+    if parse_address(address) is None or len(mac) != 17 or not _HEX_DIGITS.issuperset(mac.replace(":", "")):
+        return None
+    return PodRule(address, mac)

@@ -1,0 +1,181 @@
+"""The record of a sweep on the disk."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.stale_cni_worlds import arp_reply, dnat, rules_of
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.host import EbtablesRule, IPv6Route, Neighbour, ObservedRoute
+from hostrouting.stale_cni.backup import Backup, boot_id, from_json, read_backups, remove_backup, to_json, write_backup
+from hostrouting.testing import MemoryFiles
+
+if TYPE_CHECKING:
+    from hostrouting.stale_cni.sweep import Leftover
+
+FOLDER = "/var/lib/hostrouting/stale-cni"
+NOW = 1767225600.0  # 2026
+NUMBERS = st.integers(0, 0xFFFFFFFF)
+TEXTS = st.text(max_size=12)
+EXTRA = st.lists(st.tuples(st.integers(1, 40), st.binary(max_size=20)), max_size=2).map(tuple)
+
+leftovers: st.SearchStrategy[Leftover] = st.one_of(
+    st.builds(EbtablesRule, TEXTS, TEXTS, NUMBERS, st.lists(TEXTS).map(tuple)),
+    st.builds(Neighbour, TEXTS, TEXTS, TEXTS, st.booleans(), NUMBERS, NUMBERS),
+    st.builds(
+        ObservedRoute,
+        NUMBERS,
+        st.integers(0, 32),
+        gateway=st.none() | NUMBERS,
+        dev=st.none() | TEXTS,
+        metric=NUMBERS,
+        table=NUMBERS,
+        protocol=NUMBERS,
+        kind=TEXTS,
+        scope=NUMBERS,
+        source=st.none() | NUMBERS,
+        tos=NUMBERS,
+        flags=NUMBERS,
+        nexthops=st.just(()),
+        extra=EXTRA,
+    ),
+    st.builds(
+        IPv6Route,
+        TEXTS,
+        st.none() | TEXTS,
+        gateway=st.none() | TEXTS,
+        metric=NUMBERS,
+        table=NUMBERS,
+        protocol=NUMBERS,
+        kind=TEXTS,
+        source=st.none() | TEXTS,
+        flags=NUMBERS,
+        extra=EXTRA,
+        from_prefix=st.none() | TEXTS,
+        expires=NUMBERS,
+    ),
+)
+
+
+@given(st.lists(leftovers, max_size=4), st.dictionaries(st.sampled_from(["nft", "legacy"]), TEXTS))
+def test_nothing_is_lost(objects: list[Leftover], texts: dict[str, str]) -> None:
+    """Whatever an object carries, understood or not, is read back as it was, and so is the text of ebtables."""
+    backup = Backup(boot_id="b", time="t", objects=tuple(objects), texts=tuple(texts.items()))
+    assert from_json(to_json(backup)) == backup
+
+
+def test_it_is_readable() -> None:
+    """Each object is there as its own tool shows it, too, and so is all that ebtables-save printed."""
+    objects: list[Leftover] = [
+        *rules_of(dnat("10.240.0.9", "aa:bb:cc:00:00:09")),
+        Neighbour("10.240.0.9", "azure0", "a", permanent=True),
+    ]
+    files = MemoryFiles()
+    backup = write_backup(files, FOLDER, objects, texts=[("nft", "*nat\n")], now=NOW)
+    written = json.loads(files.read(backup.path) or b"")
+    assert (written["time"], written["ebtables-save"]) == ("2026-01-01T00:00:00Z", {"nft": "*nat\n"})
+    assert [entry["text"] for entry in written["objects"]] == [
+        f"ebtables nft nat: {dnat('10.240.0.9', 'aa:bb:cc:00:00:09')}",
+        "10.240.0.9 dev azure0 lladdr a PERMANENT",
+    ]
+
+
+def test_only_root_may_read_it() -> None:
+    """It has the addresses of a cluster in it."""
+    files = MemoryFiles()
+    backup = write_backup(files, FOLDER, [], texts=[], now=NOW)
+    file = files.tree.file(backup.path)
+    assert (backup.path, file and file.mode) == (f"{FOLDER}/sweep-20260101T000000Z-1.json", 0o600)
+
+
+def test_the_newest_comes_first() -> None:
+    """In whatever second they were made: they are numbered on, past nine, too."""
+    files = MemoryFiles()
+    files.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
+    made = [write_backup(files, FOLDER, [], texts=[], now=NOW + number // 6) for number in range(12)]
+    assert [backup.path for backup in read_backups(files, FOLDER)] == [backup.path for backup in reversed(made)]
+    assert {backup.boot_id for backup in made} == {boot_id(files)} == {"boot-1"}
+
+
+def test_other_files_in_the_folder_are_left_alone() -> None:
+    """What does not have our name is somebody else's."""
+    files = MemoryFiles()
+    for name in ("notes.txt", "sweep-.json", "sweep-x.json", "sweep-1-2.json.orig", "sweep-2026-٣.json"):
+        files.write(f"{FOLDER}/{name}", b"?", mode=0o644)
+    assert read_backups(files, FOLDER) == []
+    backup = write_backup(files, FOLDER, [], texts=[], now=NOW)
+    remove_backup(files, FOLDER, backup)
+    assert len(files.names(FOLDER)) == 5
+
+
+@pytest.mark.parametrize(("folder", "left"), [(FOLDER, "/var/lib"), ("/srv/backups/cni/", "/srv/backups")])
+def test_the_last_record_takes_the_folder_with_it(folder: str, left: str) -> None:
+    """Nothing of ours remains; a folder above that an operator has chosen does."""
+    files = MemoryFiles()
+    first, second = (write_backup(files, folder, [], texts=[], now=NOW) for _ in range(2))
+    remove_backup(files, folder, first)
+    assert files.exists(second.path)
+    remove_backup(files, folder, second)
+    assert (files.exists(left), files.names(left)) == (True, [])
+
+
+RECORD = json.loads(
+    to_json(
+        Backup(
+            boot_id="b",
+            time="t",
+            objects=(
+                *rules_of(arp_reply("10.240.0.9", "a")),
+                Neighbour("a", "d", "m", permanent=True),
+                ObservedRoute(1, 32, dev="d"),
+                IPv6Route("::1/128", "d"),
+            ),
+        )
+    )
+)
+
+
+def broken(number: int, **fields: object) -> bytes:
+    """The record with one object that is not as we wrote it."""
+    objects = [{**entry, **(fields if index == number else {})} for index, entry in enumerate(RECORD["objects"])]
+    return json.dumps({**RECORD, "objects": objects}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b"\xff",
+        json.dumps({**RECORD, "objects": [{}]}).encode(),
+        json.dumps({**RECORD, "objects": None}).encode(),
+        json.dumps({**RECORD, "ebtables-save": []}).encode(),
+        broken(0, object="file"),
+        broken(0, spec="-j DROP", position="1"),
+        broken(0, spec=[1]),
+        broken(0, position=True),
+        broken(1, permanent="yes"),
+        broken(1, mac=None),
+        broken(2, network="10.0.0.1"),
+        broken(2, gateway="10.0.0.1"),
+        broken(2, nexthops=[["a", "b"]]),
+        broken(2, extra=[[1, "xyz"]]),
+        broken(3, destination=None),
+        broken(3, extra=[1]),
+    ],
+)
+def test_a_record_that_is_not_ours_is_refused(content: bytes) -> None:
+    """The error names the file and what to do; nothing of it is taken for an object."""
+    files = MemoryFiles()
+    path = f"{FOLDER}/sweep-20260101T000000Z-1.json"
+    files.write(path, content, mode=0o600)
+    with pytest.raises(HostFileError, match="put back by hand what you recognise in it, then delete it") as caught:
+        read_backups(files, FOLDER)
+    assert str(caught.value).startswith(f"{path} is not what we wrote (")

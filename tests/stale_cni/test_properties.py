@@ -1,0 +1,208 @@
+"""Random mixes of live, stale, node-level and foreign objects: only the stale ones go, and every failure is undone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.stale_cni_worlds import (
+    NODE_RULES,
+    TUNNEL_MAC,
+    arp_reply,
+    config_of,
+    context,
+    dnat,
+    node_of,
+    whole_state,
+    write_state,
+)
+
+from hostrouting.exceptions import HostRoutingError
+from hostrouting.stale_cni import CleanStaleCNI
+from hostrouting.testing import FakeHost
+from hostrouting.testing.faults import Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FOREIGN = (
+    "-A PREROUTING -p IPv4 --ip-dst 10.240.0.9 -j DROP",
+    "-A PREROUTING -p IPv4 -i eth0 --ip-dst 192.168.0.9 -j dnat --to-dst aa:00:00:00:00:01 --dnat-target ACCEPT",
+    "-A PREROUTING -p IPv4 -i eth0 --ip-dst ! 10.240.0.9 -j dnat --to-dst aa:00:00:00:00:01 --dnat-target ACCEPT",
+    "-A PREROUTING -i az+ -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT",
+    "-A OUTPUT -p ARP -j ACCEPT",
+)
+
+
+class Pod(NamedTuple):
+    """A pod of azure-vnet; `alive` is how one knows that it lives, if it does."""
+
+    number: int
+    alive: str
+    is_tunnel: bool
+    kinds: frozenset[str]
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return f"10.240.1.{self.number}", f"fd00:10:240::{self.number:x}"
+
+    @property
+    def mac(self) -> str:
+        return TUNNEL_MAC if self.is_tunnel else f"aa:bb:cc:00:00:{self.number:02x}"
+
+    def lines(self) -> list[str]:
+        v4, v6 = self.addresses
+        made = {"arp": arp_reply(v4, self.mac), "ip": dnat(v4, self.mac), "ip6": dnat(v6, self.mac)}
+        return [line for kind, line in made.items() if kind in self.kinds]
+
+
+@st.composite
+def pods(draw: st.DrawFn, number: int) -> Pod:
+    is_tunnel = draw(st.booleans())
+    # A hardware address that all pods have is no evidence.
+    ways = ["", "", "state", "unnamed", "answers", "silent"] + ([] if is_tunnel else ["learned"])
+    kinds = draw(st.sets(st.sampled_from(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"])))
+    return Pod(number, draw(st.sampled_from(ways)), is_tunnel, frozenset(kinds))
+
+
+class World(NamedTuple):
+    """Pods, and in which order and backend their rules stand among others."""
+
+    pods: list[Pod]
+    rules: list[tuple[str, str]]
+
+    def make(self) -> FakeHost:
+        host = FakeHost()
+        node_of(host)
+        for pod in self.pods:
+            self._arrange(host, pod)
+        alive = {f"azv{p.number + 10}": p.addresses for p in self.pods if p.alive == "state"}
+        # What is in the state without a device counts as alive; what names a device that is gone does not.
+        unnamed = {"": [a for p in self.pods if p.alive == "unnamed" for a in p.addresses]}
+        dead = {f"azv{p.number + 100}": p.addresses for p in self.pods if not p.alive and p.number % 2}
+        write_state(host, {**alive, **unnamed, **dead})
+        for line, backend in self.rules:
+            host.ebtables.add(line, backend=backend)
+        return host
+
+    def _arrange(self, host: FakeHost, pod: Pod) -> None:
+        device = f"azv{pod.number + 10}"
+        host.link_layer.add_device(device, master="azure0")
+        host.routes.add_link(device)
+        v4, v6 = pod.addresses
+        if pod.alive == "learned" and {"arp", "ip", "neighbour"} & pod.kinds:
+            host.link_layer.learn(pod.mac, device)
+        if pod.alive == "silent":
+            host.link_layer.alive.update((device, address) for address in pod.addresses)
+        if pod.alive == "answers":
+            host.link_layer.add_neighbour(v4, device, pod.mac, permanent=False)
+            host.link_layer.add_neighbour(v6, device, pod.mac, permanent=False)
+        for kind, address in (("neighbour", v4), ("neighbour6", v6)):
+            if kind in pod.kinds:
+                host.link_layer.add_neighbour(address, "azure0", pod.mac)
+        if "route" in pod.kinds:
+            host.routes.add_route(f"{v4}/32", dev=device)
+        if "route6" in pod.kinds:
+            host.link_layer.add_route(f"{v6}/128", device)
+
+    def stale(self) -> set[str]:
+        """The subjects of all that nobody alive has."""
+        subjects = set()
+        for pod in self.pods:
+            v4, v6 = pod.addresses
+            saved = self._saved(pod)
+            device = f"azv{pod.number + 10}"
+            subjects |= {
+                f"ebtables {backend} nat: {line}"
+                for line, backend in self.rules
+                if line in pod.lines() and (v6 if "--ip6-dst" in line else v4) not in saved
+            }
+            others = {
+                "neighbour": (v4, f"{v4} dev azure0 lladdr {pod.mac} PERMANENT"),
+                "neighbour6": (v6, f"{v6} dev azure0 lladdr {pod.mac} PERMANENT"),
+                "route": (v4, f"{v4} dev {device} scope link"),
+                "route6": (v6, f"{v6} dev {device} metric 1024"),
+            }
+            subjects |= {text for kind, (address, text) in others.items() if kind in pod.kinds and address not in saved}
+        return subjects
+
+    def _saved(self, pod: Pod) -> set[str]:
+        v4, v6 = pod.addresses
+        if pod.alive != "learned":
+            return {v4, v6} if pod.alive else set()
+        # By its hardware address only those are known that something names together with it.
+        with_mac = {line for line, _ in self.rules if line in pod.lines()}
+        saved = {v4} if {"arp", "ip", "neighbour"} & pod.kinds else set()
+        is_v6_named = "neighbour6" in pod.kinds or any("--ip6-dst" in line for line in with_mac)
+        return saved | ({v6} if saved and is_v6_named else set())
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    those = [draw(pods(number)) for number in range(1, draw(st.integers(1, 6)) + 1)]
+    lines = [*NODE_RULES, *FOREIGN, *(line for pod in those for line in pod.lines())]
+    twice = draw(st.lists(st.sampled_from(lines), max_size=2))
+    ordered = draw(st.permutations([*lines, *twice]))
+    backends = draw(st.lists(st.sampled_from(["nft", "legacy"]), min_size=len(ordered), max_size=len(ordered)))
+    return World(those, list(zip(ordered, backends, strict=True)))
+
+
+def sweep(host: FakeHost) -> CleanStaleCNI:
+    return CleanStaleCNI(config_of(), host=host)
+
+
+def objects(host: FakeHost) -> list[str]:
+    """All that a sweep might take away, as reports name it, without what the kernel makes itself."""
+    rules, neighbours, routes6, routes, _ = whole_state(host)
+    texts = [f"ebtables {rule.backend} nat: {rule.line}" for rule in rules]  # type: ignore[attr-defined]
+    return texts + [str(other) for others in (neighbours, routes6, routes) for other in others]  # type: ignore[attr-defined]
+
+
+@given(worlds())
+def test_only_what_is_stale_goes_and_all_of_it_comes_back(world: World) -> None:
+    """Whatever stands in whatever order: the plan is exactly what goes, and undo leaves no trace."""
+    host = world.make()
+    before, seen = whole_state(host), objects(host)
+    planned = [change.subject for change in sweep(host).plan(context())]
+    assert set(planned) == world.stale()
+    sweep(host).do(context())
+    assert objects(host) == [text for text in seen if text not in planned]
+    assert sweep(host).plan(context()) == []
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
+    "rule": lambda host, k: host.ebtables.refuse(host.ebtables.lines()[k % len(host.ebtables.lines())]),
+    "reading": lambda host, k: host.ebtables.fail_at(k % 2 + 1),
+    "neighbour": lambda host, k: host.link_layer.refuse_at(k),
+    "route": lambda host, k: host.routes.fail_at(k),
+}
+
+
+@given(worlds(), st.sampled_from(sorted(FAULTS)), st.integers(1, 12))
+def test_a_failure_at_any_deletion_restores_everything(world: World, fault: str, k: int) -> None:
+    """Be the k-th deletion of any sort refused, all is as before; or nothing met the fault, and all went well."""
+    host = world.make()
+    before = whole_state(host)
+    FAULTS[fault](host, k)
+    try:
+        sweep(host).do(context())
+    except HostRoutingError:
+        assert whole_state(host) == before
+    else:
+        host.ebtables.operations = Operations()  # without the fault, if it is still to come
+        assert not world.stale() & set(objects(host))
+
+
+@pytest.mark.parametrize(("fault", "k"), [("rule", 4), ("reading", 1), ("neighbour", 1), ("route", 1)])
+def test_faults_are_met(fault: str, k: int) -> None:
+    """The property above is not empty: with a pod that has left something of every sort each fault stops the run."""
+    everything = frozenset(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"])
+    pod = Pod(1, "", is_tunnel=False, kinds=everything)
+    host = World([pod], [(line, "nft") for line in pod.lines()]).make()
+    FAULTS[fault](host, k)
+    with pytest.raises(HostRoutingError):
+        sweep(host).do(context())

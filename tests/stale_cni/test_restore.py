@@ -1,0 +1,84 @@
+"""What comes back of that which was taken away, and what cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.stale_cni_worlds import dnat, rules_of
+
+from hostrouting.host import Device, IPv6Route, Neighbour, ObservedRoute
+from hostrouting.stale_cni import Snapshot
+from hostrouting.stale_cni.restore import still_there, what_comes_back
+
+if TYPE_CHECKING:
+    from hostrouting.stale_cni.sweep import Leftover
+
+MAC = "aa:bb:cc:00:00:09"
+DEVICES = (Device("azure0", 1, up=True), Device("azv1", 2, up=True))
+NEIGHBOUR = Neighbour("10.240.0.9", "azure0", MAC, permanent=True)
+ROUTE = ObservedRoute(0x0AF00009, 32, dev="azv1", protocol=3, scope=253)
+ROUTE6 = IPv6Route("fd00::9/128", "azv1", metric=1024, protocol=3)
+RULE, TWIN = rules_of(dnat("10.240.0.9", MAC), dnat("10.240.0.9", MAC))
+ALL: list[Leftover] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
+
+
+def test_what_is_missing_comes_back() -> None:
+    """On a node that has nothing of it, everything."""
+    assert what_comes_back(ALL, Snapshot(devices=DEVICES)) == (tuple(ALL), ())
+
+
+def test_what_is_there_is_left_alone() -> None:
+    """So that putting back twice is fine; be the rule elsewhere in its chain, or the device without carrier."""
+    snapshot = Snapshot(
+        rules=(RULE._replace(position=7),),
+        neighbours=(NEIGHBOUR,),
+        ipv4_routes=(ROUTE._replace(flags=16),),
+        ipv6_routes=(ROUTE6,),
+        devices=DEVICES,
+    )
+    assert what_comes_back(ALL, snapshot) == ((), ())
+    assert still_there(ALL, snapshot) == ALL
+
+
+def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
+    """Two were taken, one is there."""
+    assert what_comes_back([RULE, TWIN], Snapshot(rules=(RULE,))).missing == (TWIN,)
+
+
+@pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
+def test_what_has_no_device_any_more_is_given_up(leftover: Neighbour | ObservedRoute | IPv6Route) -> None:
+    """Its device went, and everything on it with it."""
+    expected = ((), ((leftover, f"there is no device {leftover.dev} any more"),))
+    assert what_comes_back([leftover], Snapshot()) == expected
+
+
+@pytest.mark.parametrize(
+    ("leftover", "other"),
+    [
+        (NEIGHBOUR, NEIGHBOUR._replace(mac="02:00:00:00:00:01")),
+        (NEIGHBOUR, NEIGHBOUR._replace(permanent=False)),
+        (ROUTE, ROUTE._replace(dev="lxc1")),
+        (ROUTE, ROUTE._replace(protocol=4)),
+        (ROUTE6, ROUTE6._replace(dev="lxc1")),
+    ],
+    ids=str,
+)
+def test_a_place_that_was_taken_is_left_to_whoever_has_it(
+    leftover: Neighbour | ObservedRoute | IPv6Route, other: Neighbour | ObservedRoute | IPv6Route
+) -> None:
+    """A pod that has got the address meanwhile keeps it."""
+    snapshot = Snapshot(
+        neighbours=(other,) if isinstance(other, Neighbour) else (),
+        ipv4_routes=(other,) if isinstance(other, ObservedRoute) else (),
+        ipv6_routes=(other,) if isinstance(other, IPv6Route) else (),
+        devices=DEVICES,
+    )
+    assert what_comes_back([leftover], snapshot) == ((), ((leftover, f"its place was taken meanwhile by '{other}'"),))
+    assert still_there([leftover], snapshot) == []
+
+
+def test_a_route_of_another_metric_is_in_nobodys_way() -> None:
+    """The kernel tells routes of one destination apart by their metric."""
+    snapshot = Snapshot(ipv4_routes=(ROUTE._replace(metric=100, dev="lxc1"),), devices=DEVICES)
+    assert what_comes_back([ROUTE], snapshot) == ((ROUTE,), ())

@@ -1,0 +1,634 @@
+"""CleanStaleCNI on a fake machine: what goes and what stays, refusals, every way to fail, and the way back."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from support.stale_cni_worlds import (
+    NODE_RULES,
+    arp_reply,
+    config_of,
+    context,
+    dnat,
+    node_of,
+    whole_state,
+    write_state,
+)
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import (
+    BackendError,
+    HostFileError,
+    HostRoutingError,
+    PermissionDeniedError,
+    RouteRejectedError,
+    StaleCNIError,
+)
+from hostrouting.findings import NodeFinding
+from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
+from hostrouting.stale_cni.azure_vnet import STATE_PATH
+from hostrouting.testing import FakeHost
+from phases import CancelledError, Change, DeadlineExceededError, Plannable, Task, Undoable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host import Host
+
+DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
+DEAD6 = "fd00:10:240::9"
+LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
+FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
+FOLDER = "/var/lib/hostrouting/stale-cni"
+BACKUP = f"{FOLDER}/sweep-20260101T000001Z-1.json"
+
+LINES = (
+    dnat(LIVE, LIVE_MAC),
+    *NODE_RULES[1:],
+    arp_reply(DEAD, DEAD_MAC),
+    FOREIGN,
+    dnat(DEAD, DEAD_MAC),
+    arp_reply(LIVE, LIVE_MAC),
+    dnat(DEAD6, DEAD_MAC),
+)
+#: What a sweep of the machine below takes away, in the order of the plan.
+STALE = [
+    f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}",
+    f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}",
+    f"ebtables nft nat: {dnat(DEAD6, DEAD_MAC)}",
+    f"ebtables legacy nat: {dnat(DEAD, DEAD_MAC)}",
+    f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT",
+    f"{DEAD6} dev azure0 lladdr {DEAD_MAC} PERMANENT",
+    "10.240.0.11 dev azv1 scope link",
+    "fd00:10:240::11 dev azv1 metric 1024",
+]
+
+
+def made_host() -> FakeHost:
+    """A node with a live pod, a dead one in both backends and families, and dead transparent mode's routes."""
+    host = FakeHost()
+    host.files.tree.make_directory("/var/lib")
+    node_of(host)
+    for line in LINES:
+        host.ebtables.add(line)
+    host.ebtables.add(dnat(DEAD, DEAD_MAC), backend="legacy")
+    layer = host.link_layer
+    layer.learn(LIVE_MAC, "azv1")
+    layer.add_neighbour(LIVE, "azure0", LIVE_MAC)
+    layer.add_neighbour(DEAD, "azure0", DEAD_MAC)
+    layer.add_neighbour(DEAD6, "azure0", DEAD_MAC)
+    layer.add_neighbour("10.240.0.1", "azure0", "12:34:56:78:9a:bc", permanent=False)
+    host.routes.add_route("10.240.0.11/32", dev="azv1")
+    layer.add_route("fd00:10:240::11/128", "azv1")
+    return host
+
+
+def sweep(host: Host, config: HostRoutingConfig | None = None) -> CleanStaleCNI:
+    return CleanStaleCNI(config or config_of(), host=host)
+
+
+def there(host: FakeHost) -> list[str]:
+    """Of all that is stale, what is there."""
+    return [change.subject for change in sweep(host).plan(context())]
+
+
+def refused(act: Callable[[], object], kind: type[HostRoutingError] = StaleCNIError) -> str:
+    with pytest.raises(kind) as caught:
+        act()
+    return str(caught.value)
+
+
+def test_it_is_a_task_with_all_abilities() -> None:
+    """It can be planned and undone, and has upstream's sort of name."""
+    task = sweep(FakeHost())
+    assert isinstance(task, Task)
+    assert isinstance(task, Plannable)
+    assert isinstance(task, Undoable)
+    assert task.name == "clean-stale-cni"
+
+
+# --- what goes and what stays
+
+
+def test_only_what_is_stale_goes() -> None:
+    """Rules of both backends and families, neighbours and routes of dead pods go; nothing else does."""
+    host = made_host()
+    sweep(host).do(context())
+    kept = (*NODE_RULES, dnat(LIVE, LIVE_MAC), *NODE_RULES[1:], FOREIGN, arp_reply(LIVE, LIVE_MAC))
+    assert sorted(host.ebtables.lines()) == sorted(kept)
+    assert host.ebtables.lines("legacy") == []
+    assert [str(neighbour) for neighbour in host.link_layer.neighbours()] == [
+        "10.240.0.1 dev azure0 lladdr 12:34:56:78:9a:bc",
+        f"{LIVE} dev azure0 lladdr {LIVE_MAC} PERMANENT",
+    ]
+    assert [str(route) for route in host.routes.routes() if route.prefix_length == 32 and route.table == 254] == []
+    assert "azv1" not in [route.dev for route in host.link_layer.routes()]
+
+
+def test_the_plan_names_each_object_and_why_it_goes() -> None:
+    """Every line of the plan is one object that `do` takes away, and there is no other."""
+    host = made_host()
+    before = whole_state(host)
+    changes = sweep(host).plan(context())
+    assert [change.subject for change in changes] == STALE
+    assert changes[0] == Change("-", STALE[0], f"no live endpoint of azure-vnet has {DEAD}")
+    assert whole_state(host) == before
+
+
+def test_a_check_finds_what_the_plan_would_take_away() -> None:
+    """Each stale object is a finding of the kind `stale-cni`."""
+    host = made_host()
+    findings = check_stale_cni(context(), config_of(), host)
+    assert [finding.subject for finding in findings] == STALE
+    assert findings[0] == NodeFinding("stale-cni", STALE[0], f"no live endpoint of azure-vnet has {DEAD}")
+
+
+def test_the_state_of_azure_vnet_protects() -> None:
+    """A pod that has an endpoint with an existing device keeps everything."""
+    host = made_host()
+    write_state(host, {"azv1": [DEAD, DEAD6, "10.240.0.11", "fd00:10:240::11"]})
+    assert there(host) == []
+
+
+def test_who_answers_when_asked_keeps_everything() -> None:
+    """A pod that has been silent for long is known to nobody: it is asked before its route is taken for stale."""
+    host = made_host()
+    host.link_layer.alive = {("azv1", "10.240.0.11"), ("azv1", "fd00:10:240::11")}
+    sweep(host).do(context())
+    assert [str(route) for route in host.routes.routes() if route.dev == "azv1"] == ["10.240.0.11 dev azv1 scope link"]
+    assert [str(route) for route in host.link_layer.routes()] == ["fd00:10:240::11 dev azv1 metric 1024"]
+    assert dnat(DEAD, DEAD_MAC) not in host.ebtables.lines()
+
+
+def test_who_may_not_ask_plans_but_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Without privilege a plan says what it could not find out; a run is refused, for it might hit somebody alive."""
+    host = made_host()
+    before = whole_state(host)
+    host.link_layer.may_probe = False
+    assert there(host) == STALE
+    assert caplog.messages[-2:] == [
+        (
+            "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked; so pods that have been "
+            "silent for long are taken for stale here"
+        ),
+        "objects that are not understood, and so left alone: 1",
+    ]
+    refused(lambda: sweep(host).do(context()), PermissionDeniedError)
+    assert whole_state(host) == before
+
+
+def test_a_second_run_does_nothing() -> None:
+    """Nothing stale is left, so nothing is changed, and nothing is written down."""
+    host = made_host()
+    sweep(host).do(context())
+    after = whole_state(host)
+    sweep(host).do(context())
+    assert whole_state(host) == after
+
+
+def test_a_clean_node_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Without leftovers one reading is enough, and there is no record."""
+    caplog.set_level(logging.INFO)
+    host = node_of(FakeHost())
+    before = whole_state(host)
+    ctx = context()
+    sweep(host).do(ctx)
+    assert (whole_state(host), ctx.clock.monotonic()) == (before, 0)
+    assert "nothing stale of azure-vnet was found" in caplog.messages
+
+
+@pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
+def test_who_does_not_ask_gets_nothing(config: HostRoutingConfig) -> None:
+    """Without the section nothing is read, changed or put back."""
+    host = made_host()
+    sweep(host).do(context())
+    after = whole_state(host)
+    calls = len(host.ebtables.operations.calls)
+    sweep(host, config).do(context())
+    assert (sweep(host, config).plan(context()), check_stale_cni(context(), config, host)) == ([], [])
+    assert len(host.ebtables.operations.calls) == calls
+    assert whole_state(host) == after
+
+
+def test_an_image_has_nothing_to_sweep() -> None:
+    """Where there is no kernel, every verb does nothing."""
+    host = FakeHost(is_live=False)
+    task = sweep(host)
+    task.do(context())
+    task.undo(context())
+    assert (task.plan(context()), task.plan_undo(context()), check_stale_cni(context(), config_of(), host)) == (
+        [],
+        [],
+        [],
+    )
+
+
+# --- what is said
+
+
+def test_what_is_not_understood_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Unknown objects are counted in one warning, and each is there for whoever looks closer."""
+    caplog.set_level(logging.DEBUG)
+    host = made_host()
+    host.link_layer.add_neighbour("192.168.0.9", "azure0", DEAD_MAC)
+    sweep(host).do(context())
+    assert caplog.messages.count("objects that are not understood, and so left alone: 2") == 1
+    records = {record.object: record.reason for record in caplog.records if "is unknown" in record.getMessage()}  # type: ignore[attr-defined]
+    assert records == {
+        f"ebtables nft nat: {FOREIGN}": "it is none of the rules that azure-vnet makes for a pod",
+        f"192.168.0.9 dev azure0 lladdr {DEAD_MAC} PERMANENT": "192.168.0.9 is outside podCidrs",
+    }
+
+
+def test_what_could_not_be_seen_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """It says once which rules it cannot see, and takes away what it can."""
+    caplog.set_level(logging.INFO)
+    host = made_host()
+    host.ebtables.notes.append("ebtables (legacy) is not installed")
+    sweep(host).do(context())
+    assert caplog.messages.count("ebtables rules may go unseen: ebtables (legacy) is not installed") == 1
+    assert there(host) == []
+
+
+def test_progress_is_there_for_who_draws_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Each batch of rules is told with the number that is done and the number of all."""
+    caplog.set_level(logging.INFO)
+    host = made_host()
+    task = sweep(host)
+    task.do(context())
+    task.undo(context())
+    told = [(record.getMessage(), record.progress) for record in caplog.records if hasattr(record, "progress")]
+    assert told == [("4 of 4 ebtables rules deleted", (4, 4)), ("4 of 4 ebtables rules put back", (4, 4))]
+
+
+# --- refusals
+
+
+def test_it_refuses_while_azure_vnet_is_configured() -> None:
+    """Nothing is read, let alone changed; the error names the file and the ways out."""
+    host = made_host()
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+    before = whole_state(host)
+    assert refused(lambda: sweep(host).do(context())) == (
+        "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet. Nothing was changed. Remove "
+        "azure-vnet first; staleCni.force cleans all the same, if you know that no pod of it is alive"
+    )
+    assert whole_state(host) == before
+    assert {change.detail for change in sweep(host).plan(context())} == {
+        "will be refused: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
+    }
+
+
+def test_it_refuses_while_the_lock_is_held() -> None:
+    """azure-vnet is making, or taking away, a pod at this moment."""
+    host = made_host()
+    lock = "/var/run/azure-vnet.json.lock"
+    host.files.tree.write(lock, b"", mode=0o600)
+    host.files.tree.locked.add(lock)
+    assert f"a process holds the lock {lock}" in refused(lambda: sweep(host).do(context()))
+    host.files.tree.locked.clear()
+    sweep(host).do(context())
+    assert there(host) == []
+
+
+def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
+    """The last look at configuration and locks is right before the last reading."""
+    host = made_host()
+    path = "/etc/cni/net.d/10-azure.conflist"
+
+    def somebody() -> None:
+        host.files.tree.write(path, b'{"type": "azure-vnet"}', mode=0o644)
+
+    host.ebtables.on_read = somebody
+    refused(lambda: sweep(host).do(context()))
+    assert there(host) == STALE
+
+
+def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever knows better may clean all the same; it is said once."""
+    host = made_host()
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
+    config = config_of(force=True)
+    assert next(change.detail for change in sweep(host, config).plan(context())) == (
+        f"no live endpoint of azure-vnet has {DEAD}"
+    )
+    sweep(host, config).do(context())
+    assert there(host) == []
+    assert [message for message in caplog.messages if message.startswith("going on, as staleCni.force asks")] == [
+        (
+            "going on, as staleCni.force asks: azure-vnet is still in use: "
+            "/etc/cni/net.d/10-azure.conflist names azure-vnet"
+        )
+    ]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_it_refuses_a_state_that_it_does_not_understand(*, force: bool) -> None:
+    """Then nobody knows who is alive, whatever is forced."""
+    host = made_host()
+    before = whole_state(host)
+    host.files.tree.write(STATE_PATH, b"{", mode=0o600)
+    assert "so nobody knows which pods are alive" in refused(lambda: sweep(host, config_of(force=force)).do(context()))
+    host.files.tree.remove(STATE_PATH)
+    assert whole_state(host) == before
+
+
+# --- several readings
+
+
+@pytest.mark.parametrize("confirmations", [1, 2, 5])
+def test_as_many_readings_as_asked_for(confirmations: int) -> None:
+    """A second apart each, and one more to see whether anything came back."""
+    host = made_host()
+    ctx = context()
+    sweep(host, config_of(confirmations=confirmations)).do(ctx)
+    assert (ctx.clock.monotonic(), there(host)) == (confirmations, [])
+
+
+def test_what_changes_between_readings_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A rule that comes while we look shows that somebody is at work on it; the others go."""
+    host = made_host()
+    late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
+    readings = 0
+
+    def somebody() -> None:
+        nonlocal readings
+        readings += 1
+        if readings == 2:
+            host.ebtables.add(late)
+
+    host.ebtables.on_read = somebody
+    sweep(host).do(context())
+    assert (
+        f"ebtables nft nat: {late} is left alone: it changed between readings, so somebody is at work on it"
+        in caplog.messages
+    )
+    assert there(host) == [f"ebtables nft nat: {late}"]
+
+
+def test_what_comes_to_life_between_readings_is_left_alone() -> None:
+    """A pod that is heard for the first time in the second reading keeps everything."""
+    host = made_host()
+    host.ebtables.on_read = lambda: host.link_layer.learn(DEAD_MAC, "azv1")
+    sweep(host).do(context())
+    assert arp_reply(DEAD, DEAD_MAC) in host.ebtables.lines()
+
+
+def test_what_comes_back_is_reported_and_not_fought(caplog: pytest.LogCaptureFixture) -> None:
+    """Something alive puts rules back: it is noticed, named, and left alone; the record stays for whoever looks."""
+    host = made_host()
+    line = dnat(DEAD, DEAD_MAC)
+    host.ebtables.on_delete = lambda: host.ebtables.add(line)
+    assert refused(lambda: sweep(host).do(context())) == (
+        f"something puts them back: 1 of 8 objects that were taken away are there again, the first is "
+        f"'ebtables nft nat: {line}'. They are left alone; find out who makes them (azure-vnet, its monitor, a "
+        f"script?), stop it, and run this again"
+    )
+    assert f"something puts them back: ebtables nft nat: {line}" in caplog.messages
+    assert [call[0] for call in host.ebtables.operations.calls].count("delete") == 1
+    assert host.files.tree.exists(BACKUP)
+
+
+def test_a_last_look_that_fails_is_an_error() -> None:
+    """What was to go is gone, but nobody knows whether it came back; the record stays."""
+    host = made_host()
+    host.ebtables.fail_at(4)
+    assert "Cannot allocate memory" in refused(lambda: sweep(host).do(context()), BackendError)
+    assert (there(host), host.files.tree.exists(BACKUP)) == ([], True)
+
+
+# --- the record
+
+
+def test_everything_is_written_down_before_it_goes() -> None:
+    """The record names all that goes, and the text of ebtables before; and it is there before the first deletion."""
+    host = made_host()
+    on_disk: list[bool] = []
+    host.ebtables.on_delete = lambda: on_disk.append(host.files.tree.exists(BACKUP))
+    texts = dict(host.ebtables.read(context()).texts)
+    sweep(host).do(context())
+    record = json.loads(host.files.tree.read(BACKUP) or b"")
+    assert [entry["text"] for entry in record["objects"]] == STALE
+    assert (record["boot_id"], record["ebtables-save"], on_disk) == ("boot-1", texts, [True])
+
+
+def test_what_cannot_be_written_down_stays() -> None:
+    """A full disk is an error before anything is taken away."""
+    host = made_host()
+    before = whole_state(host)
+    task = sweep(host)
+    host.files.operations.calls.clear()
+    task.do(context())
+    write = [call[0] for call in host.files.operations.calls].index("write") + 1
+    task.undo(context())
+    host.files.fail_at(write)
+    refused(lambda: task.do(context()), HostFileError)
+    assert whole_state(host) == before
+
+
+# --- failures midway
+
+
+def failing_delete(host: FakeHost) -> None:
+    host.ebtables.refuse(dnat(DEAD, DEAD_MAC))
+
+
+def failing_neighbours(host: FakeHost) -> None:
+    host.link_layer.refuse_at(2)
+
+
+def failing_routes(host: FakeHost) -> None:
+    host.routes.fail_at(1)
+
+
+@pytest.mark.parametrize(
+    ("fail", "kind", "words"),
+    [
+        (failing_delete, BackendError, "Invalid argument"),
+        (failing_neighbours, StaleCNIError, "what had been taken away before that is back in its place"),
+        (failing_routes, StaleCNIError, "what had been taken away before that is back in its place"),
+    ],
+)
+def test_a_failure_midway_restores_everything(
+    fail: Callable[[FakeHost], None], kind: type[HostRoutingError], words: str
+) -> None:
+    """Whichever stage is refused, all is as it was, in place and order, and there is no record."""
+    host = made_host()
+    before = whole_state(host)
+    fail(host)
+    assert words in refused(lambda: sweep(host).do(context()), kind)
+    assert whole_state(host) == before
+
+
+def test_a_failure_carries_what_the_kernel_said() -> None:
+    """The error that stopped it is in the message, and is the cause."""
+    host = made_host()
+    failing_routes(host)
+    with pytest.raises(StaleCNIError) as caught:
+        sweep(host).do(context())
+    assert isinstance(caught.value.__cause__, RouteRejectedError)
+    assert "- 10.240.0.11 dev azv1 scope link: injected fault" in str(caught.value)
+
+
+def test_what_cannot_be_restored_is_named_and_the_record_stays() -> None:
+    """The rules cannot be put back: the error names each, and where it is written down; `undo` brings them back."""
+    host = made_host()
+    before = whole_state(host)
+    failing_routes(host)
+    # Readings, then the deletion, then the reading and the insertion of the rollback.
+    host.ebtables.fail_at(5)
+    text = refused(lambda: sweep(host).do(context()))
+    head, _, tail = text.partition("\nTHE ROLLBACK IS INCOMPLETE, this is not as before:\n")
+    assert "injected fault" in head
+    assert tail == (
+        "  cannot run ebtables: Cannot allocate memory\n"
+        + "".join(f"  {line}\n" for line in STALE[:4])
+        + f"all of it is written down in {BACKUP}; 'hostrouting reset' puts it back"
+    )
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
+    """Then nobody knows what is there, and the record stays."""
+    host = made_host()
+    failing_routes(host)
+    host.ebtables.fail_at(4)
+    text = refused(lambda: sweep(host).do(context()))
+    assert "\n  what is there now cannot be read: cannot run ebtables" in text
+    assert host.files.tree.exists(BACKUP)
+
+
+@pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
+def test_who_is_cancelled_midway_restores_everything(error: Exception) -> None:
+    """The run ends as cancelled, and nothing has changed."""
+    host = made_host()
+    before = whole_state(host)
+    calls = len(host.link_layer.operations.calls)
+    sweep(host).plan(context())
+    reading = len(host.link_layer.operations.calls) - calls
+    host.link_layer.fail_at(2 * reading + 1, error)
+    with pytest.raises(type(error)):
+        sweep(host).do(context())
+    assert whole_state(host) == before
+
+
+class Killed(BaseException):
+    """As if by `kill -9`: no handler of ours catches it."""
+
+
+def test_a_run_that_is_killed_midway_can_be_undone() -> None:
+    """The rules are gone, nobody has cleaned up: the record has everything."""
+    host = made_host()
+    before = whole_state(host)
+
+    def kill() -> None:
+        raise Killed
+
+    host.ebtables.on_delete = kill
+    with pytest.raises(Killed):
+        sweep(host).do(context())
+    host.ebtables.on_delete = None
+    assert len(there(host)) == 4
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+# --- the way back
+
+
+def test_undo_puts_everything_back_in_place_and_order() -> None:
+    """Rules, neighbours, routes and files are as before the sweep, whatever the config says by then."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    assert [change.subject for change in sweep(host).plan_undo(context())] == STALE
+    sweep(host, HostRoutingConfig()).undo(context())
+    assert whole_state(host) == before
+    assert sweep(host).plan_undo(context()) == []
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_undo_of_several_sweeps_puts_all_of_them_back() -> None:
+    """The newest first, so that each finds its chain as it left it."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host, config_of(pod_cidrs=("10.240.0.0/16",))).do(context())
+    between = whole_state(host)
+    sweep(host).do(context())
+    assert len(host.files.tree.names(FOLDER)) == 2
+    assert whole_state(host) != between
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """A live pod has got the address: its neighbour and its route stay, and it is said what does not come back."""
+    host = made_host()
+    sweep(host).do(context())
+    host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
+    host.link_layer.remove_device("azv1")
+    sweep(host).undo(context())
+    assert [message for message in caplog.messages if "not put back" in message] == [
+        (
+            f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT is not put back: its place was taken meanwhile by "
+            f"'{DEAD} dev azure0 lladdr 02:00:00:00:00:01 PERMANENT'"
+        ),
+        "10.240.0.11 dev azv1 scope link is not put back: there is no device azv1 any more",
+        "fd00:10:240::11 dev azv1 metric 1024 is not put back: there is no device azv1 any more",
+    ]
+    assert sorted(host.ebtables.lines()) == sorted([*NODE_RULES, *LINES])
+    assert not host.files.tree.exists("/var/lib/hostrouting")
+
+
+@pytest.mark.parametrize("fail", ["ebtables", "link_layer"])
+def test_an_undo_that_fails_can_be_done_again(fail: str) -> None:
+    """The record stays until all of it is back."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    if fail == "ebtables":
+        host.ebtables.fail_at(2)
+    else:
+        host.link_layer.refuse_at(1)
+    refused(lambda: sweep(host).undo(context()), BackendError)
+    assert host.files.tree.exists(BACKUP)
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_undo_does_not_ask_who_is_alive() -> None:
+    """A state that cannot be understood is no reason not to put back."""
+    host = made_host()
+    sweep(host).do(context())
+    host.files.tree.write(STATE_PATH, b"{", mode=0o600)
+    sweep(host).undo(context())
+    host.files.tree.remove(STATE_PATH)
+    assert there(host) == STALE
+
+
+def test_what_was_taken_before_the_machine_was_started_again_stays_gone(caplog: pytest.LogCaptureFixture) -> None:
+    """The objects went with that boot; the record stays, and it is said where."""
+    caplog.set_level(logging.INFO)
+    host = made_host()
+    sweep(host).do(context())
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-2\n", mode=0o444)
+    after = whole_state(host)
+    assert sweep(host).plan_undo(context()) == []
+    sweep(host).undo(context())
+    assert whole_state(host) == after
+    assert (
+        f"{BACKUP} is of 2026-01-01T00:00:01Z, before this machine was started again: nothing of it can be put back, "
+        f"and it stays"
+    ) in caplog.messages
+
+
+def test_undo_without_a_sweep_asks_nobody() -> None:
+    """A node that was never swept is not even read."""
+    host = made_host()
+    sweep(host).undo(context())
+    assert (host.ebtables.operations.calls, host.link_layer.operations.calls) == ([], [])

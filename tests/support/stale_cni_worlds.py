@@ -1,0 +1,132 @@
+"""Nodes from which azure-vnet was removed: what it made for pods that live, and for pods that are gone."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from hostrouting.config import HostRoutingConfig, StaleCNIConfig
+from hostrouting.host import EbtablesRule
+from hostrouting.stale_cni.azure_vnet import STATE_PATH
+from phases import Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from hostrouting.testing import FakeHost
+
+__all__ = [
+    "NODE_ADDRESS",
+    "NODE_MAC",
+    "NODE_RULES",
+    "POD_CIDRS",
+    "TUNNEL_MAC",
+    "arp_reply",
+    "config_of",
+    "context",
+    "dnat",
+    "node_of",
+    "rules_of",
+    "state_of",
+    "whole_state",
+    "write_state",
+]
+
+NODE_ADDRESS = "10.240.0.4"
+NODE_MAC = "00:0d:3a:00:00:04"
+TUNNEL_MAC = "12:34:56:78:9a:bc"
+POD_CIDRS = ("10.240.0.0/16", "fd00:10:240::/64")
+
+#: What the bridge needs for the node itself.
+NODE_RULES = (
+    f"-A POSTROUTING -s Unicast -o eth0 -j snat --to-src {NODE_MAC} --snat-arp --snat-target ACCEPT",
+    f"-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {NODE_ADDRESS} -j arpreply --arpreply-mac {NODE_MAC}",
+    "-A PREROUTING -p ARP -i eth0 --arp-op Reply -j dnat --to-dst ff:ff:ff:ff:ff:ff --dnat-target ACCEPT",
+)
+
+
+def arp_reply(address: str, mac: str) -> str:
+    """The rule by which a pod's address is answered for."""
+    return f"-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {address} -j arpreply --arpreply-mac {mac}"
+
+
+def dnat(address: str, mac: str) -> str:
+    """The rule by which packets to a pod's address get its hardware address."""
+    family, option = ("IPv6", "--ip6-dst") if ":" in address else ("IPv4", "--ip-dst")
+    return f"-A PREROUTING -p {family} -i eth0 {option} {address} -j dnat --to-dst {mac} --dnat-target ACCEPT"
+
+
+def rules_of(*lines: str, backend: str = "nft") -> tuple[EbtablesRule, ...]:
+    """The rules of one backend, as a reading has them."""
+    positions: dict[str, int] = {}
+    rules = []
+    for line in lines:
+        rule = EbtablesRule.parse(line, backend=backend)
+        positions[rule.chain] = positions.get(rule.chain, 0) + 1
+        rules.append(rule._replace(position=positions[rule.chain]))
+    return tuple(rules)
+
+
+def state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
+    """azure-vnet's state with one endpoint for each device, which has these addresses."""
+    records = {
+        f"{number:08x}-eth0": {
+            "Id": f"{number:08x}-eth0",
+            "IfName": "eth0",
+            "HostIfName": device,
+            "MacAddress": "EjRWeJq8",
+            "IPAddresses": [{"IP": address, "Mask": "//8AAA=="} for address in addresses],
+            "Gateways": ["10.240.0.1"],
+        }
+        for number, (device, addresses) in enumerate(endpoints.items())
+    }
+    interface = {"Name": "eth0", "BridgeName": "azure0", "Networks": {"azure": {"Id": "azure", "Endpoints": records}}}
+    return json.dumps({"Network": {"Version": "v1.4.0", "ExternalInterfaces": {"eth0": interface}}}).encode()
+
+
+def config_of(**section: Any) -> HostRoutingConfig:
+    """A config that asks for a sweep of the pod networks of these worlds."""
+    values = {"enabled": True, "pod_cidrs": POD_CIDRS, **section}
+    return HostRoutingConfig(stale_cni=StaleCNIConfig(**values))
+
+
+def context() -> Context:
+    """A context in which nobody waits, at the start of 2026."""
+    return Context(clock=ManualClock(auto=True))
+
+
+def node_of(host: FakeHost) -> FakeHost:
+    """Give the machine what every node has that azure-vnet bridged: eth0 and a pod's veth on azure0, and its rules."""
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
+    layer = host.link_layer
+    layer.add_device("azure0", mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))
+    layer.add_device("eth0", mac=NODE_MAC, master="azure0")
+    layer.learn(NODE_MAC, "eth0", permanent=True)
+    layer.add_device("azv1", kind="veth", master="azure0")
+    # The fake machine's IPv4 routes know devices of their own.
+    for device in ("eth0", "azure0", "azv1"):
+        host.routes.add_link(device)
+    host.routes.add_address("azure0", f"{NODE_ADDRESS}/16")
+    host.routes.add_route("default", gateway="10.240.0.1", dev="azure0", protocol=16)
+    for line in NODE_RULES:
+        host.ebtables.add(line)
+    return host
+
+
+def whole_state(host: FakeHost) -> tuple[object, ...]:
+    """All that a sweep might change: what is in place, in its order."""
+    ctx = Context()
+    return (
+        host.ebtables.read(ctx).rules,
+        host.link_layer.neighbours(),
+        host.link_layer.routes(),
+        host.routes.routes(),
+        host.files.tree.snapshot(),
+    )
+
+
+def write_state(host: FakeHost, endpoints: Mapping[str, Sequence[str]]) -> None:
+    """Give the machine a state of azure-vnet."""
+    host.files.tree.write(STATE_PATH, state_of(endpoints), mode=0o600)
