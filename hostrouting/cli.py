@@ -11,17 +11,17 @@ import logging
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
-from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
+from hostrouting.exceptions import HostRoutingError, InvalidConfigError, RouteOverlapError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.configure import Configure
+    from hostrouting.findings import NodeFinding
     from hostrouting.host import Host
-    from phases import Change, Context
+    from phases import Change, Context, Task
 
 __all__ = ["main"]
 
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     added = command("apply", _apply, "configure: live and for every boot")
     config(added)
     offline(added)
-    added = command("check", _check, "prove every expected CIDR; changes nothing, needs no root")
+    added = command("check", _check, "prove every expected CIDR, and look for what drifted; changes nothing")
     config(added)
     added = command("explain", _explain, "which route and interface decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
@@ -125,11 +125,11 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _apply(arguments: argparse.Namespace) -> int:
     from hostrouting.boot import Boot
-    from hostrouting.configure import Configure, boot_files
+    from hostrouting.configure import Configure, installs_units
 
     config, host = _config(arguments.config), _host(arguments)
     task = Configure(config, host=host)
-    if boot_files(config):
+    if installs_units(config):
         # Before the gates are closed: afterwards nobody could tell which of the running machines were never held.
         with _context(arguments) as ctx:
             for notice in Boot(host, gates=config.gates).notices(ctx):
@@ -141,14 +141,37 @@ def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.host import Host
     from hostrouting.route_overlap import check_now
 
-    section = _config(arguments.config).route_overlap
+    config, host = _config(arguments.config), Host.live()
+    findings: list[NodeFinding] = []
+    problem: HostRoutingError | None = None
     with _context(arguments) as ctx:
-        report = check_now(ctx, section, Host.live().routes)
+        report = check_now(ctx, config.route_overlap, host.routes)
+        try:
+            findings = _findings(ctx, config, host)
+        except HostRoutingError as error:
+            # Without root nobody can read packet rules; what could be answered is answered all the same.
+            problem = error
+    ok = report.ok and not findings and problem is None
     if arguments.json:
-        _print_json(report.to_mapping(mode=section.mode))
+        answer = {**report.to_mapping(mode=config.route_overlap.mode), "ok": ok}
+        answer |= {"findings": [finding.to_mapping() for finding in findings]} if findings else {}
+        answer |= {"error": str(problem)} if problem else {}
+        _print_json(answer)
     else:
-        print(report)
-    return FINE if report.ok else BAD
+        print(*filter(None, [str(report), *map(str, findings)]), sep="\n")
+    if problem is not None:
+        _logger.error("%s", problem)
+    if not report.ok or findings:
+        return BAD
+    return FINE if ok else FAILED
+
+
+def _findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
+    if not (config.probe_snat.enabled or config.stale_cni.enabled):
+        return []  # and spare the others all that the tasks import
+    from hostrouting.configure import node_findings
+
+    return node_findings(ctx, config, host=host)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -170,9 +193,10 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _render(arguments: argparse.Namespace) -> int:
     from hostrouting.configure import boot_files
+    from hostrouting.host import Host
     from hostrouting.host.files import RootedFiles
 
-    files = boot_files(_config(arguments.config))
+    files = boot_files(_config(arguments.config), host=Host.live())
     if arguments.name is not None:
         known = [file.path for file in files]
         files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]
@@ -196,12 +220,11 @@ def _render(arguments: argparse.Namespace) -> int:
 
 def _reset(arguments: argparse.Namespace) -> int:
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.configure import Configure
+    from hostrouting.configure import Reset
 
-    if arguments.config is not None:
-        _config(arguments.config)
-    # To want nothing is to take everything of ours away, whatever config brought it.
-    return _run(arguments, Configure(HostRoutingConfig(gates=()), host=_host(arguments)))
+    # Everything of ours goes, whatever config brought it; a config only says where the sweep has put its backups.
+    config = HostRoutingConfig() if arguments.config is None else _config(arguments.config)
+    return _run(arguments, Reset(config, host=_host(arguments)))
 
 
 # --- what they share
@@ -229,7 +252,7 @@ def _context(arguments: argparse.Namespace) -> Iterator[Context]:
         yield ctx
 
 
-def _run(arguments: argparse.Namespace, task: Configure) -> int:
+def _run(arguments: argparse.Namespace, task: Task) -> int:
     """Do it, and say what became of it."""
     from phases import TaskFailedError, run
 
@@ -281,4 +304,31 @@ def _colourful() -> bool:
 
 def _log_to_stderr(*, verbose: bool, talks: bool) -> None:
     level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, level=level, format="hostrouting: %(message)s", force=True)
+    handler = _Lines(sys.stderr)
+    logging.basicConfig(handlers=[handler], level=level, format="hostrouting: %(message)s", force=True)
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """A line for each record, but one line that is written over and over for those that only tell how far something is.
+
+    Such a record has `progress`: (done, of how many). Only a terminal sees it.
+    """
+
+    _is_open = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        progress = getattr(record, "progress", None)
+        if progress is None:
+            self._close()
+            super().emit(record)
+        elif self.stream.isatty():
+            self.stream.write(f"\r{self.format(record)}")
+            self._is_open = True
+            if progress[0] >= progress[1]:
+                self._close()
+            self.flush()
+
+    def _close(self) -> None:
+        if self._is_open:
+            self.stream.write("\n")
+            self._is_open = False

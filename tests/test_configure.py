@@ -1,12 +1,12 @@
-"""Configure: both tasks under one lock, on fakes."""
+"""Configure and Reset: all tasks under one lock, on fakes."""
 
 from __future__ import annotations
 
 import pytest
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, boot_files
-from hostrouting.exceptions import InvalidConfigError, LockHeldError, RouteOverlapError
+from hostrouting.configure import Configure, Reset, boot_files, node_findings
+from hostrouting.exceptions import InvalidConfigError, LockHeldError, PermissionDeniedError, RouteOverlapError
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute, plan, run, undo
 from phases.testing import ManualClock
@@ -101,7 +101,9 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
     """Upstream's names are what `skip` goes by."""
     report = run(configure(host, **ROUTES, **OVERLAP), skip=["configure-static-routes"])
     assert [(each.name, each.status) for each in report.walk()] == [
+        ("clean-stale-cni", "ok"),
         ("configure-static-routes", "skipped"),
+        ("configure-probe-snat", "ok"),
         ("check-route-overlap", "failed"),
         ("configure", "failed"),
     ]
@@ -110,9 +112,8 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
 def test_a_section_that_this_release_cannot_do_is_refused(host: FakeHost) -> None:
     """Nobody should believe that a section is in force which nobody brings about."""
     with pytest.raises(InvalidConfigError) as caught:
-        configure(host, probeSnat={"enabled": True}, watch={"enabled": True})
+        configure(host, watch={"enabled": True})
     assert [str(error) for error in caught.value.errors] == [
-        "hostRouting.probeSnat.enabled: this release cannot do that yet; set it to false",
         "hostRouting.watch.enabled: this release cannot do that yet; set it to false",
     ]
 
@@ -124,3 +125,103 @@ def test_an_image_gets_files_and_units_only() -> None:
     assert host.files.exists("/etc/aks-flex-node/static-routes.sh")
     assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/check-route-overlap.service")
     assert not host.files.names("/run/aks-flex-node")
+
+
+# --- the siblings of the routing pair
+
+PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
+SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
+TABLE = ("ip6", "azureSLBProbe")
+
+
+@pytest.fixture
+def crowded(host: FakeHost) -> FakeHost:
+    """A node with IPv6, on which a removed azure-vnet has left a rule."""
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
+    host.ipv6.defaults.append("eth0")
+    host.ipv6.by_dev["eth0"] = ["2001:db8::4"]
+    host.link_layer.add_device("azure0", kind="bridge")
+    host.ebtables.add(DEAD_POD)
+    return host
+
+
+def in_time() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+def test_everything_at_once_and_back(crowded: FakeHost) -> None:
+    """All four tasks in their order; reset brings the machine back to what it was, to the last rule and file."""
+    before = (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines())
+    task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
+    planned = [str(change) for change in plan(task).changes]
+    assert planned[0].startswith(f"- ebtables nft nat: {DEAD_POD}")
+    execute(task, in_time())
+    assert crowded.ebtables.lines() == []
+    assert TABLE in crowded.nftables.tables
+    assert plan(task).changes == ()
+    required = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.requires")
+    assert required == ["check-route-overlap.service", "probe-snat.service", "static-routes.service"]
+    reset = Reset(HostRoutingConfig(), host=crowded)
+    assert f"+ ebtables nft nat: {DEAD_POD} (put back)" in [str(change) for change in plan(reset).changes]
+    execute(reset, in_time())
+    assert TABLE not in crowded.nftables.tables
+    assert (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()) == before
+
+
+def test_a_config_that_drops_the_sweep_brings_nothing_back(crowded: FakeHost) -> None:
+    """What was stale stays away: only who resets wants it back."""
+    execute(configure(crowded, **SWEEP), in_time())
+    execute(configure(crowded), in_time())
+    assert crowded.ebtables.lines() == []
+
+
+def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost) -> None:
+    """Table, unit and file go; what others have in nftables stays."""
+    crowded.nftables.load(Context(), "table ip6 other { }")
+    execute(configure(crowded, **PROBES), in_time())
+    execute(configure(crowded), in_time())
+    assert list(crowded.nftables.tables) == [("ip6", "other")]
+    assert not crowded.files.exists("/etc/systemd/system/hostrouting-ready.service")
+
+
+def test_what_would_be_found(crowded: FakeHost) -> None:
+    """A finding for each stale object and for the missing table, and none once it is all configured."""
+    config = HostRoutingConfig.from_mapping({"gates": [], **PROBES, **SWEEP})
+    found = node_findings(in_time(), config, host=crowded)
+    assert [(each.kind, each.subject) for each in found] == [
+        ("stale-cni", f"ebtables nft nat: {DEAD_POD}"),
+        ("probe-snat", "nft table ip6 azureSLBProbe"),
+    ]
+    execute(Configure(config, host=crowded), in_time())
+    assert node_findings(in_time(), config, host=crowded) == []
+    crowded.nftables.flush()
+    assert [str(each) for each in node_findings(in_time(), config, host=crowded)] == [
+        "probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply"
+    ]
+
+
+def test_nothing_is_found_where_nothing_is_asked(crowded: FakeHost) -> None:
+    """Sections that are off are not looked into: that would need root."""
+    crowded.nftables.may_read = False
+    assert node_findings(in_time(), HostRoutingConfig(), host=crowded) == []
+    with pytest.raises(PermissionDeniedError):
+        node_findings(in_time(), HostRoutingConfig.from_mapping(PROBES), host=crowded)
+
+
+def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
+    """Who does not ask for probes or a sweep needs neither nft nor ebtables, also to reset."""
+    host.nftables.is_installed = False
+    execute(configure(host, **ROUTES))
+    execute(Reset(HostRoutingConfig(), host=host))
+    assert host.nftables.operations.calls == []
+    assert host.ebtables.operations.calls == []
+
+
+def test_what_is_rendered_names_the_device_that_was_looked_up(crowded: FakeHost) -> None:
+    """The files of a config that leaves the device open are those of this node."""
+    config = HostRoutingConfig.from_mapping({"gates": [], **PROBES})
+    files = {file.path: file.content.decode() for file in boot_files(config, host=crowded)}
+    assert 'iifname "eth0"' in files["/etc/aks-flex-node/probe-snat.nft"]
+    with pytest.raises(InvalidConfigError, match=r"hostRouting\.probeSnat\.dev"):
+        boot_files(config)

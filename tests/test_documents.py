@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from hostrouting.testing import KernelNode
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.testing import FakeHost, KernelNode
 
 ROOT = Path(__file__).parents[1]
 
 
-def blocks(document: str) -> list[str]:
-    return re.findall(
-        r"^```python\n(.*?)^```", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
+def blocks(document: str, *, language: str = "python") -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def run(*argv: str) -> str:
@@ -28,6 +29,15 @@ def run(*argv: str) -> str:
 def test_the_readmes_code_runs(code: str) -> None:
     """Each block is a program of its own whose assertions hold."""
     run("-c", code)
+
+
+def test_the_readmes_config_is_one() -> None:
+    """What is there to be copied is accepted, and has every section that this release knows how to bring about."""
+    (document,) = blocks("README.md", language="json")
+    config = HostRoutingConfig.from_json(document)
+    assert config.probe_snat.enabled
+    assert config.stale_cni.enabled
+    Configure(config, host=FakeHost())
 
 
 def test_the_readme_begins_with_pitch_commands_and_code() -> None:
@@ -74,7 +84,9 @@ def test_the_bootstrap_agent_runs_ours_among_its_own() -> None:
         "ok        load-kernel-modules",
         "ok        download-kubelet",
         "ok        prepare",
+        "ok        clean-stale-cni",
         "ok        configure-static-routes",
+        "ok        configure-probe-snat",
         "ok        check-route-overlap",
         "ok        configure",
         "ok        start-machine",

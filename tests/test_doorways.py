@@ -49,7 +49,9 @@ def test_the_front_door_is_pinned() -> None:
     """What users import from the top is decided here, not by accident."""
     assert hostrouting.__all__ == [
         "CheckRouteOverlap",
+        "CleanStaleCNI",
         "Configure",
+        "ConfigureProbeSNAT",
         "ConfigureStaticRoutes",
         "Host",
         "HostRoutingConfig",

@@ -251,6 +251,15 @@ class LinkLayer(Protocol):
         """The forwarding database of a bridge, sorted; none if there is no such bridge."""
         ...
 
+    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """Ask on the link who has an address, for each (device, address); those for which somebody answered.
+
+        By an ARP probe or a neighbour solicitation that names no sender, so that nobody's neighbour table changes, here
+        or there. It waits up to a second, and no longer than until everybody has answered. On a device that is down or
+        gone nobody answers. It needs CAP_NET_RAW: a lack of it is a `PermissionDeniedError`.
+        """
+        ...
+
     def routes(self) -> list[IPv6Route]:
         """The IPv6 routes of every table but the local one, sorted; a snapshot."""
         ...
@@ -259,9 +268,10 @@ class LinkLayer(Protocol):
         """Make all of it happen, removals first, or nothing.
 
         When anything is refused (a removal of what is not there: ENOENT or ESRCH; an addition to an occupied place:
-        EEXIST; a device that is gone: ENODEV), what succeeded is taken back, newest first, and all is read again;
-        `RouteRejectedError` names every refusal and says whether the rollback held. What was removed and is added
-        again is, in every detail, as it was. A lack of privilege is a `PermissionDeniedError`.
+        EEXIST; a device that is gone: ENODEV; what the kernel would turn into something else: EINVAL), what succeeded
+        is taken back, newest first, and all is read again; `RouteRejectedError` names every refusal and says whether
+        the rollback held. What was removed and is added again is, in every detail, as it was. A lack of privilege is
+        a `PermissionDeniedError`.
         """
         ...
 

@@ -148,7 +148,7 @@ class OverlapReport:
     @property
     def verdict(self) -> str:
         """The answer in one line."""
-        return next(self._verdict())
+        return next(self._verdict(), "")
 
     @property
     def advice(self) -> str:
@@ -161,6 +161,8 @@ class OverlapReport:
     def _verdict(self) -> Iterator[str]:
         cidrs = [report.cidr for report in self.cidrs]
         by = ", ".join(self.expected_devs)
+        if not cidrs:
+            return
         if self.ok:
             yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}"
             return

@@ -111,7 +111,8 @@ def check_now(ctx: Context, section: RouteOverlapConfig, backend: RouteBackend) 
 
     Time that runs out is no error, for a node without default route is an answer; only a cancelled context raises.
     """
-    wait_for_default_route(ctx, backend)
+    if section.expected_cidrs:
+        wait_for_default_route(ctx, backend)
     return prove_egress(backend, section.expected_cidrs, allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
 
 

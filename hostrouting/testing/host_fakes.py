@@ -1,6 +1,6 @@
 """A machine in memory: its files, its systemd, its run lock, and `FakeHost`, which assembles them.
 
-FakeHost         everything below in a `Host`, and the routes of `MemoryBackend`
+FakeHost         everything below in a `Host`, the routes of `MemoryBackend`, and the other fakes beside it
 MemoryFiles      `tree` to arrange and to look, `operations` to remember, `fail_at` to break
 MemoryServices   what systemd would make of the unit files in that tree
 MemoryLock       `holder` to let somebody else have it
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostrouting.testing.memory import MemoryBackend
+    from hostrouting.testing.memory_ebtables import MemoryEbtables
+    from hostrouting.testing.memory_ipv6 import MemoryIPv6
+    from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+    from hostrouting.testing.memory_metadata import MemoryMetadata
+    from hostrouting.testing.memory_nftables import MemoryNftables
     from phases import Context
 
 __all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTree"]
@@ -76,13 +81,18 @@ class FakeHost(Host):
     >>> host.services.started
     ['a.service']
 
-    With `is_live=False` it is an image: every question about routes is refused, and nothing runs.
+    With `is_live=False` it is an image: every question about routes or packet rules is refused, and nothing runs.
     """
 
     routes: MemoryBackend
     files: MemoryFiles
     services: MemoryServices
     lock: MemoryLock
+    ipv6: MemoryIPv6
+    link_layer: MemoryLinkLayer
+    nftables: MemoryNftables
+    ebtables: MemoryEbtables
+    metadata: MemoryMetadata
 
     def __init__(self, routes: MemoryBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
@@ -92,7 +102,25 @@ class FakeHost(Host):
             files=files,
             lock=MemoryLock(),
             is_live=is_live,
+            **(_packet_fakes() if is_live else {}),
         )
+
+
+def _packet_fakes() -> dict[str, Any]:
+    # Late as well.
+    from hostrouting.testing.memory_ebtables import MemoryEbtables
+    from hostrouting.testing.memory_ipv6 import MemoryIPv6
+    from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+    from hostrouting.testing.memory_metadata import MemoryMetadata
+    from hostrouting.testing.memory_nftables import MemoryNftables
+
+    return {
+        "ipv6": MemoryIPv6(),
+        "link_layer": MemoryLinkLayer(),
+        "nftables": MemoryNftables(),
+        "ebtables": MemoryEbtables(),
+        "metadata": MemoryMetadata(),
+    }
 
 
 def _memory_backend() -> MemoryBackend:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks import pair
+from benchmarks import pair, sweep
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
         worst("dump of a mixed table, to ip route show", "dump, mixed", OURS, IP, 1.3),
         _growth("apply without reading back", results.get("install"), OURS),
         _growth("apply with verification", results.get("install"), VERIFIED),
+        worst("deleting ebtables rules, to one ebtables-restore", sweep.SWEEP, OURS, sweep.TOOL, 2.5),
     ]
     whole = memory is not None and memory.items == _BIGGEST
     peak = memory.megabytes if memory is not None and whole else None

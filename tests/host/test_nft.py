@@ -11,15 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kernel import needs_kernel
 
-# Before its class, or pytest would report a bare AssertionError where it could show both sides.
-pytest.register_assert_rewrite("hostrouting.testing.nftables_contract")
-
-from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError  # noqa: E402 - as said above
-from hostrouting.host.nft import NftCommand  # noqa: E402 - same
-from hostrouting.testing import KernelNode  # noqa: E402 - same
-from hostrouting.testing.memory_nftables import MemoryNftables  # noqa: E402 - same
-from hostrouting.testing.nftables_contract import NftablesContract  # noqa: E402 - same
-from phases import CancelledError, Context, DeadlineExceededError  # noqa: E402 - same
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.host.nft import NftCommand
+from hostrouting.testing import KernelNode
+from hostrouting.testing.memory_nftables import MemoryNftables
+from hostrouting.testing.nftables_contract import NftablesContract
+from phases import CancelledError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -248,7 +248,14 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
 
 def traces(machine: GatedMachine) -> list[str]:
     """What of ours is to be found in the machine."""
-    names = ("*hostrouting*", "static-routes*", "check-route-overlap*", "probe-snat*", "aks-flex-node", "kubelet.service.d")
+    names = (
+        "*hostrouting*",
+        "static-routes*",
+        "check-route-overlap*",
+        "probe-snat*",
+        "aks-flex-node",
+        "kubelet.service.d",
+    )
     tests = " -o ".join(f"-name '{name}'" for name in names)
     found = machine.run("bash", "-c", f"find /etc /run \\( {tests} \\) -not -path '/run/host/*'").stdout.split()
     loaded = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", *names[:4]).stdout

@@ -1,0 +1,87 @@
+"""What a removed CNI left behind: deleting its ebtables rules, against the tool alone."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.cases import OURS, Result
+from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, in_process, process
+
+from hostrouting.host.ebtables import EbtablesCommand
+from hostrouting.host.ebtables_rules import parse_save
+from phases import Context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.cases import Setting
+
+SWEEP: Final = "ebtables rules"
+TOOL, EACH = "tool", "each"
+
+LEGEND: Final = """\
+ebtables rules: microseconds a rule of the kind that azure-vnet leaves, deleted by their full description.
+  ours      the library: batches of deletions, and the reading that proves that exactly these went
+  tool      one `ebtables-nft-restore --noflush` with all the deletions, and nothing read back
+  each      one `ebtables-nft -t nat -D` a rule, which is what people's scripts do"""
+
+#: Each of these takes some ten milliseconds, more the more rules there are.
+_MOST_FOR_EACH: Final = 10
+_MOST: Final = 10_000
+_SOME_ROUNDS: Final = 5
+_RESTORE: Final = ("ebtables-nft-restore", "--noflush")
+
+
+def sweep(setting: Setting) -> list[Result]:
+    """Delete all the rules there are."""
+    if shutil.which(_RESTORE[0]) is None:
+        return [Result(SWEEP, [], [], f"left out: there is no {_RESTORE[0]}")]
+    contests = [_sweep(setting, count) for count in setting.sizes if count <= _MOST]
+    return [Result(SWEEP, contests, [(OURS, TOOL), (EACH, OURS)])]
+
+
+def _sweep(setting: Setting, count: int) -> Contest:
+    lines = [line for number in range(count // 2) for line in _rules_of(number)]
+    filled = _file(setting.folder / "fill", lines)
+    emptied = _file(setting.folder / "empty", [line.replace("-A ", "-D ", 1) for line in lines])
+    rules = parse_save(filled.read_text(), backend="nft")
+    contenders = [
+        Contender(OURS, in_process(lambda: EbtablesCommand().delete(Context(), rules))),
+        Contender(TOOL, lambda: _restore(emptied)),
+    ]
+    if count <= _MOST_FOR_EACH:
+        contenders.append(Contender(EACH, lambda: _each(lines)))
+
+    def check() -> None:
+        left = EbtablesCommand().read(Context()).rules
+        if left:
+            raise BenchmarkError(f"{len(left)} of {count} rules are left")
+
+    def before() -> None:
+        _restore(filled)
+
+    return contest(contenders, len(lines), rounds=min(_SOME_ROUNDS, setting.rounds(count)), before=before, check=check)
+
+
+def _rules_of(number: int) -> tuple[str, str]:
+    address = f"10.{240 + number // 62_500}.{number // 250 % 250}.{number % 250 + 1}"
+    mac = "12:34:56:78:9a:bc"
+    return (
+        f"-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {address} -j arpreply --arpreply-mac {mac}",
+        f"-A PREROUTING -p IPv4 -i eth0 --ip-dst {address} -j dnat --to-dst {mac} --dnat-target ACCEPT",
+    )
+
+
+def _file(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(["*nat", *lines, "COMMIT", ""]))
+    return path
+
+
+def _restore(path: Path) -> Sample:
+    return process(["sh", "-c", f'exec {" ".join(_RESTORE)} < "$1"', "sh", str(path)])
+
+
+def _each(lines: list[str]) -> Sample:
+    samples = [process(["ebtables-nft", "-t", "nat", *line.replace("-A", "-D", 1).split()]) for line in lines]
+    return Sample(sum(sample.wall for sample in samples), sum(sample.cpu for sample in samples))
