@@ -93,7 +93,11 @@ class LinkNotFoundError(BackendError):
 
 
 class PermissionDeniedError(BackendError):
-    """Changing routes needs root or CAP_NET_ADMIN; reading them does not, reading nftables and ebtables does."""
+    """Root, or a capability, is missing.
+
+    Changing routes needs CAP_NET_ADMIN; reading them does not, reading nftables and ebtables does. Asking on the link
+    needs CAP_NET_RAW.
+    """
 
 
 class ToolNotFoundError(BackendError):

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import BackendError, ToolNotFoundError
+from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
@@ -50,6 +50,7 @@ class EbtablesCommand:
         rules: list[EbtablesRule] = []
         notes: list[str] = []
         texts: list[tuple[str, str]] = []
+        denied = False
         for backend in BACKENDS:
             if backend == "legacy" and not legacy_may_have_rules():
                 continue  # that is no gap in what we saw
@@ -62,12 +63,13 @@ class EbtablesCommand:
                 )
             except UnseenError as error:
                 notes.append(str(error))
+                denied |= isinstance(error.refusal, PermissionDeniedError)
             else:
                 rules += parse_save(text, backend=backend)
                 texts.append((backend, text))
                 # "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them."
                 notes += [f"ebtables ({backend}): {line[2:]}" for line in text.split("\n") if "# Table `nat'" in line]
-        return EbtablesReading(tuple(rules), tuple(notes), tuple(texts))
+        return EbtablesReading(tuple(rules), tuple(notes), denied=denied, texts=tuple(texts))
 
     def delete(
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None

@@ -78,6 +78,8 @@ class EbtablesReading(NamedTuple):
     rules: tuple[EbtablesRule, ...]
     #: Why a backend was not read: it is not installed, the kernel does not support it, privilege is missing.
     notes: tuple[str, ...] = ()
+    #: One of them is that privilege is missing: there may be rules that root would have seen.
+    denied: bool = False
     #: What each backend's ebtables-save printed, for the backup: (backend, text).
     texts: tuple[tuple[str, str], ...] = ()
 

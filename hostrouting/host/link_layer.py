@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hostrouting.host import ipv6_messages, link_changes, link_messages, neighbour_messages
+from hostrouting.host import ipv6_messages, link_changes, link_messages, neighbour_messages, probes
 from hostrouting.host.conversation import BATCH, Conversation, rtnetlink_socket
 from hostrouting.host.link_changes import Things, slot
 from hostrouting.host.links import Neighbour, route_order
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from hostrouting.host.link_changes import Step
     from hostrouting.host.links import Device, IPv6Route, Station
     from hostrouting.host.neighbour_messages import NeighbourTable
+    from phases import Context
 
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
+#: Of a hardware address, as text.
+_ETHERNET: Final = len("02:00:00:00:00:01")
 
 
 class NetlinkLinkLayer:
@@ -61,6 +64,18 @@ class NetlinkLinkLayer:
                     kernel.dump(neighbour_messages.STATIONS), kernel.names(), bridge
                 )
             )
+
+    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """Ask on the link who has an address, for each (device, address); those for which somebody answered."""
+        ctx.check()
+        if not asked:
+            return frozenset()
+        macs = {
+            device.name: bytes.fromhex(device.mac.replace(":", ""))
+            for device in self.devices()
+            if device.up and len(device.mac) == _ETHERNET
+        }
+        return probes.ask(ctx, asked, macs, netns=self._netns)
 
     def routes(self) -> list[IPv6Route]:
         """The IPv6 routes of every table but the local one."""

@@ -1,18 +1,23 @@
-"""Opening a netlink socket in another network namespace, and coming back from there for certain."""
+"""Opening a socket in another network namespace, and coming back from there for certain."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CLONE_NEWNET: Final = 0x40000000
 _NAMED_NAMESPACES: Final = "/run/netns"
 
 
-def open_in_namespace(netns: str) -> socket.socket:
-    """A raw rtnetlink socket in the namespace `netns` (a name as `ip netns` has it, or a path); OSError if it fails.
+def open_in_namespace(netns: str, opener: Callable[[], socket.socket] | None = None) -> socket.socket:
+    """A socket in the namespace `netns` (a name as `ip netns` has it, or a path); OSError if it fails.
+
+    It is what `opener` makes there, by default a raw rtnetlink socket.
 
     A socket belongs to the namespace that its thread was in when it was made. So a thread of its own goes there
     and ends there: no failure can leave one of the caller's threads behind in a foreign namespace.
@@ -25,7 +30,7 @@ def open_in_namespace(netns: str) -> socket.socket:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 _setns(descriptor)
-                outcome.append(open_here())
+                outcome.append((opener or open_here)())
             finally:
                 os.close(descriptor)
         except OSError as error:

@@ -254,8 +254,8 @@ class LinkLayer(Protocol):
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         """Ask on the link who has an address, for each (device, address); those for which somebody answered.
 
-        By an ARP probe or a neighbour solicitation that names no sender, so that nobody's neighbour table changes, here
-        or there. It waits up to a second, and no longer than until everybody has answered. On a device that is down or
+        By an ARP probe or a neighbour solicitation that names no sender, so that nobody gets a new neighbour, here or
+        there, and no permanent one changes. It waits up to a second, and no longer than until everybody has answered. On a device that is down or
         gone nobody answers. It needs CAP_NET_RAW: a lack of it is a `PermissionDeniedError`.
         """
         ...

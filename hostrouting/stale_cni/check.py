@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.findings import NodeFinding
 from hostrouting.stale_cni.sweep import subject
 from hostrouting.stale_cni.task import CleanStaleCNI
@@ -19,8 +20,20 @@ _KIND: Final = "stale-cni"
 
 
 def check_stale_cni(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """A finding for each object that one reading takes for stale; none where the config does not ask for a sweep."""
+    """A finding for each object that one reading takes for stale; none where the config does not ask for a sweep.
+
+    Where nothing was found, but not all could be seen for lack of privilege, that is a `PermissionDeniedError`.
+    """
     if not config.stale_cni.enabled or not host.is_live:
         return []
-    stale = CleanStaleCNI(config, host=host).stale_now(ctx)
-    return [NodeFinding(_KIND, subject(verdict.object), verdict.reason) for verdict in stale]
+    task = CleanStaleCNI(config, host=host)
+    verdicts, reading = task.judge_now(ctx)
+    stale = [verdict for verdict in verdicts if verdict.kind == "stale"]
+    if reading.denied and not stale:
+        raise PermissionDeniedError(
+            "whether a removed CNI has left anything behind cannot be told without root (CAP_NET_ADMIN), "
+            "for that is what it takes to read ebtables rules; nothing was found among neighbours and routes"
+        )
+    obstacle = task.obstacle()
+    step = f"cannot be taken away now, for {obstacle}" if obstacle else "run: hostrouting apply"
+    return [NodeFinding(_KIND, subject(verdict.object), f"{verdict.reason}; {step}") for verdict in stale]

@@ -46,6 +46,7 @@ class CleanStaleCNI:
         self._section: StaleCNIConfig = config.stale_cni
         self._given_host = host
         self._logger = logger or logging.getLogger(__name__)
+        self._said: set[str] = set()
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, take away what is stale in all of them, and see whether it comes back."""
@@ -80,10 +81,12 @@ class CleanStaleCNI:
         """What would go, by one reading, and why."""
         if not self._section.enabled or not self._host.is_live:
             return []
-        in_use = None if self._section.force else self._in_use()
+        obstacle = self.obstacle()
+        verdicts, _ = self.judge_now(ctx)
         return [
-            Change("-", subject(verdict.object), f"will be refused: {in_use}" if in_use else verdict.reason)
-            for verdict in self.stale_now(ctx)
+            Change("-", subject(verdict.object), f"will be refused: {obstacle}" if obstacle else verdict.reason)
+            for verdict in verdicts
+            if verdict.kind == "stale"
         ]
 
     def undo(self, ctx: Context) -> None:
@@ -106,10 +109,13 @@ class CleanStaleCNI:
         missing = what_comes_back(objects, self._look(ctx)).missing
         return [Change("+", subject(leftover), "put back") for leftover in missing]
 
-    def stale_now(self, ctx: Context) -> list[Verdict]:
-        """What one reading takes for stale; what it could not see, or not understand, is logged."""
-        verdicts, _ = self._read(ctx, may_guess=True)
-        return [verdict for verdict in verdicts if verdict.kind == "stale"]
+    def judge_now(self, ctx: Context) -> tuple[tuple[Verdict, ...], EbtablesReading]:
+        """The verdicts of one reading; what it could not see, or not understand, is logged."""
+        return self._read(ctx, may_guess=True)
+
+    def obstacle(self) -> str | None:
+        """Why `do` would be refused now: azure-vnet may be making rules at this moment."""
+        return None if self._section.force else self._in_use()
 
     @property
     def _host(self) -> Host:
@@ -123,32 +129,35 @@ class CleanStaleCNI:
         """As many readings as the config asks for; refused as soon as azure-vnet shows up."""
         readings: list[Sequence[Verdict]] = []
         while True:
-            self._refuse_if_in_use(told=bool(readings))
-            verdicts, reading = self._read(ctx, told=bool(readings))
+            self._refuse_if_in_use()
+            verdicts, reading = self._read(ctx)
+            if reading.denied:
+                raise PermissionDeniedError(
+                    f"to take away what a removed CNI left needs root (CAP_NET_ADMIN); nothing was changed: "
+                    f"{'; '.join(reading.notes)}"
+                )
             readings.append(verdicts)
             # On a node without leftovers there is nothing to confirm.
             if len(readings) == self._section.confirmations or not _any_stale(readings):
                 return agree(readings), reading
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
-    def _refuse_if_in_use(self, *, told: bool) -> None:
+    def _refuse_if_in_use(self) -> None:
         in_use = self._in_use()
         if in_use and not self._section.force:
             raise StaleCNIError(
                 f"{in_use}. Nothing was changed. Remove azure-vnet first; "
                 f"staleCni.force cleans all the same, if you know that no pod of it is alive"
             )
-        if in_use and not told:
-            self._logger.warning("going on, as staleCni.force asks: %s", in_use)
+        if in_use:
+            self._say_once(logging.WARNING, f"going on, as staleCni.force asks: {in_use}")
 
     def _in_use(self) -> str | None:
         """Why azure-vnet may be making rules at this moment."""
         reasons = azure_vnet.configured(self._host.files) + azure_vnet.locked(self._host.files)
         return f"azure-vnet is still in use: {'; '.join(reasons)}" if reasons else None
 
-    def _read(
-        self, ctx: Context, *, told: bool = False, may_guess: bool = False
-    ) -> tuple[tuple[Verdict, ...], EbtablesReading]:
+    def _read(self, ctx: Context, *, may_guess: bool = False) -> tuple[tuple[Verdict, ...], EbtablesReading]:
         ctx.check()
         snapshot, reading = observe(ctx, self._host, bridge=self._section.bridge)
         # After all else, for the same reason as there.
@@ -157,8 +166,7 @@ class CleanStaleCNI:
         answered = self._ask(ctx, questions(snapshot, verdicts, bridge=self._section.bridge), may_guess=may_guess)
         if answered:
             verdicts = self._judged(attrs.evolve(snapshot, answered=answered))
-        if not told:
-            self._tell(verdicts, reading)
+        self._tell(verdicts, reading)
         return verdicts, reading
 
     def _ask(self, ctx: Context, asked: Sequence[tuple[str, str]], *, may_guess: bool) -> frozenset[tuple[str, str]]:
@@ -181,14 +189,21 @@ class CleanStaleCNI:
         for note in reading.notes:
             # That one of the two backends is missing is how most nodes are.
             level = logging.INFO if reading.texts else logging.WARNING
-            self._logger.log(level, "ebtables rules may go unseen: %s", note, extra={"note": note})
+            self._say_once(level, f"ebtables rules may go unseen: {note}", note=note)
         unknown = [verdict for verdict in verdicts if verdict.kind == "unknown"]
         if unknown:
-            self._logger.warning(
-                "objects that are not understood, and so left alone: %d", len(unknown), extra={"unknown": len(unknown)}
+            count = len(unknown)
+            self._say_once(
+                logging.WARNING, f"objects that are not understood, and so left alone: {count}", unknown=count
             )
         for verdict in unknown:
-            self._logger.debug("%s is unknown: %s", subject(verdict.object), verdict.reason, extra=_fields(verdict))
+            self._say_once(logging.DEBUG, f"{subject(verdict.object)} is unknown: {verdict.reason}", **_fields(verdict))
+
+    def _say_once(self, level: int, line: str, **fields: object) -> None:
+        """What every reading finds again is said after the first one only."""
+        if line not in self._said:
+            self._said.add(line)
+            self._logger.log(level, "%s", line, extra=fields)
 
     # --- taking away
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from hostrouting.exceptions import RouteRejectedError
+from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.links import IPv6Route, Neighbour, Station
+from phases import CancelledError, Context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,9 @@ class LinkNode(Protocol):
         up: bool = True,
     ) -> None:
         """A new device; without a kind, any with Ethernet addresses and carrier."""
+
+    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
+        """A veth (up, or not) that leads to a pod with these addresses, which are good at once."""
 
     def remove_device(self, name: str) -> None:
         """The device goes, and what lies on it."""
@@ -207,6 +211,82 @@ class LinkLayerContract:
         for last in ("10", "9", "a"):
             azure0.add_route(f"fd00:9::{last}/128", "azv2")
         assert [route.destination for route in _pods(layer)] == ["fd00:9::9/128", "fd00:9::a/128", "fd00:9::10/128"]
+
+    # --- answering
+
+    @pytest.fixture
+    def pods(self, node: LinkNode) -> LinkNode:
+        """A node with a bridge and a pod on it, a pod beside it, and a pod whose device is down."""
+        node.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        node.add_pod("azv1", "10.240.0.9", "fd00:1::9", master="azure0")
+        node.add_pod("azv2", "10.240.0.10", "fd00:1::10")
+        node.add_pod("azv3", "10.240.0.11", "fd00:1::11", up=False)
+        return node
+
+    def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Of both families, behind the port of a bridge or behind a veth."""
+        asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+        assert layer.answering(Context(), asked) == set(asked)
+
+    def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Another address, another pod's device, the bridge, a device that is down, is gone, or is a loopback."""
+        asked = [
+            *(("azv1", "10.240.0.8"), ("azv1", "fd00:1::8")),
+            *(("azv1", "10.240.0.10"), ("azv2", "fd00:1::9")),
+            *(("azure0", "10.240.0.4"), ("lo", "127.0.0.1")),
+            *(("azv3", "10.240.0.11"), ("azv3", "fd00:1::11")),
+            *(("azv9", "10.240.0.9"), ("azv9", "fd00:1::9")),
+        ]
+        there = [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")]
+        assert layer.answering(Context(), [*asked, *there]) == set(there)
+
+    def test_a_pod_that_is_gone_answers_no_more(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """With its device goes who was behind it."""
+        pods.remove_device("azv2")
+        assert layer.answering(Context(), [("azv2", "10.240.0.10")]) == set()
+
+    def test_answers_come_in_the_words_of_the_question(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """An address may be spelled in any way, and be asked for more than once."""
+        asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
+        assert layer.answering(Context(), asked) == {("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9")}
+
+    def test_asking_changes_nothing(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """No neighbour, no route: also where somebody has said that the address is elsewhere."""
+        for address in ("10.240.0.9", "fd00:1::9"):
+            pods.add_neighbour(address, "azure0", _POD_MAC)
+            pods.add_neighbour(address, "azv1", _POD_MAC)
+        for address in ("10.240.0.10", "fd00:1::10"):
+            pods.add_neighbour(address, "azv2", _POD_MAC)
+        before = _state(layer)
+        asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+        assert layer.answering(Context(), asked) == set(asked)
+        assert _state(layer) == before
+
+    def test_many_are_asked_for_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Two that are there are found among thousands that are not."""
+        there = [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")]
+        missing = [("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)]
+        missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
+        assert layer.answering(Context(), [there[0], *missing, there[1]]) == set(there)
+
+    def test_nobody_is_asked_for_nothing(self, layer: LinkLayer) -> None:
+        """No question, no answer."""
+        assert layer.answering(Context(), []) == set()
+
+    @pytest.mark.parametrize("odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"])
+    def test_what_is_no_address_is_refused(self, pods: LinkNode, layer: LinkLayer, odd: str) -> None:
+        """EINVAL, and it is named."""
+        with pytest.raises(BackendError) as caught:
+            layer.answering(Context(), [("azv1", odd)])
+        assert caught.value.errno == errno.EINVAL
+        assert str(caught.value) == f"{odd!r} is no address that one could ask for on a link"
+
+    def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Whoever is not wanted any more does not ask."""
+        ctx = Context()
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError):
+            layer.answering(ctx, [("azv1", "10.240.0.8")])
 
     # --- apply
 

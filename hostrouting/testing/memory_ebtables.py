@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import BackendError
+from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
@@ -27,6 +27,9 @@ __all__ = ["MemoryEbtables"]
 _BATCH = 1000
 
 
+_DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permission denied (you must be root)"
+
+
 class MemoryEbtables:
     """The table `nat` of both backends, with the chains that the kernel makes; it fulfils `Ebtables`.
 
@@ -45,6 +48,8 @@ class MemoryEbtables:
         self._refused: set[str] = set()
         #: What a reading says that it could not see.
         self.notes: list[str] = []
+        #: False: who asks lacks the privilege to read and change rules.
+        self.may_read = True
         #: Called before each reading, and after each deletion that succeeded: a reconciler that puts rules back.
         self.on_read: Callable[[], None] | None = None
         self.on_delete: Callable[[], None] | None = None
@@ -73,8 +78,10 @@ class MemoryEbtables:
         self.operations.record("read")
         if self.on_read is not None:
             self.on_read()
+        if not self.may_read:
+            return EbtablesReading((), (*self.notes, _DENIED), denied=True)
         texts = ((backend, self._text(backend)) for backend in BACKENDS)
-        return EbtablesReading(tuple(self._rules()), tuple(self.notes), tuple(texts))
+        return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=tuple(texts))
 
     def delete(
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
@@ -110,6 +117,8 @@ class MemoryEbtables:
     def _begin(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
         ctx.check()
         self.operations.record(verb, *(rule.line for rule in rules))
+        if not self.may_read:
+            raise PermissionDeniedError(_DENIED)
         for rule in rules:
             if reason := why_unsafe(rule):
                 raise BackendError(f"{rule.line}: {reason}; nothing was changed, do it by hand")

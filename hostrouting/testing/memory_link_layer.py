@@ -9,10 +9,11 @@ from ipaddress import IPv6Address, IPv6Network, ip_interface
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import BackendError
+from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host import link_changes
 from hostrouting.host.link_changes import Things, shares_place, slot
 from hostrouting.host.links import Device, IPv6Route, Neighbour, Station, is_as_shown, neighbour_order, route_order
+from hostrouting.host.probes import pack_address
 from hostrouting.host.transaction import Failure
 from hostrouting.testing.faults import Operations
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.host.link_changes import Step, Thing
+    from phases import Context
 
 __all__ = ["MemoryLinkLayer"]
 
@@ -40,6 +42,10 @@ class MemoryLinkLayer:
 
     def __init__(self) -> None:
         self.operations = Operations()
+        #: The (device, address) pairs for which somebody answers, while the device is there and up.
+        self.alive: set[tuple[str, str]] = set()
+        #: Whether we have the privilege to ask on the link.
+        self.may_probe = True
         self._devices: dict[str, Device] = {}
         self._stations: list[tuple[str, Station]] = []
         #: Neighbours and routes by the slot in which the kernel would look for them.
@@ -70,6 +76,11 @@ class MemoryLinkLayer:
             network = ip_interface(address).network
             if isinstance(network, IPv6Network) and up and name != "lo":
                 self._insist(IPv6Route(str(network), name, metric=256, protocol=_KERNEL))
+
+    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
+        """A veth whose other end is a pod that has these addresses, and answers for them."""
+        self.add_device(dev, kind="veth", master=master, up=up)
+        self.alive.update((dev, address) for address in addresses)
 
     def remove_device(self, name: str) -> None:
         """The device goes, and its neighbours, routes and stations with it; ports of a bridge are let go."""
@@ -138,6 +149,19 @@ class MemoryLinkLayer:
         """See `LinkLayer.stations`."""
         self.operations.record("stations", bridge)
         return sorted(station for name, station in self._stations if name == bridge)
+
+    def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """See `LinkLayer.answering`; it never waits."""
+        ctx.check()
+        self.operations.record("answering", *(f"{address} dev {dev}" for dev, address in asked))
+        places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
+        if places and not self.may_probe:
+            raise PermissionDeniedError(
+                "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked", errno=errno.EPERM
+            )
+        up = {name for name, device in self._devices.items() if device.up}
+        alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}
+        return frozenset(pair for pair, place in places.items() if place in alive)
 
     def routes(self) -> list[IPv6Route]:
         """See `LinkLayer.routes`."""

@@ -235,6 +235,7 @@ class TestWhatCannotBeSeen:
         reading = ebtables.read(ctx)
         assert reading.rules == ()
         assert "ebtables (nft) may not be read without CAP_NET_ADMIN: " in reading.notes[0]
+        assert reading.denied
         with pytest.raises(PermissionDeniedError, match="CAP_NET_ADMIN"):
             ebtables.delete(ctx, [EbtablesRule.parse(ONE, backend="nft")])
         with pytest.raises(PermissionDeniedError, match="CAP_NET_ADMIN"):

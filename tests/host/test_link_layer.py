@@ -58,8 +58,8 @@ class TestNetlinkLinkLayer(LinkLayerContract):
 
     @pytest.fixture
     def node(self) -> Iterator[KernelLinks]:
-        with KernelNode.made() as made:
-            yield KernelLinks(made)
+        with KernelNode.made() as made, KernelLinks(made) as links:
+            yield links
 
     @pytest.fixture
     def layer(self, node: LinkNode) -> LinkLayer:

@@ -143,7 +143,52 @@ def test_a_check_finds_what_the_plan_would_take_away() -> None:
     host = made_host()
     findings = check_stale_cni(context(), config_of(), host)
     assert [finding.subject for finding in findings] == STALE
-    assert findings[0] == NodeFinding("stale-cni", STALE[0], f"no live endpoint of azure-vnet has {DEAD}")
+    why = f"no live endpoint of azure-vnet has {DEAD}"
+    assert findings[0] == NodeFinding("stale-cni", STALE[0], f"{why}; run: hostrouting apply")
+
+
+def test_a_check_says_what_keeps_the_sweep_from_work() -> None:
+    """While azure-vnet is configured nobody is sent to run what would be refused."""
+    host = made_host()
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
+    (finding, *_) = check_stale_cni(context(), config_of(), host)
+    assert finding.reason == (
+        f"no live endpoint of azure-vnet has {DEAD}; cannot be taken away now, "
+        "for azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
+    )
+
+
+def test_without_privilege_no_check_says_that_all_is_well() -> None:
+    """Rules that could not be read may be stale; but what was found all the same is told."""
+    host = made_host()
+    host.ebtables.may_read = False
+    assert {each.kind for each in check_stale_cni(context(), config_of(), host)} == {"stale-cni"}
+    bare = FakeHost()
+    bare.ebtables.may_read = False
+    with pytest.raises(PermissionDeniedError, match="cannot be told without root"):
+        check_stale_cni(context(), config_of(), bare)
+
+
+def test_without_privilege_nothing_is_begun() -> None:
+    """Half of a sweep would be none: refused before anything is written or deleted."""
+    host = made_host()
+    host.ebtables.may_read = False
+    before = whole_state(host)
+    with pytest.raises(PermissionDeniedError, match="nothing was changed"):
+        sweep(host).do(context())
+    assert whole_state(host) == before
+
+
+def test_every_reading_finds_the_same_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A plan, two readings and a last look do not make four warnings of one."""
+    host = made_host()
+    host.ebtables.notes.append("ebtables (legacy) is not installed")
+    task = sweep(host)
+    with caplog.at_level("INFO"):
+        task.plan(context())
+        task.do(context())
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.count("ebtables rules may go unseen: ebtables (legacy) is not installed") == 1
 
 
 def test_the_state_of_azure_vnet_protects() -> None:

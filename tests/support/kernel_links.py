@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
 
+from hostrouting.testing import KernelNode
 from hostrouting.testing.link_layer_contract import LinkNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from hostrouting.testing import KernelNode
+    from types import TracebackType
 
 
 class KernelLinks(LinkNode):
-    """What `MemoryLinkLayer` can be told, told to the kernel. A device that is no bridge is one end of a veth pair."""
+    """What `MemoryLinkLayer` can be told, told to the kernel. A device that is no bridge is one end of a veth pair.
+
+    Pods have namespaces of their own, which go at the end of a `with` block.
+    """
 
     def __init__(self, kernel: KernelNode) -> None:
         self.kernel = kernel
         self.name = kernel.name
+        #: By the device that leads to it; in it, that device's other end is `eth0`.
+        self.pods: dict[str, KernelNode] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
 
     def add_device(
         self,
@@ -43,6 +58,23 @@ class KernelLinks(LinkNode):
             self.kernel.ip("link", "set", name, "up")
         for address in addresses:
             self.add_address(name, address)
+
+    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
+        """A veth pair into a namespace of its own; in it, nothing happens by itself."""
+        pod = self._stack.enter_context(KernelNode.made())
+        self.pods[dev] = pod
+        # No link-local addresses: no solicitations that are not ours.
+        pod.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
+        self.kernel.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
+        self.kernel.ip("link", "add", dev, "type", "veth", "peer", "name", "eth0", "netns", pod.name)
+        if master is not None:
+            self.kernel.ip("link", "set", dev, "master", master)
+        if up:
+            self.kernel.ip("link", "set", dev, "up")
+        pod.set_up("eth0")
+        for address in addresses:
+            length, *nodad = ("64", "nodad") if ":" in address else ("16",)
+            pod.ip("address", "add", f"{address}/{length}", "dev", "eth0", *nodad)
 
     def add_address(self, dev: str, address: str) -> None:
         """`ip address add`, usable at once."""

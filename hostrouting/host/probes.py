@@ -1,0 +1,281 @@
+"""Who has an address? Asked on one device of a link, in the name of nobody, and heard on that device."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import struct
+import time
+from array import array
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.host.namespaces import open_in_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from phases import Context
+
+__all__ = ["answered_address", "ask", "pack_address", "question"]
+
+#: How long answers are waited for: then those without one are asked once more, for a frame may be lost; and then.
+_PATIENCE: Final = (0.3, 0.7)
+#: How often the context is looked at while we wait; how long until what could not be sent is tried again.
+_STEP, _BREATH = 0.05, 0.005
+#: A question that cannot be sent in this time is an error: that nobody answers what nobody asked would be no news.
+_SENDING_PATIENCE: Final = 1.0
+#: Questions between two looks at what has come; answers read at a time.
+_CHUNK, _MOUTHFUL = 64, 1024
+_RECEIVE_BYTES: Final = 8 << 20
+_LONGEST_FRAME: Final = 2048
+
+_ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
+_GONE: Final = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
+_FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS})
+
+_ethernet = struct.Struct("!6s6sH")
+#: Kinds and lengths of both sorts of address, what it is, then the sender's and the target's two addresses.
+_arp = struct.Struct("!HHBBH6s4s6s4s")
+_arp_kinds: Final = (1, 0x0800, 6, 4)
+_ARP_REQUEST, _ARP_REPLY = 1, 2
+_ipv6 = struct.Struct("!IHBB16s16s")
+#: Type, code, checksum, flags, target; options come behind it.
+_discovery = struct.Struct("!BBHI16s")
+_SOLICITATION, _ADVERTISEMENT = 135, 136
+_IPV6_START: Final = _ethernet.size
+_DISCOVERY_START: Final = _IPV6_START + _ipv6.size
+_OPTIONS_START: Final = _DISCOVERY_START + _discovery.size
+#: No node on the way could have made it, as each would have taken one off.
+_ON_LINK: Final = 255
+_SOLICITED_NODE: Final = bytes.fromhex("ff0200000000000000000001ff")
+
+
+# --- packets
+
+
+def pack_address(address: str) -> bytes:
+    """The address as it stands in packets; `BackendError` (EINVAL) if it is none.
+
+    >>> pack_address("10.240.0.9").hex()
+    '0af00009'
+    """
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    except (OSError, ValueError) as error:  # ValueError: a null byte within
+        raise BackendError(f"{address!r} is no address that one could ask for on a link", errno=errno.EINVAL) from error
+
+
+def question(mac: bytes, address: bytes) -> bytes:
+    """The frame that asks who has the address, from the device that has that hardware address.
+
+    Its sender's protocol address is none, as of someone who would like to have the address (RFC 5227, RFC 4862): so
+    that the answer is due, and there is nothing that whoever answers could put into its neighbour table.
+    """
+    return _arp_probe(mac, address) if len(address) == 4 else _solicitation(mac, address)
+
+
+def answered_address(frame: bytes) -> bytes | None:
+    """The address whose owner speaks in an ARP reply or a neighbour advertisement; None for any other frame."""
+    if len(frame) < _ethernet.size:
+        return None
+    protocol = int.from_bytes(frame[12:14], "big")
+    if protocol == _ETH_P_ARP:
+        return _replied(frame)
+    return _advertised(frame) if protocol == _ETH_P_IPV6 else None
+
+
+def _arp_probe(mac: bytes, address: bytes) -> bytes:
+    packet = _arp.pack(*_arp_kinds, _ARP_REQUEST, mac, bytes(4), bytes(6), address)
+    return _ethernet.pack(b"\xff" * 6, mac, _ETH_P_ARP) + packet
+
+
+def _replied(frame: bytes) -> bytes | None:
+    if len(frame) < _ethernet.size + _arp.size:
+        return None
+    *kinds, operation, _, address, _, _ = _arp.unpack_from(frame, _ethernet.size)
+    return address if tuple(kinds) == _arp_kinds and operation == _ARP_REPLY else None
+
+
+def _solicitation(mac: bytes, address: bytes) -> bytes:
+    group = _SOLICITED_NODE + address[13:]
+    ipv6 = _ipv6.pack(6 << 28, _discovery.size, socket.IPPROTO_ICMPV6, _ON_LINK, bytes(16), group)
+    checksum = _checksum(ipv6, _discovery.pack(_SOLICITATION, 0, 0, 0, address))
+    packet = ipv6 + _discovery.pack(_SOLICITATION, 0, checksum, 0, address)
+    return _ethernet.pack(b"\x33\x33" + group[12:], mac, _ETH_P_IPV6) + packet
+
+
+def _advertised(frame: bytes) -> bytes | None:
+    if len(frame) < _OPTIONS_START:
+        return None
+    first, length, protocol, hops, _, _ = _ipv6.unpack_from(frame, _IPV6_START)
+    kind, code, _, _, address = _discovery.unpack_from(frame, _DISCOVERY_START)
+    # A short frame may have been padded; what stands behind the packet's end is none of it.
+    body = frame[_DISCOVERY_START : _DISCOVERY_START + length]
+    if (first >> 28, protocol, hops, kind, code) != (6, socket.IPPROTO_ICMPV6, _ON_LINK, _ADVERTISEMENT, 0):
+        return None
+    if len(body) != length or not _are_options(body[_discovery.size :]) or length < _discovery.size:
+        return None
+    ipv6 = frame[_IPV6_START:_DISCOVERY_START]
+    return address if _checksum(ipv6, body) == 0 else None
+
+
+def _are_options(packed: bytes) -> bool:
+    """Whether these are whole options, each of which says its length in units of eight bytes."""
+    while len(packed) >= 8 and packed[1]:
+        length = packed[1] * 8
+        if length > len(packed):
+            return False
+        packed = packed[length:]
+    return not packed
+
+
+def _checksum(ipv6: bytes, body: bytes) -> int:
+    """The checksum of an ICMPv6 message that has none yet; 0 of one that has the right one."""
+    # The pseudo header: both addresses, the length, the protocol.
+    packed = ipv6[8:] + struct.pack("!II", len(body), socket.IPPROTO_ICMPV6) + body + bytes(len(body) % 2)
+    # The sum of 16-bit words in ones' complement is the whole, taken as one number, modulo 2 ** 16 - 1; 0 and that
+    # modulus are the same there, and a sum of anything but zeros comes out as the latter.
+    return 0xFFFF - (int.from_bytes(packed, "big") % 0xFFFF or 0xFFFF)
+
+
+# --- asking
+
+
+def ask(
+    ctx: Context, asked: Iterable[tuple[str, str]], macs: Mapping[str, bytes], *, netns: str | None
+) -> frozenset[tuple[str, str]]:
+    """Those (device, address) for which somebody answered; devices without an entry in `macs` are not asked.
+
+    An IPv6 address that its owner is only just trying out (tentative) is given up by it: it must take whoever asks in
+    nobody's name for another one who wants it. There is no way to ask without a name that it would not take so.
+    """
+    places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
+    with _tap(netns) as opened:
+        inquiry = _Inquiry(opened, macs, (place for place in places.values() if place[0] in macs))
+        inquiry.run(ctx)
+    return frozenset(pair for pair, place in places.items() if place in inquiry.answered)
+
+
+class _Inquiry:
+    """The questions of one call, and what came back. OSError is the kernel's."""
+
+    def __init__(self, opened: socket.socket, macs: Mapping[str, bytes], places: Iterable[tuple[str, bytes]]) -> None:
+        self._socket = opened
+        self._macs = macs
+        #: A dict for its order.
+        self._waiting = dict.fromkeys(places)
+        self.answered: set[tuple[str, bytes]] = set()
+        self._poll = select.poll()
+        self._poll.register(opened, select.POLLIN)
+
+    def run(self, ctx: Context) -> None:
+        """Ask, and ask those again that kept silent."""
+        for patience in _PATIENCE:
+            self._ask(ctx)
+            until = time.monotonic() + patience
+            while self._waiting and (left := until - time.monotonic()) > 0:
+                ctx.check()
+                self._hear(min(left, _STEP))
+
+    def _ask(self, ctx: Context) -> None:
+        for number, place in enumerate(tuple(self._waiting)):
+            if number % _CHUNK == 0:
+                ctx.check()
+                self._hear(0)
+            if place in self._waiting:
+                self._send(ctx, *place)
+
+    def _send(self, ctx: Context, dev: str, address: bytes) -> None:
+        frame = question(self._macs[dev], address)
+        until = time.monotonic() + _SENDING_PATIENCE
+        while True:
+            try:
+                self._socket.sendto(frame, (dev, int.from_bytes(frame[12:14], "big")))
+            except OSError as error:
+                if error.errno in _GONE:
+                    self._waiting = {place: None for place in self._waiting if place[0] != dev}
+                    return
+                if error.errno not in _FULL or time.monotonic() > until:
+                    raise
+            else:
+                return
+            ctx.check()
+            self._hear(_BREATH)
+
+    def _hear(self, seconds: float) -> None:
+        """Note the answers that are there, or come within that time."""
+        if not self._poll.poll(seconds * 1000):
+            return
+        with suppress(BlockingIOError):
+            for _ in range(_MOUTHFUL):
+                frame, (dev, _, kind, *_) = self._socket.recvfrom(_LONGEST_FRAME)
+                address = answered_address(frame)
+                # What goes out of a device, whoever sends it, is no answer from there.
+                if address is not None and kind != socket.PACKET_OUTGOING and (dev, address) in self._waiting:
+                    del self._waiting[dev, address]
+                    self.answered.add((dev, address))
+
+
+# --- the socket
+
+
+@contextmanager
+def _tap(netns: str | None) -> Iterator[socket.socket]:
+    """Sends frames on any device of the namespace and hears the answers on each; OSError becomes a `BackendError`."""
+    where = f" in network namespace {netns}" if netns else ""
+    try:
+        # A socket of ETH_P_ARP would be asked only after the bridge, which takes the frames of its ports: it would
+        # hear those to the node itself, as coming from the bridge. A socket of ETH_P_ALL comes first. And as it is a
+        # veth, which hears all that its other end sends, or the port of a bridge, which is promiscuous, multicast
+        # answers (of IPv6, to all nodes) come without a membership; snooping is done behind us.
+        made = partial(socket.socket, socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETH_P_ALL))
+        with open_in_namespace(netns, made) if netns else made() as opened:
+            _prepare(opened)
+            yield opened
+    except PermissionError as error:
+        raise PermissionDeniedError(
+            f"asking on the link who has an address{where} needs root or CAP_NET_RAW; nobody was asked",
+            errno=error.errno,
+        ) from error
+    except OSError as error:
+        raise BackendError(
+            f"asking on the link who has an address{where}: {error.strerror or error}", errno=error.errno
+        ) from error
+
+
+def _prepare(opened: socket.socket) -> None:
+    """Let nothing in but answers, and many of these."""
+    opened.setblocking(False)
+    program = array("B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY))
+    # The kernel is told where the program is, and has read it when setsockopt returns.
+    where, _ = program.buffer_info()
+    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_ANSWERS_ONLY), where))
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+    except PermissionError:  # with CAP_NET_RAW alone we get what everybody gets
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+
+
+# Classic BPF, for a busy node's traffic passes here, too: (operation, steps if true, steps if not, operand).
+_BYTE, _HALF, _IF_EQUAL, _RETURN = 0x30, 0x28, 0x15, 0x06
+_PACKET_KIND: Final = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
+_ANSWERS_ONLY: Final = (
+    (_BYTE, 0, 0, _PACKET_KIND),
+    (_IF_EQUAL, 9, 0, 4),  # PACKET_OUTGOING
+    (_HALF, 0, 0, 12),
+    (_IF_EQUAL, 0, 2, _ETH_P_ARP),
+    (_HALF, 0, 0, _ethernet.size + 6),
+    (_IF_EQUAL, 6, 5, _ARP_REPLY),
+    (_IF_EQUAL, 0, 4, _ETH_P_IPV6),
+    (_BYTE, 0, 0, _IPV6_START + 6),
+    (_IF_EQUAL, 0, 2, socket.IPPROTO_ICMPV6),
+    (_BYTE, 0, 0, _DISCOVERY_START),
+    (_IF_EQUAL, 1, 0, _ADVERTISEMENT),
+    (_RETURN, 0, 0, 0),
+    (_RETURN, 0, 0, _LONGEST_FRAME),
+)

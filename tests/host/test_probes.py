@@ -1,0 +1,381 @@
+"""Asking on the link: the packets, and what only the kernel can show; the contract is in test_link_layer.py."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.kernel import needs_kernel
+from support.kernel_links import KernelLinks
+from support.probe_worlds import inside
+
+from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.host import probes
+from hostrouting.host.link_layer import NetlinkLinkLayer
+from hostrouting.host.probes import answered_address, pack_address, question
+from hostrouting.testing import KernelNode
+from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+from phases import Context, DeadlineExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAC, OTHER_MAC = bytes.fromhex("020000000a01"), bytes.fromhex("123456789abc")
+ETH_P_ALL = 3
+
+macs = st.binary(min_size=6, max_size=6)
+ipv4s = st.binary(min_size=4, max_size=4)
+ipv6s = st.binary(min_size=16, max_size=16)
+options = st.lists(
+    st.tuples(st.integers(0, 255), st.integers(1, 3)).map(lambda one: bytes([*one]) + bytes(one[1] * 8 - 2)), max_size=3
+).map(b"".join)
+
+
+def reply(address: bytes, mac: bytes = OTHER_MAC) -> bytes:
+    """An ARP reply as Linux makes it to a probe."""
+    head = MAC + mac + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 2)
+    return head + mac + address + MAC + bytes(4)
+
+
+def advertisement(address: bytes, options: bytes = b"\2\1" + OTHER_MAC, *, hops: int = 255, checksum: int = 0) -> bytes:
+    """A neighbour advertisement to all nodes; with `checksum` a wrong one."""
+    body = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + address + options
+    to = bytes.fromhex("ff020000000000000000000000000001")
+    total = sum(struct.unpack(f"!{(len(body) + 40) // 2}H", address + to + struct.pack("!II", len(body), 58) + body))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    body = body[:2] + struct.pack("!H", checksum or 0xFFFF - total) + body[4:]
+    ipv6 = struct.pack("!IHBB", 6 << 28, len(body), 58, hops) + address + to
+    return b"\x33\x33\0\0\0\1" + OTHER_MAC + b"\x86\xdd" + ipv6 + body
+
+
+# --- packets
+
+
+def test_the_question_for_an_ipv4_address_is_an_arp_probe() -> None:
+    """To everybody, from a hardware address, in the name of 0.0.0.0."""
+    assert question(MAC, pack_address("10.240.0.9")).hex(" ") == (
+        "ff ff ff ff ff ff 02 00 00 00 0a 01 08 06 "
+        "00 01 08 00 06 04 00 01 02 00 00 00 0a 01 00 00 00 00 00 00 00 00 00 00 0a f0 00 09"
+    )
+
+
+def test_the_question_for_an_ipv6_address_is_a_solicitation_from_nobody() -> None:
+    """To the address's solicited-node group, hop limit 255, without the option that would name the sender."""
+    assert question(MAC, pack_address("fd00:1::12:3456")).hex(" ") == (
+        "33 33 ff 12 34 56 02 00 00 00 0a 01 86 dd "
+        "60 00 00 00 00 18 3a ff 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+        "ff 02 00 00 00 00 00 00 00 00 00 01 ff 12 34 56 "
+        "87 00 14 d6 00 00 00 00 fd 00 00 01 00 00 00 00 00 00 00 00 00 12 34 56"
+    )
+
+
+@given(macs, ipv4s | ipv6s)
+def test_a_question_is_no_answer(mac: bytes, address: bytes) -> None:
+    """Who asks does not have the address."""
+    assert answered_address(question(mac, address)) is None
+
+
+@given(macs, ipv6s)
+@example(bytes(6), bytes(16))
+def test_the_checksum_of_a_question_is_right(mac: bytes, address: bytes) -> None:
+    """The words of the packet and its pseudo header add up to 0xffff."""
+    packet = question(mac, address)[14:]
+    total = sum(struct.unpack("!32H", packet[8:] + struct.pack("!II", 24, 58)))
+    assert total % 0xFFFF == 0
+    assert packet[42:44] != b"\0\0"
+
+
+@given(ipv4s, st.binary(max_size=20))
+def test_an_arp_reply_names_its_sender(address: bytes, padding: bytes) -> None:
+    """Whatever is behind it in the frame."""
+    assert answered_address(reply(address) + padding) == address
+
+
+@given(ipv6s, options, st.binary(max_size=20))
+def test_an_advertisement_names_its_target(address: bytes, options: bytes, padding: bytes) -> None:
+    """With any options, and whatever is behind it in the frame."""
+    assert answered_address(advertisement(address, options) + padding) == address
+
+
+@given(st.binary(max_size=150))
+def test_no_bytes_raise(frame: bytes) -> None:
+    """What is no answer is none, be it a frame or not; also after the beginning of one."""
+    assert answered_address(frame) is None or len(frame) >= 42
+    for start in (reply(bytes(4))[:14], advertisement(bytes(16))[:14], advertisement(bytes(16))[:62]):
+        answered_address(start + frame)
+
+
+@given(st.data(), ipv4s, ipv6s)
+def test_an_answer_that_was_cut_is_none(data: st.DataObject, ipv4: bytes, ipv6: bytes) -> None:
+    """Every byte is needed."""
+    for frame in (reply(ipv4), advertisement(ipv6)):
+        assert answered_address(frame[: data.draw(st.integers(0, len(frame) - 1))]) is None
+
+
+@given(st.data(), ipv6s)
+def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address: bytes) -> None:
+    """Its checksum covers addresses and message, and the rest is compared."""
+    frame = bytearray(advertisement(address))
+    bit = data.draw(st.integers(18 * 8, len(frame) * 8 - 1))
+    frame[bit // 8] ^= 1 << bit % 8
+    assert answered_address(bytes(frame)) is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(advertisement(bytes(16), hops=64), id="that came from elsewhere"),
+        pytest.param(advertisement(bytes(16), checksum=0x1234), id="with a wrong checksum"),
+        pytest.param(advertisement(bytes(16), b"\2\0" + bytes(6)), id="with an option without length"),
+        pytest.param(advertisement(bytes(16), b"\2\2" + bytes(6)), id="with an option that is cut"),
+        pytest.param(advertisement(bytes(16), b"\2\1\0\0"), id="with half an option"),
+        pytest.param(reply(bytes(4)).replace(b"\x08\x00\x06\x04", b"\x08\x00\x06\x10"), id="of long addresses"),
+    ],
+)
+def test_what_no_host_may_heed_is_no_answer(frame: bytes) -> None:
+    """RFC 4861 names what is to be discarded."""
+    assert answered_address(frame) is None
+
+
+# --- the kernel
+
+
+@pytest.fixture
+def node() -> Iterator[KernelLinks]:
+    """A bridge with a pod on it, and a pod beside it."""
+    with KernelNode.made() as made, KernelLinks(made) as links:
+        # Without link-local addresses nothing happens by itself.
+        made.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
+        links.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        links.add_pod("azv1", "10.240.0.9", "fd00:1::9", master="azure0")
+        links.add_pod("azv2", "10.240.0.10", "fd00:1::10")
+        yield links
+
+
+@pytest.fixture
+def layer(node: KernelLinks) -> NetlinkLinkLayer:
+    return NetlinkLinkLayer(netns=node.name)
+
+
+THERE = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+
+
+@needs_kernel
+@pytest.mark.kernel
+class TestOnTheKernel:
+    """What the contract cannot see."""
+
+    def shown(self, node: KernelLinks) -> list[list[str]]:
+        """The neighbours, addresses and routes of the node and of its pods."""
+        listings = (("neigh", "show", "nud", "all"), ("-o", "address"), ("-4", "route"), ("-6", "route"))
+        return [
+            # NOARP are the multicast groups to which the kernel reports when it likes; it may take a second to notice
+            # that a link has come up.
+            sorted(line.replace("linkdown", "") for line in one.ip(*words).splitlines() if " NOARP" not in line)
+            for one in (node.kernel, *node.pods.values())
+            for words in listings
+        ]
+
+    def test_nobody_notices(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """The neighbours of node and pods stay as they are, whatever the node was told; no address becomes invalid."""
+        wrong = "02:00:00:00:00:99"
+        for dev, address in [*THERE, ("azure0", "10.240.0.9"), ("azure0", "fd00:1::9")]:
+            node.add_neighbour(address, dev, wrong)
+        for pod in node.pods.values():
+            pod.ip("neigh", "add", "10.240.0.4", "lladdr", wrong, "nud", "permanent", "dev", "eth0")
+        before = self.shown(node)
+        assert layer.answering(Context(), THERE) == set(THERE)
+        assert layer.answering(Context(), [("azv2", "10.240.0.77"), ("azv1", "fd00:1::77")]) == set()
+        assert self.shown(node) == before
+
+    def test_a_node_that_knew_nobody_knows_nobody(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """An answer makes no neighbour, neither on the port nor on its bridge."""
+        before = self.shown(node)
+        assert layer.answering(Context(), THERE) == set(THERE)
+        assert self.shown(node) == before
+
+    def test_multicast_answers_are_heard_on_every_sort_of_device(
+        self, node: KernelLinks, layer: NetlinkLinkLayer
+    ) -> None:
+        """Where the bridge snoops with a querier of its own, and where the node has no IPv6 on the device."""
+        node.kernel.ip("link", "set", "azure0", "type", "bridge", "mcast_snooping", "1", "mcast_querier", "1")
+        node.kernel.run("sysctl", "-qw", "net.ipv6.conf.azv1.disable_ipv6=1", "net.ipv6.conf.azv2.disable_ipv6=1")
+        assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
+
+    def test_a_pod_whose_end_is_down_does_not_answer(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """The device is up, but has no carrier; its neighbour answers."""
+        node.pods["azv1"].set_up("eth0", up=False)
+        node.pods["azv2"].ip("address", "add", "fd00:1::10/64", "dev", "lo", "nodad")
+        assert layer.answering(Context(), THERE) == {place for place in THERE if place[0] == "azv2"}
+
+    def test_devices_that_vanish_or_go_down_are_passed_over(self, node: KernelLinks) -> None:
+        """Also when that happens between our reading of the devices and the question; the others are asked."""
+        node.kernel.set_up("azv1", up=False)
+        asked = [("azv9", "10.240.0.9"), *THERE, ("azv9", "fd00:1::9")]
+        answers = probes.ask(Context(), asked, dict.fromkeys(("azv1", "azv2", "azv9"), MAC), netns=node.name)
+        assert answers == {place for place in THERE if place[0] == "azv2"}
+
+    @pytest.mark.parametrize("filtered", [True, False])
+    def test_only_the_asked_device_counts(self, node: KernelLinks, filtered: bool) -> None:
+        """Not an answer from elsewhere, nor one that goes out there; with the kernel's help or without."""
+        ipv4, ipv6 = pack_address("10.240.0.77"), pack_address("fd00:1::77")
+        places = [("azv1", ipv4), ("azv1", ipv6)]
+        with (
+            tap(node.pods["azv1"]) as near,
+            tap(node.pods["azv2"]) as elsewhere,
+            tap(node.kernel) as own,
+            probes._tap(node.name) if filtered else tap(node.kernel) as opened,
+        ):
+            opened.setblocking(False)
+            for frame in reply(ipv4), advertisement(ipv6):
+                elsewhere.sendto(frame, ("eth0", 0))
+                own.sendto(frame, ("azv1", 0))
+            near.sendto(reply(pack_address("10.240.0.78")), ("eth0", 0))
+            nobody = probes._Inquiry(opened, {"azv1": MAC}, places)
+            nobody.run(Context())
+            for frame in reply(ipv4), advertisement(ipv6):
+                near.sendto(frame, ("eth0", 0))
+            somebody = probes._Inquiry(opened, {"azv1": MAC}, places)
+            somebody.run(Context())
+        assert (nobody.answered, somebody.answered) == (set(), set(places))
+
+    def test_whoever_is_silent_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """A frame may be lost; whoever has answered is left alone."""
+        asked = [("azv2", "10.240.0.10"), ("azv2", "10.240.0.77"), ("azv2", "fd00:1::77"), ("azv2", "fd00:1::10")]
+        with tap(node.pods["azv2"]) as heard:
+            layer.answering(Context(), asked)
+            heard.setblocking(False)
+            frames = [frame for frame, (_, _, kind, *_) in received(heard) if kind != socket.PACKET_OUTGOING]
+        (mac,) = {frame[6:12] for frame in frames}
+        for (_, address), times in zip(asked, (1, 2, 2, 1), strict=True):
+            assert frames.count(question(mac, pack_address(address))) == times
+
+    def test_a_device_that_takes_nothing_is_an_error(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """Where we could not ask, the silence means nothing: that is said, and not that nobody answers."""
+        node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("1kbit", 30))
+        with pytest.raises(BackendError) as caught:
+            layer.answering(Context(), THERE)
+        assert caught.value.errno == errno.ENOBUFS
+        assert str(caught.value) == (
+            f"asking on the link who has an address in network namespace {node.name}: No buffer space available"
+        )
+
+    def test_a_device_that_is_slow_is_waited_for(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """Two frames at a time is all that it takes; everybody is asked all the same."""
+        node.pods["azv2"].ip("route", "add", "local", "10.200.0.0/16", "dev", "lo")
+        node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("100kbit", 100))
+        asked = [("azv2", f"10.200.0.{number}") for number in range(1, 50)]
+        assert layer.answering(Context(), asked) == set(asked)
+
+    def test_the_context_ends_the_waiting(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """A deadline that comes before the answers is one."""
+        with pytest.raises(DeadlineExceededError):
+            layer.answering(Context(timeout=0.1), [("azv1", "10.240.0.77")])
+
+    def test_an_address_that_is_being_tried_out_is_given_up(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """The one thing that is not left as it was: who is not sure of an IPv6 address (tentative) yields to us."""
+        pod = node.pods["azv2"]
+        pod.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=100")
+        pod.ip("address", "add", "fd00:1::77/64", "dev", "eth0")
+        assert "tentative" in pod.ip("-6", "address", "show", "dev", "eth0", "to", "fd00:1::77")
+        assert layer.answering(Context(), [("azv2", "fd00:1::77")]) == set()
+        assert "dadfailed" in pod.ip("-6", "address", "show", "dev", "eth0", "to", "fd00:1::77")
+
+    def test_a_namespace_may_be_given_by_its_path(self, node: KernelLinks) -> None:
+        """As for all that netlink reads."""
+        layer = NetlinkLinkLayer(netns=f"/run/netns/{node.name}")
+        assert layer.answering(Context(), THERE) == set(THERE)
+
+
+PROGRAM = """
+from hostrouting.exceptions import PermissionDeniedError
+from hostrouting.host.link_layer import NetlinkLinkLayer
+from phases import Context
+try:
+    print(sorted(NetlinkLinkLayer().answering(Context(), [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")])))
+except PermissionDeniedError as error:
+    print(error.errno, error)
+"""
+ANSWERED = "[('azv1', '10.240.0.9'), ('azv2', 'fd00:1::10')]\n"
+REFUSED = f"{errno.EPERM} asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked\n"
+
+
+@needs_kernel
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("who", "outcome"),
+    [
+        ((), ANSWERED),
+        (("setpriv", "--reuid=65534", "--clear-groups"), REFUSED),
+        (
+            (
+                *("setpriv", "--reuid=65534", "--clear-groups"),
+                *("--inh-caps=-all,+net_raw", "--ambient-caps=-all,+net_raw"),
+            ),
+            ANSWERED,
+        ),
+    ],
+    ids=["root", "nobody", "CAP_NET_RAW"],
+)
+def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outcome: str) -> None:
+    """CAP_NET_RAW is enough; without it nobody is asked, and the error says what is missing."""
+    assert node.kernel.run(*who, sys.executable, "-c", PROGRAM) == outcome
+
+
+def shaped(rate: str, size: int) -> tuple[str, ...]:
+    """A queue for `tc` that takes so many bytes and refuses what is more."""
+    return ("root", "tbf", "rate", rate, "burst", str(size), "limit", str(size))
+
+
+def tap(node: KernelNode) -> socket.socket:
+    """A socket that hears everything, and sends anything, in a namespace."""
+    return inside(node, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+
+
+def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int, int, bytes]]]:
+    """All that is there."""
+    while True:
+        try:
+            yield opened.recvfrom(2048)
+        except BlockingIOError:
+            return
+
+
+# --- the fake
+
+
+def test_the_fake_remembers_what_it_was_asked() -> None:
+    """One call, with every question."""
+    layer = MemoryLinkLayer()
+    layer.add_pod("azv1", "10.240.0.9")
+    layer.answering(Context(), [("azv1", "10.240.0.9"), ("azv1", "fd00:1::9")])
+    assert layer.operations.calls == [("answering", "10.240.0.9 dev azv1", "fd00:1::9 dev azv1")]
+
+
+def test_the_fake_may_lack_the_privilege() -> None:
+    """It says what the real one says; and no question needs none."""
+    layer = MemoryLinkLayer()
+    layer.add_pod("azv1", "10.240.0.9")
+    layer.may_probe = False
+    with pytest.raises(PermissionDeniedError) as caught:
+        layer.answering(Context(), [("azv1", "10.240.0.9")])
+    assert f"{caught.value.errno} {caught.value}\n" == REFUSED
+    assert layer.answering(Context(), []) == set()
+
+
+def test_who_answers_on_the_fake_is_arranged() -> None:
+    """Pairs may be added and taken away at any time; a device that is not there has nobody behind it."""
+    layer = MemoryLinkLayer()
+    layer.add_device("azv1", kind="veth")
+    layer.alive |= {("azv1", "10.240.0.9"), ("azv2", "10.240.0.10")}
+    asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10")]
+    assert layer.answering(Context(), asked) == {("azv1", "10.240.0.9")}
+    layer.alive.clear()
+    assert layer.answering(Context(), asked) == set()
