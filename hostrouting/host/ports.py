@@ -255,8 +255,8 @@ class LinkLayer(Protocol):
         """Ask on the link who has an address, for each (device, address); those for which somebody answered.
 
         By an ARP probe or a neighbour solicitation that names no sender, so that nobody gets a new neighbour, here or
-        there, and no permanent one changes. It waits up to a second, and no longer than until everybody has answered. On a device that is down or
-        gone nobody answers. It needs CAP_NET_RAW: a lack of it is a `PermissionDeniedError`.
+        there, and no permanent one changes. It waits up to a second, and no longer than until everybody has answered.
+        On a device that is down or gone nobody answers. It needs CAP_NET_RAW: without it, a `PermissionDeniedError`.
         """
         ...
 
