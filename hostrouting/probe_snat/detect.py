@@ -125,6 +125,9 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
     leaves_by = host.ipv6.leaves_by(section.address)
     elsewhere = [other for other in leaves_by if other != dev]
     if leaves_by and not elsewhere:
+        if section.address in host.ipv6.addresses(dev):
+            reason = f"{section.address} is an address of the node itself, so that replies to probes would end there"
+            return Obstacle(reason=reason, step="give another hostRouting.probeSnat.address")
         return None
     if dev not in [link.name for link in host.routes.links()]:
         return Obstacle(reason=f"there is no device {dev}", step=f"correct {_DEV}", may_change=True)

@@ -163,6 +163,16 @@ class TestDo:
         assert ctx.clock.monotonic() == began
         assert state(host) == before
 
+    def test_an_address_of_the_node_itself(self, host: FakeHost, ctx: Context) -> None:
+        """Replies to it would never leave the node: an error at once, before anything is changed."""
+        host.ipv6.by_dev["eth0"].append(CONFIG.probe_snat.address)
+        before = state(host)
+        with pytest.raises(
+            BackendError, match=r"is an address of the node itself, .* No rule was changed; give another"
+        ):
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+
     def test_a_cancelled_run_stops_waiting(self, host: FakeHost) -> None:
         """At once."""
         ctx = Context()
