@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except InvalidConfigError as error:
-        return _refuse(arguments, error, USAGE, [{"path": each.path, "message": each.message} for each in error.errors])
+        return _refuse_config(arguments, error)
     except BrokenPipeError:
         # Whoever read us has seen enough; without this the interpreter would complain once more at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -49,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(arguments, "interrupted", FAILED)
     except Exception as error:
         _logger.debug("where it happened", exc_info=True)
+        # Some of what is wrong with a config shows only on the machine that it is for: within a task.
+        for failure in getattr(error, "failures", ()):
+            if isinstance(failure, InvalidConfigError):
+                return _refuse_config(arguments, failure)
         return _refuse(arguments, error, FAILED)
     return status
 
@@ -270,6 +274,8 @@ def _run(arguments: argparse.Namespace, task: Task) -> int:
     if report.ok:
         return FINE
     _logger.error("%s", report.error)
+    if any(isinstance(failure, InvalidConfigError) for failure in failures):
+        return USAGE
     return BAD if only_overlaps else FAILED
 
 
@@ -281,6 +287,10 @@ def _refuse(
         _print_json({"ok": False, "error": str(problem), **({"errors": errors} if errors else {})})
     _logger.error("%s", problem)
     return status
+
+
+def _refuse_config(arguments: argparse.Namespace, error: InvalidConfigError) -> int:
+    return _refuse(arguments, error, USAGE, [{"path": each.path, "message": each.message} for each in error.errors])
 
 
 def _print_json(answer: object) -> None:

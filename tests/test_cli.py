@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from hostrouting.testing import KernelNode
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 COMMAND = [sys.executable, "-P", "-m", "hostrouting"]
@@ -144,6 +145,19 @@ def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
     ]
     assert "hostRouting.routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'LOUD'" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "apply"])
+def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, tmp_path: Path) -> None:
+    """No default route can be looked up in an image: exit 2, the path of the field, and nothing is installed."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"hostRouting": {"probeSnat": {"enabled": True}}}))
+    root = tmp_path / "image"
+    root.mkdir()
+    refused = run(command, "--root", root, path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "hostRouting.probeSnat.dev: is missing; name the device that probes come in by" in refused.stderr
+    assert files_below(root) == []
 
 
 @pytest.mark.parametrize(
@@ -318,3 +332,118 @@ def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) 
         text=True,
     )
     assert done.stderr.splitlines()[-1] == "set()"
+
+
+# --- what drifted
+
+#: The node of another machine's files: what a command writes under /run and /var goes with the namespace.
+OWN_FILES = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'for d in /run /var/lib; do mount -t tmpfs none $d; done; exec "$@"',
+    "sh",
+]
+#: Root, but without any capability.
+POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+PROBES = {"probeSnat": {"enabled": True, "detect": "always", "dev": "eth0"}}
+
+
+def config_of(folder: Path, **sections: object) -> str:
+    path = folder / "siblings.json"
+    path.write_text(json.dumps({"hostRouting": {**sections, "gates": []}}))
+    return str(path)
+
+
+def leave_behind(node: KernelNode, count: int) -> list[str]:
+    """Rules of pods that are gone, as azure-vnet writes them."""
+    rules = [
+        f"-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.{number // 250}.{number % 250 + 1} "
+        "-j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
+        for number in range(count)
+    ]
+    entering = ["nsenter", f"--net=/run/netns/{node.name}", "ebtables-nft-restore", "--noflush"]
+    subprocess.run(entering, input="\n".join(["*nat", *rules, "COMMIT", ""]), text=True, check=True)
+    return rules
+
+
+def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = OWN_FILES, **options: Any) -> Any:
+    entering = ["nsenter", f"--net=/run/netns/{node.name}", *prefix]
+    return subprocess.run([*entering, *COMMAND, *map(str, words)], check=False, text=True, **options)
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
+    """Each has its kind, what it is about, and why that is wrong; what was asked of the routes is answered as ever."""
+    (rule,) = leave_behind(node, 1)
+    path = config_of(tmp_path, **CHECKED, **SWEEP, **PROBES)
+    answered = run("check", "--json", path, inside=node)
+    assert answered.returncode == 1
+    told = json.loads(answered.stdout)
+    assert (told["ok"], told["mode"], [cidr["ok"] for cidr in told["cidrs"]]) == (False, "STRICT", [False])
+    assert told["findings"] == [
+        {
+            "kind": "stale-cni",
+            "subject": f"ebtables nft nat: {rule}",
+            "reason": "no live endpoint of azure-vnet has 10.240.0.1; run: hostrouting apply",
+        },
+        {
+            "kind": "probe-snat",
+            "subject": "nft table ip6 azureSLBProbe",
+            "reason": "no route leads to 2603:1062:0:1:fe80:1234:5678:9abc; "
+            "add a route to 2603:1062:0:1:fe80:1234:5678:9abc by eth0",
+        },
+    ]
+
+
+@needs_kernel
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("section", "missing"),
+    [(SWEEP, "cannot be told without root (CAP_NET_ADMIN)"), (PROBES, "CAP_NET_ADMIN")],
+)
+def test_what_cannot_be_read_is_not_called_fine(
+    node: KernelNode, tmp_path: Path, section: dict[str, object], missing: str
+) -> None:
+    """Without privilege nobody reads packet rules: exit 3, and the answer about the routes is there all the same."""
+    node.run("sh", "-c", "ip -6 address add 2001:db8::4/64 dev eth0 nodad; ip -6 route add default dev eth0")
+    node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
+    path = config_of(tmp_path, **CHECKED, **section)
+    answered = within(node, "check", path, prefix=POWERLESS, capture_output=True)
+    assert (answered.returncode, answered.stdout) == (3, "172.16.8.0/22 leaves by eth0\n")
+    assert missing in answered.stderr
+    assert within(node, "plan", path, prefix=POWERLESS, capture_output=True).returncode == 0
+    told = json.loads(within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout)
+    assert told["ok"] is False
+    assert missing in told["error"]
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_a_long_sweep_shows_how_far_it_is_on_a_terminal_alone(node: KernelNode, tmp_path: Path) -> None:
+    """One line of stderr is written over after each batch; where nobody looks there is no such line."""
+    path = config_of(tmp_path, **SWEEP)
+    leave_behind(node, 2500)
+    ours, theirs = pty.openpty()
+    done = within(node, "apply", path, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    shown = b"".join(iter(partial(_read_terminal, ours), b"")).decode()
+    os.close(ours)
+    assert done.returncode == 0, shown
+    assert len(done.stdout.splitlines()) == 2500
+    drawn = "".join(f"\rhostrouting: {count} of 2500 ebtables rules deleted" for count in (1000, 2000, 2500))
+    assert drawn + "\r\n" in shown
+    leave_behind(node, 2500)
+    quiet = within(node, "apply", path, capture_output=True)
+    assert quiet.returncode == 0
+    assert "of 2500 ebtables rules deleted" not in quiet.stderr
+
+
+def _read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:  # the other end is closed, and all was read
+        return b""

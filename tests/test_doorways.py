@@ -20,6 +20,8 @@ ROOMS = [
     "hostrouting.config",
     "hostrouting.exceptions",
     "hostrouting.host",
+    "hostrouting.probe_snat",
+    "hostrouting.stale_cni",
     "hostrouting.testing",
     "phases",
 ]
