@@ -88,6 +88,13 @@ class Entry:
     route: ObservedRoute
     legs: list[_Leg]
 
+    def is_alike(self, other: Entry) -> bool:
+        """Whether the kernel takes both for one: a gateway that has become an address of the node's own is another."""
+        return signature(self.route) == signature(other.route) and self._distances() == other._distances()
+
+    def _distances(self) -> list[int]:
+        return [leg.scope for leg in self.legs]
+
     def is_dead(self) -> bool:
         """Whether every leg is dead, which is when the kernel drops the route."""
         return bool(self.legs) and all(leg.dead for leg in self.legs)
@@ -182,7 +189,7 @@ class Fib:
         bucket = self._entries[route.table].setdefault((route.network, route.prefix_length), [])
         same_place = [other for other in bucket if (other.route.tos, other.route.metric) == (route.tos, route.metric)]
         if same_place:
-            identical = [other for other in same_place if signature(other.route) == signature(entry.route)]
+            identical = [other for other in same_place if other.is_alike(entry)]
             if exclusive or (identical and not (replace and identical[0] is same_place[0])):
                 raise Refused(errno.EEXIST)
             if replace:

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host import transaction
-from hostrouting.host.routes import LOCAL_TABLE, MAIN_TABLE, Link, Lookup, ObservedRoute, Rule
+from hostrouting.host.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Link, Lookup, ObservedRoute, Rule
 from hostrouting.testing.fib import Refused
 from hostrouting.testing.memory_node import MemoryNode
 
@@ -107,7 +107,8 @@ class MemoryBackend(MemoryNode):
         resolved = ObservedRoute(
             destination,
             32,
-            gateway=leg.gateway,
+            # One that is not on the link is an address of the node's own, and no packet is sent to it.
+            gateway=leg.gateway if leg.scope == SCOPE_LINK else None,
             dev="lo" if route.kind == "local" else leg.dev,
             table=route.table,
             kind=route.kind,

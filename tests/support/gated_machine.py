@@ -128,7 +128,7 @@ class GatedMachine(SystemdBox):
 
     def wait_for_failure(self, unit: str) -> None:
         """Wait until systemd says that a unit has failed, be it after the longest wait of our scripts."""
-        self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit, timeout=45)
+        self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit, timeout=90)
 
     def systemctl(self, *arguments: str) -> int:
         """The exit status of `systemctl` with these arguments."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,12 +17,13 @@ from support.kernel import needs_kernel
 from hostrouting.addresses import format_cidr, format_ipv4, parse_ipv4
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.routes import Route
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hostrouting.host.routes import Lookup, ObservedRoute, Route, RouteChange, Rule
+    from hostrouting.host.routes import Lookup, ObservedRoute, RouteChange, Rule
 
 pytestmark = [needs_kernel, pytest.mark.kernel]
 
@@ -178,3 +180,29 @@ TestTwoWorlds = TwoWorlds.TestCase
 TestTwoWorlds.settings = settings(
     settings.default, max_examples=_EXAMPLES.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 500), stateful_step_count=30
 )
+
+
+def test_a_gateway_that_turned_into_an_address_of_the_nodes() -> None:
+    """A route by it is another one than before, and no packet is sent to it: what the machine above once found."""
+    by_gateway = Route.parse("0.0.0.0/0", gateway="10.0.0.7", dev="e0")
+    routes = [
+        Route.parse("0.0.0.0/0", dev="e0"),
+        by_gateway,
+        by_gateway,
+        Route.parse("10.0.0.0/8", dev="e0", kind="local"),
+        by_gateway,
+        Route.parse("10.1.0.0/24", gateway="10.0.0.7", dev="e0"),
+    ]
+
+    def append(route: Route, world: MemoryBackend | KernelNode) -> None:
+        world.insert_route(route, append=True)
+
+    worlds = TwoWorlds()
+    worlds.begin()
+    try:
+        for route in routes:
+            worlds.both(partial(append, route))
+        worlds.same_routes()
+        worlds.same_lookups()
+    finally:
+        worlds.teardown()
