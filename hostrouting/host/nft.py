@@ -86,7 +86,7 @@ with a letter and has letters, digits and _ . / - only
 
 
 def normalised(value: Any) -> Any:
-    """What libnftables-json(5) describes, without what differs from reading to reading.
+    """What libnftables-json(5) describes, without what differs from reading to reading, or from nft to nft.
 
     >>> normalised({"rule": {"handle": 4, "expr": [{"counter": {"packets": 1, "bytes": 60}}, {"accept": None}]}})
     {'rule': {'expr': [{'counter': None}, {'accept': None}]}}
@@ -95,9 +95,16 @@ def normalised(value: Any) -> Any:
         return [normalised(one) for one in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: _counter(one) if key == "counter" else normalised(one) for key, one in value.items() if key != "handle"
-    }
+    kept = {}
+    for key, one in value.items():
+        if key == "counter":
+            kept[key] = _counter(one)
+        elif key in {"table", "chain"} and isinstance(one, dict):
+            # Of a table or chain nft tells the comment since 1.1 only; rules have always had theirs.
+            kept[key] = normalised({name: other for name, other in one.items() if name != "comment"})
+        elif key != "handle":
+            kept[key] = normalised(one)
+    return kept
 
 
 def _counter(value: Any) -> Any:

@@ -287,8 +287,8 @@ class Nftables(Protocol):
         """What `nft -j list table` shows of a table: its chains and rules in order; None if there is no such table.
 
         Each is an object with one key, `chain`, `rule`, ..., as libnftables-json(5) has it; the table itself is
-        first. What differs from reading to reading is left out: there are no handles, and a counter is
-        `{"counter": None}`.
+        first. What differs from reading to reading, or between releases of nft, is left out: there are no handles,
+        no comments of tables and chains, and a counter is `{"counter": None}`.
         """
         ...
 

@@ -104,7 +104,7 @@ class MemoryNftables:
 
 
 def _listing(family: str, name: str, chains: dict[str, _Chain]) -> list[dict[str, Any]]:
-    # As nft 1.0.6 has it: all chains, then all rules, and of the comments only those of rules.
+    # As nft has it: all chains, then all rules; and of the comments only those of rules, see `Nftables.table`.
     whose = {"family": family, "table": name}
     listing: list[dict[str, Any]] = [{"table": {"family": family, "name": name}}]
     listing += [{"chain": {**whose, "name": chain, **chains[chain].hook}} for chain in chains]

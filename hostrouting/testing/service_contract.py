@@ -220,7 +220,9 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_a_oneshot_that_fails_is_an_error(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         """The error shows command, status, systemd's words, and where to read on; the state says how it failed."""
         self.install(files, "ct-fails.service", program="/bin/false")
-        with pytest.raises(UnitError, match=r"systemctl .*start .*ended with status 1: Job for .* failed") as caught:
+        with pytest.raises(
+            UnitError, match=r"(?s)systemctl .*start .*ended with status 1: .*Job for .* failed"
+        ) as caught:
             services.start(ctx, "ct-fails.service")
         assert "see: journalctl -b -u ct-fails.service" in str(caught.value).splitlines()
         state = services.state(ctx, "ct-fails.service")

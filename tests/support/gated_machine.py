@@ -43,7 +43,9 @@ _PAYLOAD: Final = """\
 [Service]
 Type=exec
 ExecStart=
-ExecStart=/bin/sh -c 'echo %i >> /run/payloads; echo up; exec sleep infinity'
+ExecStart=/bin/sleep infinity
+# Before the unit counts as started, and so before a boot is over.
+ExecStartPost=/bin/sh -c 'echo %i >> /run/payloads; echo up'
 WatchdogSec=0
 Restart=on-failure
 RestartSec=100ms
@@ -51,7 +53,8 @@ RestartSec=100ms
 _KUBELET: Final = """\
 [Service]
 Type=exec
-ExecStart=/bin/sh -c 'echo kubelet >> /run/payloads; echo up; exec sleep infinity'
+ExecStart=/bin/sleep infinity
+ExecStartPost=/bin/sh -c 'echo kubelet >> /run/payloads; echo up'
 Restart=always
 RestartSec=100ms
 """
