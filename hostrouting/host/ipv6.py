@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -33,18 +34,17 @@ class NetlinkIPv6:
         return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
 
     def default_devs(self) -> tuple[str, ...]:
-        """The devices of the default routes in the main table."""
+        """The devices of the best default route in the main table."""
         with self._open() as kernel:
 
             def read() -> tuple[str, ...]:
                 names = kernel.names()
-                defaults = [
-                    route
-                    for route in ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), names)
-                    if route.destination == "::/0" and route.table == MAIN_TABLE and route.kind == "unicast"
-                ]
-                defaults.sort(key=lambda route: (route.metric, ipv6_messages.preference(route)))
-                return tuple(dict.fromkeys(dev for route in defaults for dev in ipv6_messages.devices(route, names)))
+                by_rank: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
+                for route in ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), names):
+                    if route.destination == "::/0" and route.table == MAIN_TABLE and route.kind == "unicast":
+                        rank = route.metric, ipv6_messages.preference(route)
+                        by_rank[rank] += ipv6_messages.devices(route, names)
+                return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
 
             return kernel.consistently(read)
 

@@ -210,7 +210,10 @@ class IPv6Backend(Protocol):
     """
 
     def default_devs(self) -> tuple[str, ...]:
-        """The devices of the default routes in the main table, of the best metric first, each once."""
+        """The devices of the default route in the main table that the kernel likes best, in its order, each once.
+
+        Several where it has several next hops, or others are as good: of the same metric and router preference.
+        """
         ...
 
     def addresses(self, dev: str) -> tuple[str, ...]:

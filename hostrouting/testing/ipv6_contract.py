@@ -77,11 +77,14 @@ class IPv6BackendContract:
         assert backend.default_devs() == ("eth0",)
         assert backend.leaves_by("2001:db8::1") == ("eth0",)
 
-    def test_the_best_default_comes_first(self, eth0: IPv6Node, backend: IPv6Backend) -> None:
-        """By metric, each device once, with all next hops."""
-        eth0.add_default("ib1", "eth0", metric=200)
-        assert backend.default_devs() == ("eth0", "ib1")
+    def test_only_the_best_default_counts(self, eth0: IPv6Node, backend: IPv6Backend) -> None:
+        """By metric; with all its next hops, each device once."""
+        eth0.add_default("ib1", metric=200)
+        assert backend.default_devs() == ("eth0",)
         assert backend.leaves_by("2001:db8::1") == ("eth0",)
+        eth0.add_default("ib1", "ib0", metric=50)
+        assert sorted(backend.default_devs()) == ["ib0", "ib1"]
+        assert backend.leaves_by("2001:db8::1") == ("ib0", "ib1")
 
     def test_every_next_hop_counts(self, eth0: IPv6Node, backend: IPv6Backend) -> None:
         """A packet may leave by any of them; they are sorted."""

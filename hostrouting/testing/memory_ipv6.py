@@ -24,7 +24,7 @@ class MemoryIPv6:
     """
 
     def __init__(self) -> None:
-        #: The devices of the default routes, the best first.
+        #: The devices of the default route: of the best, if there are several.
         self.defaults: list[str] = []
         #: The usable global addresses of each device.
         self.by_dev: dict[str, list[str]] = {}
