@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -181,7 +180,7 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
 def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
     """Make the new file under a name of its own, locked, so that no other writer's sweep takes it for a leftover."""
     while True:
-        successor = f".{name}{_UNDER_WAY}{secrets.token_hex(8)}"
+        successor = f".{name}{_UNDER_WAY}{os.urandom(8).hex()}"
         # Nobody else can open it, and so nobody can hold the lock against us, until it gets its final mode.
         with _descriptor(successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder, 0o600) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
