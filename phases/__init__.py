@@ -1,6 +1,6 @@
 """Run tasks: one after the other or side by side, with deadlines, retries, a plan, an undo and a report.
 
-    task.py         what a task is: Task, and what it may be able to do: Plannable, Undoable; Change
+    task.py         what a task is: Task, and what it may be able to do: Plannable, Accountable, Undoable; Change
     context.py      Context: may the task go on, and for how long
     compose.py      tasks out of tasks: Serial, Parallel, with_timeout, with_retry; out of a function: task
     runner.py       execute, plan and undo a task; run a whole pipeline for a program's main
@@ -27,9 +27,10 @@ from phases.exceptions import (
 )
 from phases.report import Report
 from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
-from phases.task import Change, Group, Plannable, Task, Undoable
+from phases.task import Accountable, Change, Group, Plannable, Task, Undoable
 
 __all__ = [
+    "Accountable",
     "CancelledError",
     "Change",
     "Clock",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from phases.context import Observer, logger_of
 from phases.exceptions import describe
-from phases.task import Group, Plannable, names_in_path
+from phases.task import Accountable, Group, Plannable, names_in_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,8 +25,8 @@ class Report:
 
     `status` is `ok`, `failed`, `cancelled`, `undone`, or `skipped`: left out, or never reached.
     `start` is UTC in ISO 8601, `duration` seconds; both None for what did not run. `error` is what
-    the task raised. `changes` are those that a plannable task foresaw when it began; if it could
-    not foresee them, the log says so and the task is no worse for it.
+    the task raised. `changes` are those that an accountable task has made, or those that a plannable
+    one foresaw when it began; if it could not foresee them, the log says so and the task is no worse for it.
 
     >>> from phases import run, task
     >>> report = run(task("greet")(lambda ctx: None))
@@ -151,7 +151,7 @@ class _TaskObserver(Observer):
         now = ctx.clock.time()
         report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
         report.error = None
-        if isinstance(report.task, Plannable) and not isinstance(report.task, Group):
+        if isinstance(report.task, Plannable) and not isinstance(report.task, Group | Accountable):
             try:
                 report.changes = tuple(report.task.plan(ctx))
             except Exception as error:  # noqa: BLE001 - foreseeing is a courtesy; `do` will meet what is really wrong
@@ -161,5 +161,7 @@ class _TaskObserver(Observer):
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
         report = self._report
         report.status, report.error, report.duration = status, error, duration
+        if isinstance(report.task, Accountable):
+            report.changes = tuple(report.task.made)
         if status == "ok":
             self._run.complete(report)

@@ -1,8 +1,8 @@
 """What a task is, and what it may be able to do besides.
 
 A task needs a `name` and `do(ctx)`; nothing has to be inherited. What else it can do shows in its
-methods: `plan` says what `do` would change, `undo` takes it back. A task made of tasks shows them
-as `subtasks`, so that the runner can plan, skip and report each of them.
+methods: `plan` says what `do` would change, `made` what it has changed, `undo` takes it back. A task
+made of tasks shows them as `subtasks`, so that the runner can plan, skip and report each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from phases.context import Context
 
-__all__ = ["Change", "Group", "Plannable", "Task", "Undoable", "leaves", "names_in_path"]
+__all__ = ["Accountable", "Change", "Group", "Plannable", "Task", "Undoable", "leaves", "names_in_path"]
 
 
 @runtime_checkable
@@ -47,6 +47,15 @@ class Plannable(Protocol):
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """What `do` would change now, in its order; changes nothing itself."""
+
+
+@runtime_checkable
+class Accountable(Protocol):
+    """A task that keeps account of what it changes, where that may be another thing than it would have planned."""
+
+    @property
+    def made(self) -> Sequence[Change]:
+        """What the last `do` has changed so far: also of one that failed, without what it took back."""
 
 
 @runtime_checkable

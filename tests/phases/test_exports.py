@@ -20,6 +20,7 @@ MODULES = sorted(f"phases.{module.name}" for module in pkgutil.iter_modules(phas
 def test_exported_members() -> None:
     """The package exports exactly these names, sorted."""
     assert phases.__all__ == [
+        "Accountable",
         "CancelledError",
         "Change",
         "Clock",

@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from phases import (
+    Accountable,
     CancelledError,
     Change,
     Context,
@@ -141,6 +142,31 @@ def test_a_plan_that_fails_does_not_matter(caplog: pytest.LogCaptureFixture) -> 
     report = run(task("a", plan=refuse)(lambda _: None))
     assert (report.status, report.changes) == ("ok", ())
     assert [record.getMessage() for record in caplog.records] == ["cannot foresee the changes of a: not yet"]
+
+
+def test_a_task_that_keeps_account_is_believed() -> None:
+    """The report has what it made, of a failed one, too, and nobody asks it for a plan besides."""
+
+    class Sweep:
+        name = "sweep"
+
+        def __init__(self, *fates: str) -> None:
+            self.fates = fates
+            self.made: list[Change] = []
+
+        def plan(self, _: Context) -> list[Change]:
+            raise AssertionError("nobody should ask")
+
+        def do(self, _: Context) -> None:
+            for fate in self.fates:
+                if fate == "stuck":
+                    raise OSError(fate)
+                self.made.append(Change("-", fate))
+
+    assert isinstance(Sweep(), Accountable)
+    assert run(Sweep("a", "b")).changes == (Change("-", "a"), Change("-", "b"))
+    failed = run(Sweep("a", "stuck", "b"))
+    assert (failed.status, failed.changes) == ("failed", (Change("-", "a"),))
 
 
 def test_undo_on_failure() -> None:
