@@ -185,7 +185,9 @@ class Boot:
         return [gate for gate in self._disk.gates() if gate not in self._gates]
 
     def _is_last(self, name: str) -> bool:
-        return not [unit for unit in self._disk.required_units() if unit != name]
+        # A unit that somebody disabled is one all the same: its own task will enable it again, or take it away.
+        installed = [unit for unit in OWN_UNITS - {READY_UNIT} if self._host.files.exists(unit_path(unit))]
+        return not {*self._disk.required_units(), *installed} - {name}
 
     def _is_installed(self, name: str) -> bool:
         return bool(self._disk.existing([unit_path(name)]) or self._disk.links_to(name))

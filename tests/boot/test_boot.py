@@ -283,6 +283,16 @@ class TestRemove:
         assert not host.files.exists("/etc/aks-flex-node")
         assert not host.services.state(ctx, "check-route-overlap.service").exists
 
+    def test_a_unit_that_somebody_disabled_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
+        """To take another one away does not open the gate for it, although no link requires it now."""
+        for name in (STATIC, CHECK):
+            boot(host).install(ctx, stand_in(name))
+        host.services.disable(ctx, "check-route-overlap.service")
+        boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+        assert host.files.exists(DROP_IN)
+        assert boot(host).install(ctx, stand_in(CHECK))
+        assert host.files.exists(f"{READY}.requires/check-route-overlap.service")
+
     def test_where_there_is_nothing_systemd_is_not_asked(self, host: FakeHost, ctx: Context) -> None:
         """A node that does not need us is not touched at all."""
         assert boot(host).plan_remove(ctx, "static-routes.service", paths_of(stand_in(STATIC))) == []
