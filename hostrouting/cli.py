@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import NodeFinding
     from hostrouting.host import Host
-    from phases import Change, Context, Task
+    from phases import Change, Context, Plan, Task
 
 __all__ = ["main"]
 
@@ -29,6 +29,8 @@ FINE, BAD, USAGE, FAILED = 0, 1, 2, 3
 
 #: apply and reset: what waits for DHCP (30 s) and for systemd has to fit, and a second run behind the lock.
 _DEFAULT_TIMEOUT: Final = 120.0
+#: check: for all that it looks at beside routes; the cloud has a limit of its own.
+_LONGEST_LOOK: Final = 30.0
 _logger = logging.getLogger("hostrouting")
 
 
@@ -116,8 +118,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     config = _config(arguments.config)
     with _context(arguments) as ctx:
-        # Each task plans for itself, so what they share (the gates) comes more than once.
-        changes = list(dict.fromkeys(plan(Configure(config, host=_host(arguments)), ctx).changes))
+        changes = _without_repeats(plan(Configure(config, host=_host(arguments)), ctx))
     if arguments.json:
         _print_json({"changes": [change.to_mapping() for change in changes]})
         return FINE
@@ -125,6 +126,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     if not changes:
         _logger.info("nothing to change")
     return FINE
+
+
+def _without_repeats(plan: Plan) -> list[Change]:
+    """Each task plans for itself, so what they share (the gates) comes more than once; not so what one has twice."""
+    changes: list[Change] = []
+    for _, planned in plan.by_task:
+        earlier = set(changes)
+        changes += [change for change in planned if change not in earlier]
+    return changes
 
 
 def _apply(arguments: argparse.Namespace) -> int:
@@ -144,15 +154,17 @@ def _apply(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.host import Host
     from hostrouting.route_overlap import check_now
+    from phases import Context, DeadlineExceededError
 
     config, host = _config(arguments.config), Host.live()
     findings: list[NodeFinding] = []
-    problem: HostRoutingError | None = None
-    with _context(arguments) as ctx:
-        report = check_now(ctx, config.route_overlap, host.routes)
+    problem: Exception | None = None
+    with _signalled(Context()) as ctx:
+        # The time that was given is for the default route: that it is up is an answer.
+        report = check_now(ctx.child(timeout=arguments.timeout), config.route_overlap, host.routes)
         try:
-            findings = _findings(ctx, config, host)
-        except HostRoutingError as error:
+            findings = _findings(ctx.child(timeout=_LONGEST_LOOK), config, host)
+        except (HostRoutingError, DeadlineExceededError) as error:
             # Without root nobody can read packet rules; what could be answered is answered all the same.
             problem = error
     ok = report.ok and not findings and problem is None
@@ -162,7 +174,9 @@ def _check(arguments: argparse.Namespace) -> int:
         answer |= {"error": str(problem)} if problem else {}
         _print_json(answer)
     else:
-        print(*filter(None, [str(report), *map(str, findings)]), sep="\n")
+        lines = [*filter(None, [str(report)]), *map(str, findings)]
+        for line in lines or (["no findings"] if ok else []):
+            print(line)
     if problem is not None:
         _logger.error("%s", problem)
     if not report.ok or findings:
@@ -249,16 +263,23 @@ def _host(arguments: argparse.Namespace) -> Host:
 
 @contextmanager
 def _context(arguments: argparse.Namespace) -> Iterator[Context]:
-    from phases import Context, cancel_on_signals
+    from phases import Context
 
-    ctx = Context(timeout=arguments.timeout)
+    with _signalled(Context(timeout=arguments.timeout)) as ctx:
+        yield ctx
+
+
+@contextmanager
+def _signalled(ctx: Context) -> Iterator[Context]:
+    from phases import cancel_on_signals
+
     with cancel_on_signals(ctx):
         yield ctx
 
 
 def _run(arguments: argparse.Namespace, task: Task) -> int:
     """Do it, and say what became of it."""
-    from phases import TaskFailedError, run
+    from phases import Accountable, TaskFailedError, run
 
     report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
     failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
@@ -268,8 +289,9 @@ def _run(arguments: argparse.Namespace, task: Task) -> int:
         proofs = [overlap.report.to_mapping() for overlap in overlaps]
         _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {})})
     else:
-        # A task that failed has changed nothing, but for the check: it persists itself before it proves.
-        done = [each for each in report.walk() if each.status == "ok" or only_overlaps]
+        # A task that failed has changed nothing, but for one that keeps account, and for the check: it persists itself
+        # before it proves.
+        done = [r for r in report.walk() if r.status == "ok" or only_overlaps or isinstance(r.task, Accountable)]
         _print_changes([change for each in done for change in each.changes])
     if report.ok:
         return FINE

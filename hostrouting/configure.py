@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.boot.layout import gate_drop_in, ready_unit
 from hostrouting.config import HostRoutingConfig
-from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat, rules_to_install
 from hostrouting.probe_snat import boot_unit as probe_unit
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from phases import Change, Context, Task
 
 __all__ = ["Configure", "Reset", "boot_files", "installs_units", "node_findings"]
+
+_logger = logging.getLogger(__name__)
 
 
 class Configure:
@@ -114,6 +116,11 @@ class _PutBack:
         """See `CleanStaleCNI.undo`."""
         self._sweep.undo(ctx)
 
+    @property
+    def made(self) -> Sequence[Change]:
+        """What it has put back so far."""
+        return self._sweep.made
+
     def plan(self, ctx: Context) -> Sequence[Change]:
         """See `CleanStaleCNI.plan_undo`."""
         return self._sweep.plan_undo(ctx)
@@ -143,12 +150,20 @@ def installs_units(config: HostRoutingConfig) -> bool:
 
 
 def node_findings(ctx: Context, config: HostRoutingConfig, *, host: Host) -> list[NodeFinding]:
-    """What is not as the config wants it, beside the routing of expected CIDRs; changes nothing."""
+    """What is not as the config wants it, beside the routing of expected CIDRs; changes nothing.
+
+    Where one capability cannot be looked at, the others are all the same; the error is raised if they are fine.
+    """
     findings: list[NodeFinding] = []
-    if config.stale_cni.enabled:
-        findings += check_stale_cni(ctx, config, host)
-    if config.probe_snat.enabled:
-        findings += check_probe_snat(ctx, config, host)
+    problem: HostRoutingError | None = None
+    for look in (check_stale_cni, check_probe_snat):
+        try:
+            findings += look(ctx, config, host)
+        except HostRoutingError as error:
+            problem = error
+            _logger.warning("%s", error)
+    if problem is not None and not findings:
+        raise problem
     return findings
 
 

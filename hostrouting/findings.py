@@ -13,8 +13,8 @@ __all__ = ["NodeFinding"]
 class NodeFinding:
     """One thing that is not as the config wants it: its kind, what it is about, and why that is wrong.
 
-    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing; run: hostrouting apply"))
-    probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply
+    >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing; run: hostrouting apply CONFIG"))
+    probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG
     """
 
     #: The capability that speaks: `probe-snat` or `stale-cni`.

@@ -388,7 +388,7 @@ def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: Ker
         {
             "kind": "stale-cni",
             "subject": f"ebtables nft nat: {rule}",
-            "reason": "no live endpoint of azure-vnet has 10.240.0.1; run: hostrouting apply",
+            "reason": "no live endpoint of azure-vnet has 10.240.0.1; run: hostrouting apply CONFIG",
         },
         {
             "kind": "probe-snat",
@@ -419,6 +419,29 @@ def test_what_cannot_be_read_is_not_called_fine(
     told = json.loads(within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout)
     assert told["ok"] is False
     assert missing in told["error"]
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_the_time_is_for_the_default_route(tmp_path: Path) -> None:
+    """`--timeout` that runs out is an answer, also where there is more to look at than routes."""
+    with KernelNode.made() as bare:
+        path = config_of(tmp_path, **CHECKED, **PROBES)
+        answered = run("check", "--json", "--timeout", "0.2", path, inside=bare)
+    assert answered.returncode == 1
+    told = json.loads(answered.stdout)
+    assert (told["expected_devs"], [finding["kind"] for finding in told["findings"]]) == ([], ["probe-snat"])
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, tmp_path: Path) -> None:
+    """Three equal rules are three that go; and where all is well, `check` says so in words."""
+    path = config_of(tmp_path, **SWEEP)
+    assert run("check", path, inside=node).stdout == "no findings\n"
+    for _ in range(3):
+        leave_behind(node, 1)
+    assert len(run("plan", path, inside=node).stdout.splitlines()) == 3
 
 
 @needs_kernel

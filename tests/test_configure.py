@@ -197,7 +197,7 @@ def test_what_would_be_found(crowded: FakeHost) -> None:
     assert node_findings(in_time(), config, host=crowded) == []
     crowded.nftables.flush()
     assert [str(each) for each in node_findings(in_time(), config, host=crowded)] == [
-        "probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply"
+        "probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG"
     ]
 
 
@@ -207,6 +207,37 @@ def test_nothing_is_found_where_nothing_is_asked(crowded: FakeHost) -> None:
     assert node_findings(in_time(), HostRoutingConfig(), host=crowded) == []
     with pytest.raises(PermissionDeniedError):
         node_findings(in_time(), HostRoutingConfig.from_mapping(PROBES), host=crowded)
+
+
+def test_what_cannot_be_looked_at_hides_nothing_else(crowded: FakeHost) -> None:
+    """Without privilege for the one, the other's finding is told; and where there is none, that it is not known."""
+    crowded.ebtables.may_read = False
+    config = HostRoutingConfig.from_mapping({"gates": [], **PROBES, **SWEEP})
+    assert [each.kind for each in node_findings(in_time(), config, host=crowded)] == ["probe-snat"]
+    execute(configure(crowded, **PROBES), in_time())
+    with pytest.raises(PermissionDeniedError, match="cannot be told without root"):
+        node_findings(in_time(), config, host=crowded)
+
+
+def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHost) -> None:
+    """A rule that somebody takes away in the middle is no change of ours."""
+    other = DEAD_POD.replace("10.240.0.9", "10.240.0.10")
+    crowded.ebtables.add(other)
+    task = configure(crowded, **SWEEP)
+    readings: list[None] = []
+
+    def one_goes() -> None:
+        readings.append(None)
+        if len(readings) == 2:
+            crowded.ebtables.on_read = None
+            lines = crowded.ebtables.read(Context()).rules
+            crowded.ebtables.delete(Context(), [rule for rule in lines if rule.line == other])
+
+    crowded.ebtables.on_read = one_goes
+    report = run(task, clock=ManualClock(auto=True))
+    assert report.ok, report.error
+    (sweep,) = [each for each in report.walk() if each.name == "clean-stale-cni"]
+    assert [change.subject for change in sweep.changes] == [f"ebtables nft nat: {DEAD_POD}"]
 
 
 def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:

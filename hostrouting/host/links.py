@@ -42,6 +42,8 @@ class Device(NamedTuple):
     master: str | None = None
     #: Of both families, each with its prefix length: `10.240.0.4/16`.
     addresses: tuple[str, ...] = ()
+    #: Whether the wire leads anywhere: without it (a veth whose other end is down, say) nobody can be heard.
+    carrier: bool = True
 
 
 class Neighbour(NamedTuple):

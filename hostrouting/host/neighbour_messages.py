@@ -26,7 +26,7 @@ NEIGHBOURS: Final = (30, _ndmsg.pack(0, 0, 0, 0, 0))
 STATIONS: Final = (30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0))
 ADDRESSES: Final = (22, bytes(8))
 
-_IFF_UP: Final = 0x1
+_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 _IFLA_ADDRESS, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 10, 18, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
@@ -71,6 +71,7 @@ def parse_devices(link_messages: Iterable[bytes], address_messages: Iterable[byt
                 kind=info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
                 master=names.get(number_of(fields.get(_IFLA_MASTER))),
                 addresses=tuple(addresses[index]),
+                carrier=bool(flags & _IFF_LOWER_UP),
             )
         )
     return sorted(devices, key=lambda device: device.ifindex)

@@ -53,6 +53,16 @@ _OPTIONS_START: Final = _DISCOVERY_START + _discovery.size
 #: No node on the way could have made it, as each would have taken one off.
 _ON_LINK: Final = 255
 _SOLICITED_NODE: Final = bytes.fromhex("ff0200000000000000000001ff")
+#: Where IPv6 answers go. Not to the device's own address: the kernel would get them as well, and as it has asked nothing
+#: it forwards or refuses them, and looks for the pod in order to do so. And later the pod asks in turn whether we are
+#: still there. This group address (of pause frames, IEEE 802.3) is dropped by every bridge at its port, and what came
+#: to a group is neither forwarded nor refused; we are first to hear it.
+_ASKER_MAC: Final = bytes.fromhex("0180c2000001")
+#: The link-local address that a device with that hardware address would have (RFC 4291, modified EUI-64): as none
+#: has it, this is nobody's, and no entry of a real neighbour is changed by it.
+_ASKER: Final = bytes.fromhex("fe800000000000000380c2fffe000001")
+#: "Source link-layer address", one unit of eight bytes.
+_ASKER_OPTION: Final = b"\x01\x01" + _ASKER_MAC
 
 
 # --- packets
@@ -103,9 +113,10 @@ def _replied(frame: bytes) -> bytes | None:
 
 def _solicitation(mac: bytes, address: bytes) -> bytes:
     group = _SOLICITED_NODE + address[13:]
-    ipv6 = _ipv6.pack(6 << 28, _discovery.size, socket.IPPROTO_ICMPV6, _ON_LINK, bytes(16), group)
-    checksum = _checksum(ipv6, _discovery.pack(_SOLICITATION, 0, 0, 0, address))
-    packet = ipv6 + _discovery.pack(_SOLICITATION, 0, checksum, 0, address)
+    length = _discovery.size + len(_ASKER_OPTION)
+    ipv6 = _ipv6.pack(6 << 28, length, socket.IPPROTO_ICMPV6, _ON_LINK, _ASKER, group)
+    checksum = _checksum(ipv6, _discovery.pack(_SOLICITATION, 0, 0, 0, address) + _ASKER_OPTION)
+    packet = ipv6 + _discovery.pack(_SOLICITATION, 0, checksum, 0, address) + _ASKER_OPTION
     return _ethernet.pack(b"\x33\x33" + group[12:], mac, _ETH_P_IPV6) + packet
 
 

@@ -35,4 +35,4 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
     if listing == expected_listing(outcome):
         return []
     reason = "is missing" if listing is None else f"has drifted: {drift(listing)}"
-    return [NodeFinding("probe-snat", TABLE, f"{reason}; run: hostrouting apply")]
+    return [NodeFinding("probe-snat", TABLE, f"{reason}; run: hostrouting apply CONFIG")]

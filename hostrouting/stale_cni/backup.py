@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from hostrouting.stale_cni.sweep import Leftover
 
-__all__ = ["Backup", "boot_id", "from_json", "read_backups", "remove_backup", "to_json", "write_backup"]
+__all__ = ["Backup", "Backups", "boot_id", "from_json", "read_backups", "remove_backup", "to_json", "write_backup"]
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 #: Whose parent is ours, too.
@@ -45,6 +46,17 @@ class Backup:
     path: str = attrs.field(default="", eq=False)
 
 
+class Backups(NamedTuple):
+    """What lies in the folder of records."""
+
+    #: Of this boot, the newest first: positions in a chain are those after all earlier sweeps.
+    current: list[Backup]
+    #: Of other boots, which ended what they list.
+    outlived: list[Backup]
+    #: Of each that cannot be understood, which it is and what to do.
+    bad: list[HostFileError]
+
+
 def boot_id(files: FileStore) -> str:
     """What the kernel calls this boot."""
     return (files.read(_BOOT_ID) or b"").decode(errors="replace").strip()
@@ -53,7 +65,7 @@ def boot_id(files: FileStore) -> str:
 def write_backup(
     files: FileStore, folder: str, objects: Sequence[Leftover], *, texts: Sequence[tuple[str, str]], now: float
 ) -> Backup:
-    """Write a new record; it is on the disk when this returns."""
+    """Write a new record; it is on the disk when this returns. Where that fails, no empty folder of ours is left."""
     moment = time.gmtime(now)
     backup = Backup(
         boot_id=boot_id(files),
@@ -64,19 +76,39 @@ def write_backup(
     # Numbered on, for two sweeps in one second, or on a machine whose clock was set back.
     number = 1 + max((_place(name)[1] for name in _names(files, folder)), default=0)
     path = f"{folder.rstrip('/')}/{_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}{_SUFFIX}"
-    files.write(path, to_json(backup), mode=_MODE)
+    was_there = files.exists(folder)
+    try:
+        files.write(path, to_json(backup), mode=_MODE)
+    except HostFileError:
+        if not was_there:
+            with suppress(HostFileError):
+                _remove_folder(files, folder)
+        raise
     return attrs.evolve(backup, path=path)
 
 
-def read_backups(files: FileStore, folder: str) -> list[Backup]:
-    """Every record, the newest first."""
+def read_backups(files: FileStore, folder: str) -> Backups:
+    """Every record; one that cannot be understood does not hide the others."""
     paths = [f"{folder.rstrip('/')}/{name}" for name in sorted(_names(files, folder), key=_place, reverse=True)]
-    return [_read(files, path) for path in paths]
+    backups = Backups([], [], [])
+    this_boot = boot_id(files) if paths else ""
+    for path in paths:
+        try:
+            backup = _read(files, path)
+        except HostFileError as error:
+            backups.bad.append(error)
+        else:
+            (backups.current if backup.boot_id == this_boot else backups.outlived).append(backup)
+    return backups
 
 
 def remove_backup(files: FileStore, folder: str, backup: Backup) -> None:
-    """Everything in it is back; the last record takes the folder with it."""
+    """There is nothing left in it to be put back; the last record takes the folder with it."""
     files.remove(backup.path)
+    _remove_folder(files, folder)
+
+
+def _remove_folder(files: FileStore, folder: str) -> None:
     files.remove_directory_if_empty(folder)
     if folder.startswith(f"{_OWN_FOLDER}/"):
         files.remove_directory_if_empty(_OWN_FOLDER)

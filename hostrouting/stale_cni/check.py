@@ -22,18 +22,24 @@ _KIND: Final = "stale-cni"
 def check_stale_cni(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
     """A finding for each object that one reading takes for stale; none where the config does not ask for a sweep.
 
-    Where nothing was found, but not all could be seen for lack of privilege, that is a `PermissionDeniedError`.
+    Where nothing was found, but not all could be seen or asked for lack of privilege, that is a
+    `PermissionDeniedError`.
     """
     if not config.stale_cni.enabled or not host.is_live:
         return []
     task = CleanStaleCNI(config, host=host)
-    verdicts, reading = task.judge_now(ctx)
-    stale = [verdict for verdict in verdicts if verdict.kind == "stale"]
-    if reading.denied and not stale:
+    reading = task.judge_now(ctx)
+    stale = [verdict for verdict in reading.verdicts if verdict.kind == "stale"]
+    if not stale and reading.ebtables.denied:
         raise PermissionDeniedError(
             "whether a removed CNI has left anything behind cannot be told without root (CAP_NET_ADMIN), "
             "for that is what it takes to read ebtables rules; nothing was found among neighbours and routes"
         )
+    if not stale and reading.may_not_ask:
+        raise PermissionDeniedError(
+            "whether a removed CNI has left anything behind cannot be told without root (CAP_NET_RAW), "
+            "for that is what it takes to ask pods that have been silent for long whether they are alive"
+        )
     obstacle = task.obstacle()
-    step = f"cannot be taken away now, for {obstacle}" if obstacle else "run: hostrouting apply"
+    step = f"cannot be taken away now, for {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
     return [NodeFinding(_KIND, subject(verdict.object), f"{verdict.reason}; {step}") for verdict in stale]

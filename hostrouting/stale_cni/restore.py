@@ -45,6 +45,7 @@ def what_comes_back(objects: Iterable[Leftover], snapshot: Snapshot) -> Restorat
         obstacle = standing.obstacle(leftover)
         if obstacle is None:
             missing.append(leftover)
+            standing.take(leftover)
         else:
             given_up.append(GivenUp(leftover, obstacle))
     return Restoration(tuple(missing), tuple(given_up))
@@ -57,18 +58,26 @@ def still_there(objects: Iterable[Leftover], snapshot: Snapshot) -> list[Leftove
 
 
 def add_back(
-    ctx: Context, host: Host, objects: Sequence[Leftover], *, progress: Callable[[int], None] | None = None
+    ctx: Context,
+    host: Host,
+    objects: Sequence[Leftover],
+    done: list[Leftover],
+    *,
+    progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Add them, in the opposite order of `remove`: each sort all or none."""
+    """Add them, in the opposite order of `remove`: each sort all or none; what is there is added to `done`."""
     routes, others, rules = by_sort(objects)
     if routes:
         host.routes.apply([RouteChange.add(route.to_route()) for route in routes])
+        done += routes
     if others:
         host.link_layer.apply(add=others)
+        done += others
     if rules:
         # In ascending order, so that each finds those before it in their places.
         ordered = sorted(rules, key=lambda rule: (rule.backend, rule.chain, rule.position))
         host.ebtables.insert(ctx, ordered, progress=progress)
+        done += rules
 
 
 def remove(
@@ -141,8 +150,22 @@ class _Standing:
             return None
         if leftover.dev not in self._devices:
             return f"there is no device {leftover.dev} any more"
-        others = self._others.get(_place(leftover))
-        return f"its place was taken meanwhile by '{others[0]}'" if others else None
+        others = self._others.get(_place(leftover), [])
+        other = next((other for other in others if _excludes(leftover, other)), None)
+        return None if other is None else f"its place was taken meanwhile by '{other}'"
+
+    def take(self, leftover: Leftover) -> None:
+        """It comes back, so its place is taken: an appended twin cannot be added once more."""
+        if not isinstance(leftover, EbtablesRule):
+            self._others[_place(leftover)].append(leftover)
+
+
+def _excludes(leftover: Leftover, other: Leftover) -> bool:
+    """Whether two objects of one place cannot stand beside each other."""
+    if isinstance(leftover, IPv6Route) and isinstance(other, IPv6Route):
+        # Every device may have its own, but of those with gateways the kernel makes one with two next hops.
+        return leftover.dev == other.dev or (leftover.gateway is not None and other.gateway is not None)
+    return True
 
 
 def _place(leftover: Neighbour | ObservedRoute | IPv6Route) -> tuple[object, ...]:
@@ -151,4 +174,4 @@ def _place(leftover: Neighbour | ObservedRoute | IPv6Route) -> tuple[object, ...
         return leftover.address, leftover.dev
     if isinstance(leftover, ObservedRoute):
         return leftover.table, leftover.network, leftover.prefix_length, leftover.tos, leftover.metric
-    return leftover.table, leftover.destination, leftover.metric
+    return leftover.table, leftover.destination, leftover.from_prefix, leftover.metric

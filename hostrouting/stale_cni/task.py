@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
-from hostrouting.exceptions import HostRoutingError, PermissionDeniedError, StaleCNIError
+from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.host import EbtablesRule, Host
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.stale_cni.backup import boot_id, read_backups, remove_backup, write_backup
-from hostrouting.stale_cni.observe import observe
+from hostrouting.stale_cni.backup import read_backups, remove_backup, write_backup
+from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
 from hostrouting.stale_cni.restore import add_back, by_sort, remove, still_there, what_comes_back
-from hostrouting.stale_cni.sweep import agree, judge, questions, subject
-from phases import Change, Context
+from hostrouting.stale_cni.sweep import agree, identity, subject
+from phases import CancelledError, Change, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
     from hostrouting.host import EbtablesReading
     from hostrouting.stale_cni.backup import Backup
+    from hostrouting.stale_cni.observe import Reading
     from hostrouting.stale_cni.sweep import Agreement, Leftover, Snapshot, Verdict
 
 __all__ = ["CleanStaleCNI"]
@@ -29,6 +29,10 @@ __all__ = ["CleanStaleCNI"]
 SECONDS_BETWEEN_READINGS: Final = 1.0
 #: For putting back what a run took away that was cancelled, or whose time was up.
 _SECONDS_TO_RESTORE: Final = 60.0
+#: How a context ends.
+_OVER: Final = (CancelledError, DeadlineExceededError)
+_OUTLIVED: Final = "%s is of %s, before this machine was started again: nothing of it can be put back, so it is removed"
+_WRONG_BRIDGE: Final = "staleCni.bridge must name the bridge of azure-vnet's pods: {}"
 
 
 class CleanStaleCNI:
@@ -46,10 +50,13 @@ class CleanStaleCNI:
         self._section: StaleCNIConfig = config.stale_cni
         self._given_host = host
         self._logger = logger or logging.getLogger(__name__)
-        self._said: set[str] = set()
+        self._observer = Observer(self._section, self._logger)
+        #: What the last `do` or `undo` has changed, without what it took back itself.
+        self.made: list[Change] = []
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, take away what is stale in all of them, and see whether it comes back."""
+        self.made = []
         if not self._section.enabled or not self._host.is_live:
             return
         agreement, reading = self._confirmed(ctx)
@@ -57,18 +64,16 @@ class CleanStaleCNI:
             self._logger.warning(
                 "%s is left alone: it changed between readings, so somebody is at work on it",
                 subject(verdict.object),
-                extra=_fields(verdict),
+                extra=fields_of(verdict),
             )
         if not agreement.stale:
             self._logger.info("nothing stale of azure-vnet was found")
             return
         objects = [verdict.object for verdict in agreement.stale]
         for verdict in agreement.stale:
-            self._logger.debug("%s is stale: %s", subject(verdict.object), verdict.reason, extra=_fields(verdict))
-        backup = write_backup(
-            self._host.files, self._section.backup_dir, objects, texts=reading.texts, now=ctx.clock.time()
-        )
-        self._sweep(ctx, backup)
+            self._logger.debug("%s is stale: %s", subject(verdict.object), verdict.reason, extra=fields_of(verdict))
+        backup = self._written_down(ctx, objects, reading)
+        self._sweep(ctx, backup, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
         self._logger.info(
             "%d stale objects of azure-vnet are gone, all of them written down in %s",
             len(objects),
@@ -82,39 +87,81 @@ class CleanStaleCNI:
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
-        verdicts, _ = self.judge_now(ctx)
+        refusal = f"; will be refused: {obstacle}" if obstacle else ""
         return [
-            Change("-", subject(verdict.object), f"will be refused: {obstacle}" if obstacle else verdict.reason)
-            for verdict in verdicts
+            Change("-", subject(verdict.object), f"{verdict.reason}{refusal}")
+            for verdict in self.judge_now(ctx).verdicts
             if verdict.kind == "stale"
         ]
 
     def undo(self, ctx: Context) -> None:
-        """Put back what was taken away since this machine was started; what is there already is fine."""
-        for backup in self._backups_of_this_boot():
-            ctx.check()
-            missing, given_up = what_comes_back(backup.objects, self._look(ctx))
-            for leftover, reason in given_up:
-                self._logger.warning("%s is not put back: %s", subject(leftover), reason)
-            add_back(ctx, self._host, missing, progress=self._progress("put back", missing))
+        """Put back what was taken away since this machine was started; what is there already is fine.
+
+        A record in which something remains that could not be put back stays; one of another boot goes.
+        """
+        self.made = []
+        if not self._host.is_live:
+            return
+        current, outlived, bad = read_backups(self._host.files, self._section.backup_dir)
+        if not current and not bad:
+            self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
+        for backup in outlived:
+            self._logger.info(_OUTLIVED, backup.path, backup.time, extra={"backup": backup.path})
             remove_backup(self._host.files, self._section.backup_dir, backup)
-            self._logger.info("%d objects of %s are put back", len(missing), backup.path)
+            self.made.append(_removal(backup))
+        for backup in current:
+            self._put_back(ctx, backup)
+        if bad:
+            raise HostFileError("; ".join(map(str, bad))) from bad[0]
+
+    def _put_back(self, ctx: Context, backup: Backup) -> None:
+        ctx.check()
+        missing, given_up = what_comes_back(backup.objects, self._look(ctx))
+        for leftover, reason in given_up:
+            self._logger.warning("%s is not put back: %s", subject(leftover), reason)
+        done: list[Leftover] = []
+        try:
+            add_back(ctx, self._host, missing, done, progress=self._progress("put back", missing))
+        finally:
+            self.made += [Change("+", subject(leftover), "put back") for leftover in done]
+        self._logger.info("%d objects of %s are put back", len(missing), backup.path)
+        if given_up:
+            self._logger.warning(
+                "the record %s stays, for %d of its objects could not be put back; '%s' tries again",
+                backup.path,
+                len(given_up),
+                self._reset,
+            )
+        else:
+            remove_backup(self._host.files, self._section.backup_dir, backup)
 
     def plan_undo(self, ctx: Context) -> list[Change]:
-        """What `undo` would put back."""
-        backups = self._backups_of_this_boot()
-        if not backups:
+        """What `undo` would put back, and which records have outlived their boot."""
+        if not self._host.is_live:
             return []
-        objects = [leftover for backup in backups for leftover in backup.objects]
-        missing = what_comes_back(objects, self._look(ctx)).missing
-        return [Change("+", subject(leftover), "put back") for leftover in missing]
+        current, outlived, bad = read_backups(self._host.files, self._section.backup_dir)
+        for error in bad:
+            self._logger.warning("%s", error)
+        coming: Counter[Leftover] = Counter()
+        if current:
+            snapshot = self._look(ctx)
+            for backup in current:
+                # What one record puts back, another finds there.
+                coming |= Counter(map(identity, what_comes_back(backup.objects, snapshot).missing))
+        return [
+            *map(_removal, outlived),
+            *(Change("+", subject(leftover), "put back") for leftover in coming.elements()),
+        ]
 
-    def judge_now(self, ctx: Context) -> tuple[tuple[Verdict, ...], EbtablesReading]:
-        """The verdicts of one reading; what it could not see, or not understand, is logged."""
-        return self._read(ctx, may_guess=True)
+    def judge_now(self, ctx: Context) -> Reading:
+        """One reading; what it could not see, ask or understand is logged."""
+        return self._observer.read(ctx, self._host, may_guess=True)
 
     def obstacle(self) -> str | None:
-        """Why `do` would be refused now: azure-vnet may be making rules at this moment."""
+        """Why `do` would be refused now: the bridge is another, or azure-vnet may be making rules at this moment."""
+        wrong = wrong_bridge(self._host, self._section.bridge)
+        if wrong:
+            return _WRONG_BRIDGE.format(wrong)
         return None if self._section.force else self._in_use()
 
     @property
@@ -130,7 +177,7 @@ class CleanStaleCNI:
         readings: list[Sequence[Verdict]] = []
         while True:
             self._refuse_if_in_use()
-            verdicts, reading = self._read(ctx)
+            verdicts, reading, _ = self._observer.read(ctx, self._host)
             if reading.denied:
                 raise PermissionDeniedError(
                     f"to take away what a removed CNI left needs root (CAP_NET_ADMIN); nothing was changed: "
@@ -143,6 +190,9 @@ class CleanStaleCNI:
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
     def _refuse_if_in_use(self) -> None:
+        wrong = wrong_bridge(self._host, self._section.bridge)
+        if wrong:
+            raise StaleCNIError(f"{_WRONG_BRIDGE.format(wrong)}. Nothing was changed")
         in_use = self._in_use()
         if in_use and not self._section.force:
             raise StaleCNIError(
@@ -150,101 +200,78 @@ class CleanStaleCNI:
                 f"staleCni.force cleans all the same, if you know that no pod of it is alive"
             )
         if in_use:
-            self._say_once(logging.WARNING, f"going on, as staleCni.force asks: {in_use}")
+            self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {in_use}")
 
     def _in_use(self) -> str | None:
         """Why azure-vnet may be making rules at this moment."""
         reasons = azure_vnet.configured(self._host.files) + azure_vnet.locked(self._host.files)
         return f"azure-vnet is still in use: {'; '.join(reasons)}" if reasons else None
 
-    def _read(self, ctx: Context, *, may_guess: bool = False) -> tuple[tuple[Verdict, ...], EbtablesReading]:
-        ctx.check()
-        snapshot, reading = observe(ctx, self._host, bridge=self._section.bridge)
-        # After all else, for the same reason as there.
-        snapshot = attrs.evolve(snapshot, endpoints=azure_vnet.read_endpoints(self._host.files))
-        verdicts = self._judged(snapshot)
-        answered = self._ask(ctx, questions(snapshot, verdicts, bridge=self._section.bridge), may_guess=may_guess)
-        if answered:
-            verdicts = self._judged(attrs.evolve(snapshot, answered=answered))
-        self._tell(verdicts, reading)
-        return verdicts, reading
-
-    def _ask(self, ctx: Context, asked: Sequence[tuple[str, str]], *, may_guess: bool) -> frozenset[tuple[str, str]]:
-        """Who answers: a pod that has been silent for long is known to nobody, and answers all the same."""
-        if not asked:
-            return frozenset()
-        try:
-            return self._host.link_layer.answering(ctx, asked)
-        except PermissionDeniedError as error:
-            if not may_guess:
-                raise
-            self._logger.warning("%s; so pods that have been silent for long are taken for stale here", error)
-            return frozenset()
-
-    def _judged(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
-        return judge(snapshot, pod_cidrs=self._section.pod_cidrs, bridge=self._section.bridge)
-
-    def _tell(self, verdicts: Iterable[Verdict], reading: EbtablesReading) -> None:
-        """Say what was not seen, and what was seen but not understood."""
-        for note in reading.notes:
-            # That one of the two backends is missing is how most nodes are.
-            level = logging.INFO if reading.texts else logging.WARNING
-            self._say_once(level, f"ebtables rules may go unseen: {note}", note=note)
-        unknown = [verdict for verdict in verdicts if verdict.kind == "unknown"]
-        if unknown:
-            count = len(unknown)
-            self._say_once(
-                logging.WARNING, f"objects that are not understood, and so left alone: {count}", unknown=count
-            )
-        for verdict in unknown:
-            self._say_once(logging.DEBUG, f"{subject(verdict.object)} is unknown: {verdict.reason}", **_fields(verdict))
-
-    def _say_once(self, level: int, line: str, **fields: object) -> None:
-        """What every reading finds again is said after the first one only."""
-        if line not in self._said:
-            self._said.add(line)
-            self._logger.log(level, "%s", line, extra=fields)
-
     # --- taking away
 
-    def _sweep(self, ctx: Context, backup: Backup) -> None:
+    def _written_down(self, ctx: Context, objects: Sequence[Leftover], reading: EbtablesReading) -> Backup:
+        try:
+            return write_backup(
+                self._host.files, self._section.backup_dir, objects, texts=reading.texts, now=ctx.clock.time()
+            )
+        except HostFileError as error:
+            raise StaleCNIError(
+                f"nothing was changed, for no record of it can be written: {error}; see staleCni.backupDir"
+            ) from error
+
+    def _sweep(self, ctx: Context, backup: Backup, reasons: Mapping[Leftover, str]) -> None:
         done: list[Leftover] = []
         try:
             remove(ctx, self._host, backup.objects, done, progress=self._progress("deleted", backup.objects))
         except Exception as error:
+            was_begun = bool(done)
             left = self._left_behind(ctx, backup, done)
             if left:
                 lines = "".join(f"\n  {line}" for line in left)
                 raise StaleCNIError(
                     f"{error}\nTHE ROLLBACK IS INCOMPLETE, this is not as before:{lines}\n"
-                    f"all of it is written down in {backup.path}; 'hostrouting reset' puts it back"
+                    f"all of it is written down in {backup.path}; '{self._reset}' puts it back"
                 ) from error
             remove_backup(self._host.files, self._section.backup_dir, backup)
-            if done and isinstance(error, HostRoutingError):
+            if isinstance(error, _OVER):
+                self._logger.warning(
+                    "the sweep was stopped (%s); all that it had taken away is back in its place", error
+                )
+            if was_begun and isinstance(error, HostRoutingError):
                 raise StaleCNIError(f"{error}\nwhat had been taken away before that is back in its place") from error
             raise
+        finally:
+            self.made = [Change("-", subject(leftover), reasons.get(identity(leftover))) for leftover in done]
 
-    def _left_behind(self, ctx: Context, backup: Backup, done: Sequence[Leftover]) -> list[str]:
-        """Put back what is gone; what could not be put back, in words."""
+    def _left_behind(self, ctx: Context, backup: Backup, done: list[Leftover]) -> list[str]:
+        """Put back what is gone; what could not be put back, in words, and in `done`."""
         # Of its own, for ours may be over: that may be why we are here.
         ctx = Context(timeout=_SECONDS_TO_RESTORE, clock=ctx.clock)
         problems: list[str] = []
         try:
             for part in by_sort(what_comes_back(done, self._look(ctx)).missing):
                 try:
-                    add_back(ctx, self._host, part)
+                    add_back(ctx, self._host, part, [])
                 except HostRoutingError as error:
                     problems.append(str(error))
             missing, given_up = what_comes_back(backup.objects, self._look(ctx))
         except HostRoutingError as error:
             return [*problems, f"what is there now cannot be read: {error}"]
+        done[:] = [*missing, *(leftover for leftover, _ in given_up)]
         problems += [subject(leftover) for leftover in missing]
         return problems + [f"{subject(leftover)}: {reason}" for leftover, reason in given_up]
 
     def _look_again(self, ctx: Context, backup: Backup) -> None:
         """Notice who puts back what was taken away; whoever fought them would fight for ever."""
-        ctx.sleep(SECONDS_BETWEEN_READINGS)
-        back = still_there(backup.objects, self._look(ctx))
+        try:
+            ctx.sleep(SECONDS_BETWEEN_READINGS)
+            back = still_there(backup.objects, self._look(ctx))
+        except _OVER as error:
+            # The sweep stands, all of it.
+            self._logger.warning(
+                "not looked at again whether something puts them back (%s); the record is %s", error, backup.path
+            )
+            return
         for leftover in back:
             self._logger.warning("something puts them back: %s", subject(leftover), extra={"object": subject(leftover)})
         if back:
@@ -255,7 +282,7 @@ class CleanStaleCNI:
             )
 
     def _look(self, ctx: Context) -> Snapshot:
-        return observe(ctx, self._host, bridge=self._section.bridge)[0]
+        return observe(ctx, self._host)[0]
 
     def _progress(self, what: str, objects: Iterable[Leftover]) -> Callable[[int], None]:
         total = sum(isinstance(leftover, EbtablesRule) for leftover in objects)
@@ -267,26 +294,16 @@ class CleanStaleCNI:
 
     # --- putting back
 
-    def _backups_of_this_boot(self) -> list[Backup]:
-        """The newest first: positions in a chain are those after all earlier sweeps."""
-        if not self._host.is_live:
-            return []
-        backups = read_backups(self._host.files, self._section.backup_dir)
-        this_boot = boot_id(self._host.files) if backups else ""
-        for backup in backups:
-            if backup.boot_id != this_boot:
-                self._logger.info(
-                    "%s is of %s, before this machine was started again: nothing of it can be put back, and it stays",
-                    backup.path,
-                    backup.time,
-                    extra={"backup": backup.path},
-                )
-        return [backup for backup in backups if backup.boot_id == this_boot]
+    @property
+    def _reset(self) -> str:
+        """The command that undoes a sweep, which has to know where the records lie."""
+        is_usual = self._section.backup_dir == type(self._section)().backup_dir
+        return "hostrouting reset" if is_usual else "hostrouting reset CONFIG"
 
 
 def _any_stale(readings: Iterable[Sequence[Verdict]]) -> bool:
     return any(verdict.kind == "stale" for reading in readings for verdict in reading)
 
 
-def _fields(verdict: Verdict) -> dict[str, object]:
-    return {"object": subject(verdict.object), "address": verdict.address, "reason": verdict.reason}
+def _removal(backup: Backup) -> Change:
+    return Change("-", backup.path, f"of {backup.time}, before this machine was started again")

@@ -45,8 +45,9 @@ class LinkNode(Protocol):
         master: str | None = None,
         addresses: Sequence[str] = (),
         up: bool = True,
+        carrier: bool = True,
     ) -> None:
-        """A new device; without a kind, any with Ethernet addresses and carrier."""
+        """A new device; without a kind, any with Ethernet addresses. `carrier`: whether its wire leads anywhere."""
 
     def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
         """A veth (up, or not) that leads to a pod with these addresses, which are good at once."""
@@ -135,6 +136,14 @@ class LinkLayerContract:
         node.add_device("eth9", up=False)
         (eth9,) = [device for device in layer.devices() if device.name == "eth9"]
         assert eth9.up is False
+
+    def test_a_device_without_carrier_says_so(self, node: LinkNode, layer: LinkLayer) -> None:
+        """`carrier` is what the wire says: gone with the other end, and with the device itself being down."""
+        node.add_device("azv1", kind="veth")
+        node.add_device("azv2", kind="veth", carrier=False)
+        node.add_device("azv3", kind="veth", up=False)
+        carriers = {device.name: (device.up, device.carrier) for device in layer.devices()}
+        assert (carriers["azv1"], carriers["azv2"], carriers["azv3"]) == ((True, True), (True, False), (False, False))
 
     def test_a_removed_device_is_gone_with_all_on_it(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """Neither its neighbours nor its routes stay."""

@@ -64,14 +64,20 @@ class MemoryLinkLayer:
         master: str | None = None,
         addresses: Sequence[str] = (),
         up: bool = True,
+        carrier: bool = True,
     ) -> None:
-        """A new device; its IPv6 addresses bring their connected routes along if it is up."""
+        """A new device; its IPv6 addresses bring their connected routes along if it is up.
+
+        One that is down has no carrier, whatever is asked for.
+        """
         if name in self._devices:
             raise _refused(errno.EEXIST, f"add device {name}")
         if master is not None and master not in self._devices:
             raise _refused(errno.ENODEV, f"add device {name} to {master}")
         index = max((device.ifindex for device in self._devices.values()), default=0) + 1
-        self._devices[name] = Device(name, index, up, mac.lower(), kind, master, tuple(addresses))
+        self._devices[name] = Device(
+            name, index, up, mac.lower(), kind, master, tuple(addresses), carrier=up and carrier
+        )
         for address in addresses:
             network = ip_interface(address).network
             if isinstance(network, IPv6Network) and up and name != "lo":
@@ -159,7 +165,7 @@ class MemoryLinkLayer:
             raise PermissionDeniedError(
                 "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked", errno=errno.EPERM
             )
-        up = {name for name, device in self._devices.items() if device.up}
+        up = {name for name, device in self._devices.items() if device.carrier}
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}
         return frozenset(pair for pair, place in places.items() if place in alive)
 

@@ -94,13 +94,13 @@ class TestCheck:
         """After somebody's flush it says what is gone, and what to do."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.flush()
-        assert check(host, ctx) == [f"probe-snat: {TABLE}: is missing; run: hostrouting apply"]
+        assert check(host, ctx) == [f"probe-snat: {TABLE}: is missing; run: hostrouting apply CONFIG"]
 
     def test_drifted(self, host: FakeHost, ctx: Context) -> None:
         """Rules that are not ours are told from none."""
         host.nftables.load(ctx, FOREIGN)
         assert check(host, ctx) == [
-            f"probe-snat: {TABLE}: has drifted: its rules are not those of hostrouting; run: hostrouting apply"
+            f"probe-snat: {TABLE}: has drifted: its rules are not those of hostrouting; run: hostrouting apply CONFIG"
         ]
 
     @pytest.mark.parametrize("why", REASONS[1:])

@@ -44,14 +44,15 @@ class KernelLinks(LinkNode):
         master: str | None = None,
         addresses: Sequence[str] = (),
         up: bool = True,
+        carrier: bool = True,
     ) -> None:
-        """`ip link add`, with the other end in the same namespace."""
+        """`ip link add`, with the other end in the same namespace; without carrier that end is down."""
         words = ["address", mac] if mac else []
         if kind == "bridge":
             self.kernel.ip("link", "add", name, *words, "type", "bridge")
         else:
             self.kernel.ip("link", "add", name, *words, "type", "veth", "peer", "name", f"{name}-far")
-            self.kernel.ip("link", "set", f"{name}-far", "up")
+            self.kernel.ip("link", "set", f"{name}-far", "up" if carrier else "down")
         if master is not None:
             self.kernel.ip("link", "set", name, "master", master)
         if up:

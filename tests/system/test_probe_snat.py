@@ -145,7 +145,7 @@ def test_live(tmp_path: Path) -> None:
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(machine.ctx) == []
         machine.run("nft", "flush", "ruleset")
         assert [finding.reason for finding in check_probe_snat(machine.ctx, CONFIG, host)] == [
-            "is missing; run: hostrouting apply"
+            "is missing; run: hostrouting apply CONFIG"
         ]
         assert machine.systemctl("start", "hostrouting-ready.service") == 0
         assert are_in_force(machine)
