@@ -197,8 +197,31 @@ class _Change:
                 yield tools, mine[start : start + tools.most]
 
 
-def _insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
-    return [Command("-A" if position is None else "-I", rule, position) for rule, position in placed(present, rules)]
+def _insertions(present: Sequence[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
+    """How each rule comes to where `placed` has it, chain by chain, and there from the back to the front.
+
+    The tool counts its way to a position, rule by rule. From the back it passes only what was there already, and none
+    of the thousands that came before; to the first place, and to the end, it need not count at all.
+    """
+    layouts: dict[tuple[str, str], list[EbtablesRule | None]] = {}
+    for rule in present:
+        layouts.setdefault((rule.backend, rule.chain), []).append(None)
+    for rule, position in placed(present, rules):
+        layout = layouts.setdefault((rule.backend, rule.chain), [])
+        layout.insert(len(layout) if position is None else position - 1, rule)
+    return [command for layout in layouts.values() for command in _from_the_back(layout)]
+
+
+def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
+    """The commands that make a chain look so; None is a rule that is there."""
+    there = layout.count(None)
+    end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)
+    yield from (Command("-A", rule) for rule in layout[end:] if rule is not None)
+    for rule in reversed(layout[:end]):
+        if rule is None:
+            there -= 1
+        else:
+            yield Command("-I", rule, there + 1)
 
 
 def _as_far_as_possible(tools: Tools, batch: Sequence[Command]) -> list[str]:

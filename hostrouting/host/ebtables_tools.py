@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.ebtables_rules import EbtablesRule, arguments, listing_to_save
+from hostrouting.host.search_path import with_sbin
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Tools:
 
     def _read(self, ctx: Context, *argv: str) -> str:
         try:
-            return run_command(ctx, [*self.prefix, *argv], env=_ENVIRONMENT).stdout
+            return run_command(ctx, [*self.prefix, *argv], env={**with_sbin(), **_ENVIRONMENT}).stdout
         except CommandFailedError as error:
             words = _words(error)
             if re.search(r"Permission denied|right permissions|Operation not permitted", words):
@@ -104,7 +105,7 @@ class NftTools(Tools):
         # Without --noflush the table would be emptied first.
         argv = [*self.prefix, f"{self.name}-restore", "--noflush"]
         try:
-            run_command(ctx, argv, input="\n".join(["*nat", *lines, "COMMIT", ""]))
+            run_command(ctx, argv, input="\n".join(["*nat", *lines, "COMMIT", ""]), env=with_sbin())
         except CommandFailedError as error:
             words = _words(error)
             # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`; `*nat` is line 1.
@@ -134,7 +135,7 @@ class LegacyTools(Tools):
         for command in commands:
             words = [*command.words, *arguments(command.rule)]
             try:
-                run_command(ctx, [*self.prefix, self.name, "--concurrent", "-t", "nat", *words])
+                run_command(ctx, [*self.prefix, self.name, "--concurrent", "-t", "nat", *words], env=with_sbin())
             except CommandFailedError as error:
                 raise RefusedError(_words(error), command.rule) from error
 
@@ -176,7 +177,7 @@ def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None =
 def _version(ctx: Context, prefix: Sequence[str], name: str) -> str | None:
     """What the program says of itself; None if it is not there."""
     try:
-        return run_command(ctx, [*prefix, name, "--version"]).stdout
+        return run_command(ctx, [*prefix, name, "--version"], env=with_sbin()).stdout
     except CommandFailedError as error:
         # What runs it in another namespace (ip, nsenter, env, ...) names it, and none of them begins with that name.
         missing = any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InstanceMetadataClient"]
 
+_logger = logging.getLogger(__name__)
+
 _PATH: Final = "/metadata/instance/network/interface?api-version=2021-02-01"
 _ENDPOINT: Final = re.compile(
     r"http://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?(?P<prefix>(/[A-Za-z0-9._~%-]+)*)/?"
@@ -30,6 +33,8 @@ _LONGEST_PAUSE: Final = 8.0
 #: Whoever asks us to wait longer than that is not believed.
 _LONGEST_RETRY_AFTER: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
+#: As much of a text from the other side as a message shows.
+_MOST_CHARACTERS: Final = 100
 
 
 class InstanceMetadataClient:
@@ -77,6 +82,8 @@ class InstanceMetadataClient:
                 if not answer.is_transient:
                     return self._document(answer)
                 last = str(answer)
+                level = logging.INFO if tries == 1 else logging.DEBUG
+                _logger.log(level, "waiting for the cloud's metadata: %s", last, extra={"endpoint": self._endpoint})
                 within.sleep(max(pause, answer.retry_after))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except DeadlineExceededError as error:
@@ -138,9 +145,9 @@ class _Answer(NamedTuple):
     def __str__(self) -> str:
         if self.status is None:
             return self.words
-        said = f"{self.status} {self.words}".strip()
+        said = f"{self.status} {_shown(self.words)}".strip()
         if self.location:
-            return f"{said}, a redirect to {self.location!r}, which is not followed"
+            return f"{said}, a redirect to {self.location[:_MOST_CHARACTERS]!r}, which is not followed"
         return f"{said}: {self.start}" if self.body.strip() else said
 
     @property
@@ -151,7 +158,7 @@ class _Answer(NamedTuple):
     @property
     def start(self) -> str:
         """As much of the body as an error shows."""
-        return repr(self.body.strip()[:100].decode(errors="replace"))
+        return repr(self.body.strip()[:_MOST_CHARACTERS].decode(errors="replace"))
 
 
 class _Exchange:
@@ -197,7 +204,7 @@ class _Exchange:
         except (OSError, HTTPException, ValueError) as error:
             # ValueError: a name that is none, or a number in the answer that is none.
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            self._outcome = _Answer(None, f"no answer: {reason}")
+            self._outcome = _Answer(None, f"no answer: {_shown(reason)}")
         except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
             self._outcome = error
         finally:
@@ -222,6 +229,11 @@ class _Exchange:
                 retry_after=_retry_after(response),
                 location=response.headers.get("Location", "") if 300 <= response.status < 400 else "",
             )
+
+
+def _shown(text: str) -> str:
+    """A text from the other side, which may be anything: no terminal is to obey it, no log to be filled by it."""
+    return repr(text[:_MOST_CHARACTERS])[1:-1]
 
 
 def _too_slow(timeout: float) -> _Answer:

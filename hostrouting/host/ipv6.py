@@ -16,8 +16,11 @@ from hostrouting.host.route_text import DEVICELESS_KINDS, MAIN_TABLE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How the kernel says that no route leads there, or one that blocks: EINVAL is a blackhole, EACCES a prohibition.
-_LEADS_NOWHERE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES})
+#: How the kernel says that no route leads there, or one that blocks: EINVAL is a blackhole, EACCES a prohibition; and
+#: the last two that it has no IPv6 at all (`ipv6.disable=1`).
+_LEADS_NOWHERE: Final = frozenset(
+    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
+)
 
 
 class NetlinkIPv6:

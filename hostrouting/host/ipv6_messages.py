@@ -60,7 +60,7 @@ _INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 
 def parse_routes(messages: Iterable[bytes], names: Mapping[int, str]) -> list[IPv6Route]:
     """Routes of all tables in the kernel's order, without those that it only caches."""
-    return [parse_route(message, names) for message in messages if not _is_cached(message)]
+    return [parse_route(message, names) for message in filter(_is_ipv6, messages) if not _is_cached(message)]
 
 
 def parse_route(message: bytes, names: Mapping[int, str]) -> IPv6Route:
@@ -160,7 +160,7 @@ def lookup_request(address: str, *, fib_match: bool) -> tuple[int, bytes]:
 def parse_usable_addresses(messages: Iterable[bytes], dev: int) -> tuple[str, ...]:
     """The addresses of global scope on the device of that index that the node may send from."""
     usable = []
-    for message in messages:
+    for message in filter(_is_ipv6, messages):
         _, _, flags, scope, index = struct.unpack_from("=BBBBI", message, HEADER_LENGTH)
         fields = dict(attributes(message, HEADER_LENGTH + 8))
         flags |= number_of(fields.get(_IFA_FLAGS))
@@ -188,6 +188,11 @@ def parse_bpf_names(messages: Iterable[bytes]) -> set[str]:
             if name:
                 names.add(name.rstrip(b"\0").decode(errors="replace"))
     return names
+
+
+def _is_ipv6(message: bytes) -> bool:
+    """A kernel without IPv6 (`ipv6.disable=1`) answers a question for it with what it has of all other families."""
+    return message[HEADER_LENGTH] == _IPV6
 
 
 def _is_cached(message: bytes) -> bool:

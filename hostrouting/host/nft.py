@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.host.search_path import with_sbin
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
@@ -48,14 +49,20 @@ class NftCommand:
             if error.status is not None and _NO_SUCH_TABLE.search(error.stderr):
                 return None
             raise _translated(error, what) from error
-        return _objects(said, what)
+        try:
+            return _objects(said, what)
+        except BackendError:
+            # In words, nft has no trouble with flags.
+            if not self._shows(ctx, "list", "table", family, name, beginning=f"table {family} {name} "):
+                raise
+        return [{"table": {"family": family, "name": name, "unreadable": True}}]
 
     def load(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.load`."""
         try:
             self._run(ctx, "-f", "-", text=ruleset)
         except CommandFailedError as error:
-            raise _translated(error, "load the ruleset") from error
+            raise self._refused(ctx, error, "load the ruleset") from error
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""
@@ -63,10 +70,26 @@ class NftCommand:
         try:
             self._run(ctx, "-c", "-f", "-", text=ruleset)
         except CommandFailedError as error:
-            raise _translated(error, "accept the ruleset") from error
+            raise self._refused(ctx, error, "accept the ruleset") from error
+
+    def _refused(self, ctx: Context, error: CommandFailedError, what: str) -> BackendError:
+        translated = _translated(error, what)
+        # Owned tables are refused in the very words of a lack of privilege; but without privilege nothing is shown.
+        if isinstance(translated, PermissionDeniedError) and self._shows(ctx, "list", "tables"):
+            return BackendError(
+                f"cannot {what}: another process owns the table, and nobody else may change it as long as that runs; "
+                f"`nft list ruleset` shows the table's `flags owner`, and who that is\n{error.stderr.splitlines()[0]}"
+            )
+        return translated
+
+    def _shows(self, ctx: Context, *arguments: str, beginning: str = "") -> bool:
+        try:
+            return self._run(ctx, *arguments).startswith(beginning)
+        except CommandFailedError:
+            return False
 
     def _run(self, ctx: Context, *arguments: str, text: str | None = None) -> str:
-        return run_command(ctx, [*self._command, *arguments], input=text).stdout
+        return run_command(ctx, [*self._command, *arguments], input=text, env=with_sbin()).stdout
 
 
 def check_table_name(family: str, name: str) -> None:
@@ -117,11 +140,16 @@ def _counter(value: Any) -> Any:
 def _objects(said: str, what: str) -> list[dict[str, Any]]:
     import json  # 8 ms that only those who read should pay
 
+    message = f"cannot {what}: nft answered what is no listing in JSON: {said.strip()[:200]!r}"
     try:
-        return [normalised(one) for one in json.loads(said)["nftables"] if "metainfo" not in one]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        message = f"cannot {what}: nft answered what is no listing in JSON: {said.strip()[:200]!r}"
+        objects = [normalised(one) for one in json.loads(said)["nftables"] if "metainfo" not in one]
+        # For flags of a table nft 1.0.6 writes whatever is in its memory there, and often ends in the middle of it.
+        has_flags = any("flags" in one.get("table", ()) for one in objects)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BackendError(message) from error
+    if has_flags:
+        raise BackendError(message)
+    return objects
 
 
 def _translated(error: CommandFailedError, what: str) -> BackendError:

@@ -257,8 +257,9 @@ class LinkLayer(Protocol):
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         """Ask on the link who has an address, for each (device, address); those for which somebody answered.
 
-        By an ARP probe or a neighbour solicitation that names no sender, so that nobody gets a new neighbour, here or
-        there, and no permanent one changes. It waits up to a second, and no longer than until everybody has answered.
+        No table of this node changes. Whoever is asked for an IPv6 address may note who asked, as for any packet, in an
+        entry that ages; its permanent ones stay, and an address that it is still trying out (tentative) stays its own,
+        and does not answer yet. It waits up to a second, and no longer than until everybody has answered.
         On a device that is down or gone nobody answers. It needs CAP_NET_RAW: without it, a `PermissionDeniedError`.
         """
         ...
@@ -292,6 +293,9 @@ class Nftables(Protocol):
         Each is an object with one key, `chain`, `rule`, ..., as libnftables-json(5) has it; the table itself is
         first. What differs from reading to reading, or between releases of nft, is left out: there are no handles,
         no comments of tables and chains, and a counter is `{"counter": None}`.
+
+        A table that has flags (`dormant`, `owner`), which not every nft can put into JSON, is there, and that is all
+        that is shown of it: `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
         """
         ...
 

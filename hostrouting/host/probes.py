@@ -1,4 +1,4 @@
-"""Who has an address? Asked on one device of a link, in the name of nobody, and heard on that device."""
+"""Who has an address? Asked on one device of a link, in nobody's name, and heard on that device."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _OPTIONS_START: Final = _DISCOVERY_START + _discovery.size
 #: No node on the way could have made it, as each would have taken one off.
 _ON_LINK: Final = 255
 _SOLICITED_NODE: Final = bytes.fromhex("ff0200000000000000000001ff")
-#: Where IPv6 answers go. Not to the device's own address: the kernel would get them as well, and as it has asked nothing
-#: it forwards or refuses them, and looks for the pod in order to do so. And later the pod asks in turn whether we are
+#: Where IPv6 answers go. Not to the device's own address: the kernel would get them as well, would forward or refuse
+#: what it did not ask for, and would look for the pod in order to do so; and later the pod would ask whether we are
 #: still there. This group address (of pause frames, IEEE 802.3) is dropped by every bridge at its port, and what came
-#: to a group is neither forwarded nor refused; we are first to hear it.
+#: to a group is neither forwarded nor refused. We hear it before all that.
 _ASKER_MAC: Final = bytes.fromhex("0180c2000001")
 #: The link-local address that a device with that hardware address would have (RFC 4291, modified EUI-64): as none
 #: has it, this is nobody's, and no entry of a real neighbour is changed by it.
@@ -83,8 +83,12 @@ def pack_address(address: str) -> bytes:
 def question(mac: bytes, address: bytes) -> bytes:
     """The frame that asks who has the address, from the device that has that hardware address.
 
-    Its sender's protocol address is none, as of someone who would like to have the address (RFC 5227, RFC 4862): so
-    that the answer is due, and there is nothing that whoever answers could put into its neighbour table.
+    For IPv4 its sender's protocol address is none (RFC 5227): the answer is due, and there is nothing that whoever
+    answers could put into its neighbour table. Only who is just trying an address out by that RFC would take it for
+    another one who wants it; but pods get their addresses from CNI plugins, which do not try, nor does Linux.
+
+    For IPv6 trying out is the rule, and a question without a sender is how it is done (RFC 4862). So there is a sender:
+    then who has the address answers, and who is only trying it out keeps it, and keeps silent.
     """
     return _arp_probe(mac, address) if len(address) == 4 else _solicitation(mac, address)
 
@@ -162,8 +166,8 @@ def ask(
 ) -> frozenset[tuple[str, str]]:
     """Those (device, address) for which somebody answered; devices without an entry in `macs` are not asked.
 
-    An IPv6 address that its owner is only just trying out (tentative) is given up by it: it must take whoever asks in
-    nobody's name for another one who wants it. There is no way to ask without a name that it would not take so.
+    No table of this node changes. A pod that is asked for an IPv6 address notes who has asked (see `_ASKER`), as it
+    does for any packet, and forgets it by itself.
     """
     places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
     with _tap(netns) as opened:
@@ -242,8 +246,8 @@ def _tap(netns: str | None) -> Iterator[socket.socket]:
     try:
         # A socket of ETH_P_ARP would be asked only after the bridge, which takes the frames of its ports: it would
         # hear those to the node itself, as coming from the bridge. A socket of ETH_P_ALL comes first. And as it is a
-        # veth, which hears all that its other end sends, or the port of a bridge, which is promiscuous, multicast
-        # answers (of IPv6, to all nodes) come without a membership; snooping is done behind us.
+        # veth, which hears all that its other end sends, or the port of a bridge, which is promiscuous, answers to a
+        # group (those of IPv6) come without a membership; snooping is done behind us.
         made = partial(socket.socket, socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETH_P_ALL))
         with open_in_namespace(netns, made) if netns else made() as opened:
             _prepare(opened)

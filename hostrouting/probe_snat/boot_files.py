@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit
 from hostrouting.probe_snat.ruleset import ProbeRules, render
 
-__all__ = ["NFT_PATH", "PATHS", "RULESET_PATH", "UNIT_NAME", "UNIT_PATH", "boot_unit", "render_unit"]
+if TYPE_CHECKING:
+    from hostrouting.host import FileStore
+
+__all__ = ["NFT_PATHS", "PATHS", "RULESET_PATH", "UNIT_NAME", "UNIT_PATH", "boot_unit", "is_installed", "render_unit"]
 
 UNIT_NAME: Final = "probe-snat.service"
 RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
 UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
-#: What the unit runs.
-NFT_PATH: Final = "/usr/sbin/nft"
+#: Where systemd looks for what a unit runs without saying where it is, in this order.
+NFT_PATHS: Final = tuple(
+    f"{folder}/nft" for folder in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+)
 #: All that is installed, in the order in which it is written.
 PATHS: Final = (RULESET_PATH, UNIT_PATH)
 
@@ -24,6 +29,11 @@ _ASSETS: Final = Path(__file__).parent / "assets"
 def render_unit() -> bytes:
     """The oneshot that loads it, the same on every node."""
     return (_ASSETS / UNIT_NAME).read_bytes()
+
+
+def is_installed(files: FileStore) -> bool:
+    """Whether anything of it is there, be it what somebody's hands have left."""
+    return any(files.exists(path) for path in PATHS)
 
 
 def boot_unit(rules: ProbeRules) -> BootUnit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostrouting.findings import NodeFinding
-from hostrouting.probe_snat.boot_files import RULESET_PATH
+from hostrouting.probe_snat.boot_files import is_installed
 from hostrouting.probe_snat.detect import NotWanted, Obstacle
 from hostrouting.probe_snat.ruleset import FAMILY, TABLE, TABLE_NAME, expected_listing
 from hostrouting.probe_snat.task import drift, wanted_now
@@ -26,7 +26,7 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
     ctx.check()
     if not (host.is_live and config.probe_snat.enabled):
         return []
-    outcome = wanted_now(ctx, config, host, otherwise=host.files.exists(RULESET_PATH))
+    outcome = wanted_now(ctx, config, host, otherwise=is_installed(host.files))
     if isinstance(outcome, NotWanted):
         return []
     if isinstance(outcome, Obstacle):

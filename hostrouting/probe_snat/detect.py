@@ -52,6 +52,11 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         if section.detect == "address" and dev.may_change:
             return NotWanted(reason=f"this node has no IPv6: {dev.reason}", may_change=True)
         return dev
+    # A device that was looked up is there and up, or it would have no route.
+    out_of_order = _out_of_order(section.dev, host) if section.dev else None
+    if out_of_order:
+        # Also where an address tells whether there is IPv6: what is mistyped has none, and that says nothing.
+        return out_of_order
     if section.detect == "address" and not host.ipv6.addresses(dev):
         return NotWanted(reason=f"this node has no IPv6: there is no global address on {dev}", may_change=True)
     programmes = sorted(_SAME_JOB.intersection(host.ipv6.classifiers(dev)))
@@ -120,6 +125,15 @@ def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
     return devs[0]
 
 
+def _out_of_order(dev: str, host: Host) -> Obstacle | None:
+    link = next((link for link in host.routes.links() if link.name == dev), None)
+    if link is None:
+        return Obstacle(reason=f"there is no device {dev}", step=f"correct {_DEV}", may_change=True)
+    if not link.up:
+        return Obstacle(reason=f"the device {dev} is down", step=f"run: ip link set {dev} up", may_change=True)
+    return None
+
+
 def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
     """A reply that leaves by another device is not rewritten: nobody answers the probe, and the address leaks."""
     leaves_by = host.ipv6.leaves_by(section.address)
@@ -129,8 +143,9 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
             reason = f"{section.address} is an address of the node itself, so that replies to probes would end there"
             return Obstacle(reason=reason, step="give another hostRouting.probeSnat.address")
         return None
-    if dev not in [link.name for link in host.routes.links()]:
-        return Obstacle(reason=f"there is no device {dev}", step=f"correct {_DEV}", may_change=True)
+    switch = f"net/ipv6/conf/{dev}/disable_ipv6"
+    if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
+        return Obstacle(reason=f"IPv6 is disabled on {dev}", step=f"run: sysctl -w {switch}=0", may_change=True)
     step = f"add a route to {section.address} by {dev}"
     if not leaves_by:
         return Obstacle(reason=f"no route leads to {section.address}", step=step, may_change=True)

@@ -24,19 +24,23 @@ TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 _ASSET: Final = Path(__file__).parent / "assets" / "probe-snat.nft"
 #: Before connection tracking, which is at -200.
 _PRIORITY: Final = -300
-#: ICMPv6 133 to 137.
-_NEIGHBOUR_DISCOVERY: Final = (
+#: ICMPv6 130 to 137, and 143; in the order in which nft shows them.
+_OF_THE_LINK: Final = (
+    "mld-listener-query",
+    "mld-listener-report",
+    "mld-listener-done",
     "nd-router-solicit",
     "nd-router-advert",
     "nd-neighbor-solicit",
     "nd-neighbor-advert",
     "nd-redirect",
+    "mld2-listener-report",
 )
 #: Why each rule is there, for those who read the live ruleset, which keeps these and no others.
 _COMMENTS: Final = {
-    "KEPT_IN": "neighbour discovery needs its link-local sources",
+    "KEPT_IN": "neighbour discovery and multicast groups need their link-local sources",
     "REWRITTEN": "a router may not forward a link-local source",
-    "KEPT_OUT": "neighbour discovery stays as it is",
+    "KEPT_OUT": "neighbour discovery and multicast groups stay as they are",
     "RESTORED": "the load balancer awaits replies at its link-local address",
 }
 
@@ -90,9 +94,9 @@ def expected_listing(rules: ProbeRules) -> list[dict[str, Any]]:
         {"table": {"family": FAMILY, "name": TABLE_NAME}},
         _chain("prerouting"),
         _chain("postrouting"),
-        _rule("prerouting", "KEPT_IN", inward, _neighbour_discovery(), {"return": None}),
+        _rule("prerouting", "KEPT_IN", inward, _of_the_link(), {"return": None}),
         _rule("prerouting", "REWRITTEN", inward, *_rewrite("saddr", rules.source, rules.address)),
-        _rule("postrouting", "KEPT_OUT", outward, _neighbour_discovery(), {"return": None}),
+        _rule("postrouting", "KEPT_OUT", outward, _of_the_link(), {"return": None}),
         _rule("postrouting", "RESTORED", outward, *_rewrite("daddr", rules.address, rules.source)),
     ]
 
@@ -143,8 +147,8 @@ def _rewrite(field: str, before: str, after: str) -> tuple[dict[str, Any], dict[
     return _match(where, before), {"mangle": {"key": where, "value": after}}
 
 
-def _neighbour_discovery() -> dict[str, Any]:
-    return _match(_payload("icmpv6", "type"), {"set": list(_NEIGHBOUR_DISCOVERY)})
+def _of_the_link() -> dict[str, Any]:
+    return _match(_payload("icmpv6", "type"), {"set": list(_OF_THE_LINK)})
 
 
 def _meta(key: str, dev: str) -> dict[str, Any]:

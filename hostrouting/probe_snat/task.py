@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Boot
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Host
-from hostrouting.probe_snat.boot_files import NFT_PATH, PATHS, RULESET_PATH, UNIT_NAME, UNIT_PATH, boot_unit
+from hostrouting.probe_snat.boot_files import (
+    NFT_PATHS,
+    PATHS,
+    RULESET_PATH,
+    UNIT_NAME,
+    UNIT_PATH,
+    boot_unit,
+    is_installed,
+)
 from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6, rules_to_install
 from hostrouting.probe_snat.ruleset import (
     FAMILY,
@@ -43,6 +51,9 @@ class ConfigureProbeSNAT:
 
     The caller holds the run lock. Where the section is off, where the node has no IPv6, and where an eBPF programme
     does this job, what an earlier run installed is taken away; a table that we did not install is left alone.
+
+    That replies leave by the device is asked of the routes once, for no source in particular: IPv6 policy rules that
+    select by source (`ip -6 rule from ...`) may send those of some pods elsewhere, which is not seen here.
     """
 
     name = "configure-probe-snat"
@@ -79,9 +90,9 @@ class ConfigureProbeSNAT:
             self._tell(
                 logging.INFO, "whether a node has IPv6 cannot be asked of an image: %s is for those with it", UNIT_NAME
             )
-            if not self._host.files.exists(NFT_PATH):
+            if not any(map(self._host.files.exists, NFT_PATHS)):
                 step = "install the package nftables, or no gated unit will start"
-                self._tell(logging.WARNING, "%s needs %s, which is not in the image; %s", UNIT_NAME, NFT_PATH, step)
+                self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", UNIT_NAME, step)
             return
         rules = self._wanted(ctx)
         if isinstance(rules, NotWanted):
@@ -101,20 +112,23 @@ class ConfigureProbeSNAT:
             return self._plan_removal(ctx)
         if not self._host.is_live:
             return self._boot.plan_install(ctx, boot_unit(rules_to_install(self._config, host=self._host)))
-        outcome = wanted_now(ctx, self._config, self._host, otherwise=True)
+        outcome = wanted_now(ctx, self._config, self._host, otherwise=True, logger=self._logger)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
             when = "is done when that has come right" if outcome.may_change else f"will be refused: {outcome.step}"
             missing = [Change("+", path) for path in PATHS if not self._host.files.exists(path)]
-            return [Change("+", TABLE, f"{outcome.reason}: {when}"), *missing]
+            return [Change("~" if self._has_table(ctx) else "+", TABLE, f"{outcome.reason}: {when}"), *missing]
         return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, boot_unit(outcome))]
 
     def undo(self, ctx: Context) -> None:
         """Take away the unit, then the table if it is ours, and at last its file, by which we know that it is."""
         ctx.check()
         files = self._host.files
-        ours = files.exists(RULESET_PATH)
+        ours = is_installed(files)
+        if ours and not files.exists(RULESET_PATH):
+            # Somebody's hands were quicker. A run that is killed after the unit's end must know the table by something.
+            files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
         # The unit first: a machine that starts meanwhile would have it bring the rules back.
         self._boot.remove(ctx, UNIT_NAME, (UNIT_PATH,))
         if not ours:
@@ -195,10 +209,16 @@ class ConfigureProbeSNAT:
             return [Change("+", TABLE)]
         return [] if before == expected_listing(rules) else [Change("~", TABLE, drift(before))]
 
+    def _has_table(self, ctx: Context) -> bool:
+        try:
+            return self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None
+        except (PermissionDeniedError, ToolNotFoundError):
+            return is_installed(self._host.files)
+
     def _plan_removal(self, ctx: Context) -> list[Change]:
         """As `undo` goes about it."""
         changes = self._boot.plan_remove(ctx, UNIT_NAME, PATHS)
-        if self._host.is_live and self._host.files.exists(RULESET_PATH):
+        if self._host.is_live and is_installed(self._host.files):
             try:
                 if self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None:
                     changes.append(Change("-", TABLE))
@@ -213,26 +233,36 @@ class ConfigureProbeSNAT:
 
 
 def wanted_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool
+    ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool, logger: logging.Logger = _logger
 ) -> ProbeRules | NotWanted | Obstacle:
     """What belongs on a live node, decided as `do` does it, but at once; `otherwise` if the cloud does not answer."""
     section = config.probe_snat
     if not section.enabled:
         return NotWanted(reason="hostRouting.probeSnat.enabled is not true")
     if section.detect == "imds":
+        left = ctx.remaining()
+        # `apply` looks ahead before it begins: what is left then must be enough to say why the cloud does not answer.
+        seconds = _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
         try:
-            has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=_SECONDS_FOR_A_LOOK)))
+            has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds)))
         except (BackendError, DeadlineExceededError) as error:
             ctx.check()
-            _logger.debug("whether the node has IPv6 is taken as %s: %s", otherwise, error)
+            logger.warning(
+                "this node is taken to have %s, for whether it has the cloud does not say: %s",
+                "IPv6" if otherwise else "no IPv6",
+                error,
+                extra={"task": ConfigureProbeSNAT.name},
+            )
             has_ipv6 = otherwise
         if not has_ipv6:
             return _NO_IPV6
     return assess(section, host)
 
 
-def drift(listing: list[dict[str, object]]) -> str:
+def drift(listing: list[dict[str, Any]]) -> str:
     """How a table that is not as it should be differs, in words."""
+    if any("unreadable" in entry.get("table", {}) for entry in listing):
+        return "it has flags, such as dormant or owner"
     found = rules_in(listing)
     if found is None:
         return "its rules are not those of hostrouting"

@@ -2,7 +2,10 @@
 
 task.py         CleanStaleCNI: read, confirm, write down, take away, look again; and put back
 check.py        what `check` says about leftovers
-observe.py      the machine -> a snapshot
+observe.py      the machine -> a reading, judged; what could not be seen is said
+leftovers.py    a snapshot -> the objects that may have been left behind; pure
+evidence.py     what speaks for an address: the node, a pod that lives, who could not be asked; pure
+gateways.py     the gateways of a route, also those in attributes carried as they are; pure
 sweep.py        a snapshot -> a verdict on each object, with its reason; what several readings agree on; pure
 forms.py        azure-vnet's ebtables rules, form by form; pure
 azure_vnet.py   azure-vnet's state, its locks, and the CNI configuration that names it; only read

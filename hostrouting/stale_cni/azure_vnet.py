@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import binascii
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hostrouting.exceptions import StaleCNIError
+from hostrouting.exceptions import HostFileError, StaleCNIError
 from hostrouting.stale_cni.networks import canonical
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _LOCKS: Final = tuple(
 _CONFIGURATION: Final = "/etc/cni/net.d"
 #: What container runtimes read there; a `.cilium_bak` is none of it.
 _ENDINGS: Final = (".conflist", ".conf", ".json")
-_PLUGINS: Final = frozenset({"azure-vnet", "azure-vnet-ipam"})
+#: How its programs' names begin: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
+_PLUGIN: Final = "azure-vnet"
 _LONGEST_PID: Final = 10
 
 
@@ -35,6 +37,8 @@ class Endpoint(NamedTuple):
     addresses: tuple[str, ...]
     #: The host's end of its veth pair; empty where the state does not say.
     host_device: str = ""
+    #: In lower case, with leading zeros; empty where the state does not say.
+    mac: str = ""
 
 
 # --- the state
@@ -62,24 +66,35 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
 
     >>> parse_endpoints(b'''{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {
     ...     "5f0a-eth0": {"HostIfName": "azv1", "IPAddresses": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}]}}}}}}}}''')
-    (Endpoint(addresses=('10.240.0.9',), host_device='azv1'),)
+    (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
+
+    Go writes every one of these keys, null or empty where there is nothing: what has other keys only is another thing.
     """
     try:
         document = json.loads(content)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    network = _mapping(_mapping(document, "the file").get("Network"), "Network")
+    network = _mapping(_get(_mapping(document, "the file"), "Network", "the file"), "Network")
     return tuple(
-        _endpoint(endpoint)
-        for interface in _members(network, "ExternalInterfaces")
-        for pods in _members(interface, "Networks")
-        for endpoint in _members(pods, "Endpoints")
+        _endpoint(endpoint, path)
+        for interface, at in _members(network, "ExternalInterfaces", "Network")
+        for pods, within in _members(interface, "Networks", at)
+        for endpoint, path in _members(pods, "Endpoints", within)
     )
 
 
-def _members(mapping: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
-    for name, member in _mapping(mapping.get(key), key).items():
-        yield _mapping(member, f"{key}[{name!r}]")
+def _members(mapping: dict[str, Any], key: str, path: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each object in the object that stands under the key, and its path."""
+    here = f"{path}.{key}"
+    for name, member in _mapping(_get(mapping, key, path), here).items():
+        yield _mapping(member, f"{here}[{name!r}]"), f"{here}[{name!r}]"
+
+
+def _get(mapping: dict[str, Any], key: str, path: str) -> object:
+    """The value; None if the object is empty, which is how Go's null comes here."""
+    if mapping and key not in mapping:
+        raise ValueError(f"{path} has no {key}")
+    return mapping.get(key)
 
 
 def _mapping(value: object, what: str) -> dict[str, Any]:
@@ -91,15 +106,21 @@ def _mapping(value: object, what: str) -> dict[str, Any]:
     return value
 
 
-def _endpoint(mapping: dict[str, Any]) -> Endpoint:
-    networks = mapping.get("IPAddresses") or []
+def _endpoint(mapping: dict[str, Any], path: str) -> Endpoint:
+    networks = _get(mapping, "IPAddresses", path) or []
     if not isinstance(networks, list):
-        raise ValueError("IPAddresses is no JSON array")  # noqa: TRY004 - same
-    addresses = [_text(_mapping(network, "an entry of IPAddresses"), "IP") for network in networks]
+        raise ValueError(f"{path}.IPAddresses is no JSON array")  # noqa: TRY004 - same
+    entry = f"an entry of {path}.IPAddresses"
+    addresses = []
+    for network in networks:
+        members = _mapping(network, entry)
+        _get(members, "IP", entry)
+        addresses.append(_text(members, "IP"))
     return Endpoint(
         # An address that was never set is empty text.
         tuple(_address(address) for address in addresses if address),
         _text(mapping, "HostIfName"),
+        _mac(_text(mapping, "MacAddress")),
     )
 
 
@@ -116,7 +137,24 @@ def _address(text: str) -> str:
     address = canonical(text)
     if address is None:
         raise ValueError(f"{text!r} is no address")
-    return address
+    # An IPv4 address in IPv6's clothes is the IPv4 address.
+    return address.removeprefix("::ffff:") if "." in address else address
+
+
+def _mac(text: str) -> str:
+    """Go writes a hardware address as it does all bytes, in base64; people write it with colons."""
+    try:
+        packed = (
+            bytes(int(part, 16) for part in text.split(":"))
+            if ":" in text
+            else binascii.a2b_base64(text, strict_mode=True)
+        )
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no hardware address") from error
+    # Those of InfiniBand are longer.
+    if len(packed) not in (0, 6, 8, 20):
+        raise ValueError(f"{text!r} is no hardware address")
+    return packed.hex(":")
 
 
 # --- whether it is at work
@@ -124,35 +162,35 @@ def _address(text: str) -> str:
 
 def configured(files: FileStore) -> list[str]:
     """Why azure-vnet must be taken to be in use by the container runtime: one sentence for each file that names it."""
-    reasons = []
-    for name in files.names(_CONFIGURATION):
-        path = f"{_CONFIGURATION}/{name}"
-        if not name.endswith(_ENDINGS):
-            continue
+    paths = [f"{_CONFIGURATION}/{name}" for name in files.names(_CONFIGURATION) if name.endswith(_ENDINGS)]
+    return [reason for path in paths if (reason := _why_configured(files, path))]
+
+
+def _why_configured(files: FileStore, path: str) -> str | None:
+    try:
         content = files.read(path) or b""
-        try:
-            if _names_azure_vnet(json.loads(content)):
-                reasons.append(f"{path} names azure-vnet")
-        except (ValueError, RecursionError):
-            if b"azure-vnet" in content:
-                reasons.append(f"{path} is no JSON that can be read, but has 'azure-vnet' in it")
-    return reasons
+    except HostFileError as error:
+        # A folder, or a link that leads to itself: what a runtime makes of it nobody knows.
+        words = str(error).removeprefix(f"cannot read {path}: ")
+        return f"{path} cannot be read ({words}); move it away if no container runtime uses it"
+    try:
+        return f"{path} names azure-vnet" if _names_azure_vnet(json.loads(content)) else None
+    except (ValueError, RecursionError):
+        if _PLUGIN.encode() in content:
+            return f"{path} is no JSON that can be read, but has 'azure-vnet' in it"
+    return None
 
 
 def _names_azure_vnet(document: object) -> bool:
+    """Whether a `type` is one of its programs, at any depth: some plugins (multus) call others that they name there."""
+    if isinstance(document, list):
+        return any(map(_names_azure_vnet, document))
     if not isinstance(document, dict):
         return False
-    plugins = document.get("plugins")
-    plugins = plugins if isinstance(plugins, list) else []
-    return any(_is_azure_vnet(plugin) for plugin in (document, *plugins))
-
-
-def _is_azure_vnet(plugin: object) -> bool:
-    if not isinstance(plugin, dict):
-        return False
-    ipam = plugin.get("ipam")
-    types = [plugin.get("type"), ipam.get("type") if isinstance(ipam, dict) else None]
-    return any(isinstance(name, str) and name in _PLUGINS for name in types)
+    kind = document.get("type")
+    if isinstance(kind, str) and kind.rstrip("/").rpartition("/")[2].startswith(_PLUGIN):
+        return True
+    return any(map(_names_azure_vnet, document.values()))
 
 
 def locked(files: FileStore) -> list[str]:

@@ -1,4 +1,4 @@
-"""What azure-vnet writes into the nat table of ebtables, rule by rule; pure.
+"""What azure-vnet writes into the nat table of ebtables, rule by rule, and how it names pods' devices; pure.
 
 A form is exact: a rule with one option more or less, or with a negated one, is somebody else's, whatever it looks like.
 """
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
     from hostrouting.host import EbtablesRule
 
-__all__ = ["PodRule", "is_of_node", "read_pod_rule"]
+__all__ = ["POD_DEVICE", "PodRule", "is_of_node", "read_pod_rule"]
 
+#: How azure-vnet names the host's end of a pod's veth pair.
+POD_DEVICE: Final = "azv"
 _BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
 
-_ARP_REPLY: Final = {"-p": "ARP", "--arp-op": "Request", "-j": "arpreply"}
-_ARP_REPLY_FREE: Final = frozenset({"--arp-ip-dst", "--arpreply-mac", "--arpreply-target"})
+_ARP_REPLY: Final = {"-p": "ARP", "--arp-op": "Request", "-j": "arpreply", "--arpreply-target": "DROP"}
 _FORWARDED_REPLY: Final = {
     "-p": "ARP",
     "--arp-op": "Reply",
@@ -51,11 +52,12 @@ def read_pod_rule(rule: EbtablesRule) -> PodRule | None:
     options = _options(rule)
     if rule.chain != "PREROUTING" or options is None:
         return None
-    if _has(options, _ARP_REPLY, _ARP_REPLY_FREE):
+    if _has(options, _ARP_REPLY, frozenset({"--arp-ip-dst", "--arpreply-mac"})):
         return _pod_rule(options["--arp-ip-dst"], options["--arpreply-mac"])
     for protocol, option in _FAMILIES:
         fixed = {"-p": protocol, "-j": "dnat", "--dnat-target": "ACCEPT"}
-        if _has(options, fixed, frozenset({option, "--to-dst"}), {"-i"}):
+        # It comes in by the uplink: by no pod's device, and not by one of several.
+        if _has(options, fixed, frozenset({option, "--to-dst", "-i"})) and _is_uplink(options["-i"]):
             return _pod_rule(options[option], options["--to-dst"])
     return None
 
@@ -78,15 +80,24 @@ def _options(rule: EbtablesRule) -> Mapping[str, str] | None:
     return options
 
 
-def _has(
-    options: Mapping[str, str], fixed: Mapping[str, str], free: frozenset[str], optional: set[str] | None = None
-) -> bool:
-    """Whether these are the options: `fixed` with their values, `free` with any, and perhaps `optional`."""
-    return options.keys() - (optional or set()) == fixed.keys() | free and fixed.items() <= options.items()
+def _has(options: Mapping[str, str], fixed: Mapping[str, str], free: frozenset[str]) -> bool:
+    """Whether these are the options: `fixed` with their values, and `free` with any."""
+    return options.keys() == fixed.keys() | free and fixed.items() <= options.items()
+
+
+def _is_uplink(device: str) -> bool:
+    return bool(device) and not device.endswith("+") and not device.startswith(POD_DEVICE)
 
 
 def _pod_rule(address: str, mac: str) -> PodRule | None:
-    # A masked address is a network, and a name of a MAC (`Broadcast`) no pod's.
-    if parse_address(address) is None or len(mac) != 17 or not _HEX_DIGITS.issuperset(mac.replace(":", "")):
-        return None
-    return PodRule(address, mac)
+    # A masked address is a network.
+    return PodRule(address, mac) if parse_address(address) is not None and _is_unicast(mac) else None
+
+
+def _is_unicast(mac: str) -> bool:
+    """Whether one device can have it; a name (`Broadcast`) and a masked one are none."""
+    digits = mac.replace(":", "")
+    if len(mac) != 17 or len(digits) != 12 or not _HEX_DIGITS.issuperset(digits):
+        return False
+    number = int(digits, 16)
+    return number != 0 and not number >> 40 & 1

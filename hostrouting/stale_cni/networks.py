@@ -35,6 +35,20 @@ class Networks:
         bits, number = parsed
         return any(bits == network.bits and number >> network.shift == network.prefix for network in self._networks)
 
+    def covers(self, cidr: str) -> bool:
+        """Whether all of a network lies in one of the ranges.
+
+        >>> Networks(["10.240.0.0/16"]).covers("10.240.1.0/24"), Networks(["10.240.0.0/16"]).covers("10.0.0.0/8")
+        (True, False)
+        """
+        other = _parse_network(cidr)
+        return any(
+            other.bits == network.bits
+            and other.shift <= network.shift
+            and other.prefix >> (network.shift - other.shift) == network.prefix
+            for network in self._networks
+        )
+
 
 def parse_address(text: str) -> tuple[int, int] | None:
     """The number of bits of an address, and the address as a number; None for anything else.

@@ -88,14 +88,13 @@ class Observer:
         ctx.check()
         snapshot, ebtables = observe(ctx, host)
         # After all else, for the same reason as there.
-        snapshot = attrs.evolve(
-            snapshot, endpoints=azure_vnet.read_endpoints(host.files), unasked=_out_of_reach(snapshot)
-        )
+        snapshot = attrs.evolve(snapshot, endpoints=azure_vnet.read_endpoints(host.files))
         verdicts = self._judged(snapshot)
-        asked = questions(snapshot, verdicts, bridge=self._section.bridge)
         may_not_ask = False
-        if asked:
+        if any(verdict.kind == "stale" for verdict in verdicts):
             # A pod that has been silent for long is known to nobody, and answers all the same.
+            asked = questions(snapshot, verdicts, bridge=self._section.bridge)
+            snapshot = attrs.evolve(snapshot, unasked=_out_of_reach(snapshot))
             try:
                 snapshot = attrs.evolve(snapshot, answered=host.link_layer.answering(ctx, asked))
             except PermissionDeniedError as error:

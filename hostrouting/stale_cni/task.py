@@ -124,7 +124,8 @@ class CleanStaleCNI:
             add_back(ctx, self._host, missing, done, progress=self._progress("put back", missing))
         finally:
             self.made += [Change("+", subject(leftover), "put back") for leftover in done]
-        self._logger.info("%d objects of %s are put back", len(missing), backup.path)
+        if missing or not given_up:
+            self._logger.info("%d objects of %s are put back", len(missing), backup.path)
         if given_up:
             self._logger.warning(
                 "the record %s stays, for %d of its objects could not be put back; '%s' tries again",
@@ -241,7 +242,12 @@ class CleanStaleCNI:
                 raise StaleCNIError(f"{error}\nwhat had been taken away before that is back in its place") from error
             raise
         finally:
-            self.made = [Change("-", subject(leftover), reasons.get(identity(leftover))) for leftover in done]
+            gone = set(done)
+            self.made = [
+                Change("-", subject(leftover), reasons[identity(leftover)])
+                for leftover in backup.objects
+                if leftover in gone
+            ]
 
     def _left_behind(self, ctx: Context, backup: Backup, done: list[Leftover]) -> list[str]:
         """Put back what is gone; what could not be put back, in words, and in `done`."""

@@ -81,7 +81,8 @@ def _things(*groups: Sequence[Neighbour | IPv6Route]) -> list[Neighbour | IPv6Ro
 
 
 def _state(layer: LinkLayer) -> tuple[list[Neighbour], list[IPv6Route]]:
-    return layer.neighbours(), layer.routes()
+    # A device's own link-local network comes and goes by itself, some time after its link.
+    return layer.neighbours(), [route for route in layer.routes() if route.destination != "fe80::/64"]
 
 
 def _pods(layer: LinkLayer) -> list[IPv6Route]:

@@ -58,6 +58,9 @@ class MemoryNftables:
         self.is_installed = True
         #: False: we may neither read nor change.
         self.may_read = True
+        #: Tables by family and name that have flags, so that all there is to see is that they are there; until they
+        #: are deleted.
+        self.unreadable: set[tuple[str, str]] = set()
         #: Called after each load: somebody who is quicker than whoever reads back.
         self.after_load: Callable[[], None] | None = None
         self._ruleset: _Ruleset = {}
@@ -70,11 +73,12 @@ class MemoryNftables:
     @property
     def tables(self) -> Mapping[tuple[str, str], list[dict[str, Any]]]:
         """The listing of every table by family and name; to look at, which is no operation."""
-        return {(family, name): _listing(family, name, chains) for (family, name), chains in self._ruleset.items()}
+        return {(family, name): self._listing(family, name) for family, name in self._ruleset}
 
     def flush(self) -> None:
         """Somebody's `nft flush ruleset`; no operation of ours."""
         self._ruleset = {}
+        self.unreadable.clear()
 
     def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
         """See `Nftables.table`."""
@@ -85,7 +89,9 @@ class MemoryNftables:
     def load(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.load`."""
         self._begin(ctx, "load", ruleset)
-        self._ruleset = _Script(ruleset, self._ruleset).run()
+        script = _Script(ruleset, self._ruleset)
+        self._ruleset = script.run()
+        self.unreadable -= script.deleted
         if self.after_load is not None:
             self.after_load()
 
@@ -93,6 +99,11 @@ class MemoryNftables:
         """See `Nftables.check`."""
         self._begin(ctx, "check", ruleset)
         _Script(ruleset, self._ruleset).run()
+
+    def _listing(self, family: str, name: str) -> list[dict[str, Any]]:
+        if (family, name) in self.unreadable:
+            return [{"table": {"family": family, "name": name, "unreadable": True}}]
+        return _listing(family, name, self._ruleset[family, name])
 
     def _begin(self, ctx: Context, *call: str) -> None:
         ctx.check()
@@ -118,6 +129,8 @@ class _Script:
     def __init__(self, text: str, ruleset: _Ruleset) -> None:
         self._ruleset = copy.deepcopy(ruleset)
         self._reader = NftReader(text)
+        #: Those that went, be it to be declared anew.
+        self.deleted: set[tuple[str, str]] = set()
 
     def run(self) -> _Ruleset:
         """The ruleset after the script; an error if any line of it is refused."""
@@ -131,6 +144,7 @@ class _Script:
         read = self._reader
         verb = read.one_of("commands", "table", "add", "flush", "delete")
         if verb == "flush" and read.skip("ruleset"):
+            self.deleted.update(self._ruleset)
             self._ruleset = {}
             return
         if verb != "table":
@@ -144,6 +158,7 @@ class _Script:
             read.refuse("Could not process rule: No such file or directory")
         elif verb == "delete":
             del self._ruleset[table]
+            self.deleted.add(table)
         else:
             # The chains stay, each with its hook.
             for chain in self._ruleset[table].values():

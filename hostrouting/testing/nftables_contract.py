@@ -10,6 +10,8 @@ from hostrouting.exceptions import BackendError
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.host import Nftables
 
 __all__ = ["NftablesContract"]
@@ -163,6 +165,11 @@ class NftablesContract:
     """What `Nftables` promises. `nftables` is empty for every test, and nobody else uses it."""
 
     @pytest.fixture
+    def give_flag(self) -> Callable[[str, str], None]:
+        """Gives a table, by family and name, the flag `dormant`."""
+        raise NotImplementedError
+
+    @pytest.fixture
     def nftables(self) -> Nftables:
         """The ruleset to be asked."""
         raise NotImplementedError
@@ -228,6 +235,18 @@ class NftablesContract:
         for _ in range(2):
             nftables.load(Context(), "table ip6 ours\ndelete table ip6 ours")
             assert nftables.table(Context(), "ip6", "ours") is None
+
+    def test_a_table_with_flags_is_there_and_no_more(
+        self, nftables: Nftables, give_flag: Callable[[str, str], None]
+    ) -> None:
+        """Whether or not this nft could show what is in it; and it is replaced and deleted as any other."""
+        unreadable = [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]
+        for after, expected in ((_OURS, _OURS_LISTED), ("delete table ip6 ours", None), ("flush ruleset", None)):
+            nftables.load(Context(), _OURS)
+            give_flag("ip6", "ours")
+            assert nftables.table(Context(), "ip6", "ours") == unreadable
+            nftables.load(Context(), after)
+            assert nftables.table(Context(), "ip6", "ours") == expected
 
     def test_foreign_tables_are_left_alone(self, nftables: Nftables) -> None:
         """Loading, replacing and deleting one table changes no other."""

@@ -172,9 +172,23 @@ class TestWhatCannotBeSeen:
     def test_not_installed_on_the_path_of_this_process(
         self, ctx: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, legacy_is_loaded: None
     ) -> None:
-        """Without a prefix it is a note as well."""
+        """Without a prefix it is a note as well, if there is none where administrators have their programs, either."""
         monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr("hostrouting.host.search_path._FOLDERS", ())
         assert len(EbtablesCommand().read(ctx).notes) == 2
+
+    def test_a_path_without_sbin_will_do(
+        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The PATH of a user has neither the tools nor the `ip` that leads to them; they are found all the same."""
+        load(node.name, [ONE, TWO])
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", "/nonexistent")
+            reading = ebtables.read(ctx)
+            ebtables.delete(ctx, reading.rules[:1])
+        assert "is not installed" not in "".join(reading.notes)
+        assert [rule.line for rule in reading.rules] == [ONE, TWO]
+        assert [line for line in saved(node.name) if line.startswith("-A")] == [TWO]
 
     def test_a_prefix_that_does_not_work_is_an_error(self, ctx: Context) -> None:
         """A namespace that does not exist must not look like a machine without ebtables."""
@@ -335,6 +349,24 @@ class TestAllOrNothing:
         (note,) = caught.value.__notes__
         assert "THE ROLLBACK IS INCOMPLETE, of 11 rules these could not be restored:\n  -A MINE -p ARP -j DROP" in note
         assert [rule.line for rule in ebtables.read(ctx).rules] == [rule.line for rule in rest]
+
+    def test_rules_stand_where_ascending_insertion_would_have_put_them(
+        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
+    ) -> None:
+        """In every chain: between the rules that are there, behind them, and where two claim the same place."""
+        load(node.name, [*(arp_rule(number) for number in range(4)), SNAT])
+        positions = {10: 1, 11: 3, 12: 3, 13: 4, 14: 7, 15: 9, 16: 40, 17: 0}
+        rules = [
+            EbtablesRule.parse(arp_rule(number), backend="nft", position=position)
+            for number, position in positions.items()
+        ]
+        other = EbtablesRule.parse(SNAT.replace("eth0", "eth1"), backend="nft", position=1)
+        fake = MemoryEbtables()  # which goes in ascending order; for the tool, it is from the back to the front
+        for rule in ebtables.read(ctx).rules:
+            fake.add(rule.line, backend="nft")
+        fake.insert(ctx, [*rules, other])
+        ebtables.insert(ctx, [*rules, other])
+        assert [rule.line for rule in ebtables.read(ctx).rules] == [rule.line for rule in fake.read(ctx).rules]
 
     def test_an_insertion_that_fails_is_taken_back(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context

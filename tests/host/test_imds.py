@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -22,6 +24,8 @@ from phases import CancelledError, Context, DeadlineExceededError
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hostrouting.host import InstanceMetadata
 
 WITH_IPV6 = [network_interface(), network_interface(ipv6=["fd00::4"], mac="000D3A123457")]
@@ -49,6 +53,21 @@ class ClockThatActs(ManualClock):
             assert callable(self.action)
             self.action()
         super().wait(doorbell, until)
+
+
+@contextmanager
+def serving(said: bytes) -> Iterator[str]:
+    """The endpoint of a server that answers one request, to the byte."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(said)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 def gone_threads() -> bool:
@@ -152,6 +171,16 @@ class TestTriesAgain:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(ctx) == WITH_IPV6
         assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
 
+    def test_waiting_is_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        """The first try that failed, to everybody; later ones to those who want it all."""
+        caplog.set_level(logging.DEBUG)
+        with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
+            InstanceMetadataClient(imds.endpoint).network_interfaces(hurried()[0])
+        assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+            ("INFO", "waiting for the cloud's metadata: 429 Too Many Requests"),
+            ("DEBUG", "waiting for the cloud's metadata: 503 Service Unavailable"),
+        ]
+
     @pytest.mark.parametrize(
         ("header", "seconds"),
         [("7", 7), ("0", 0.5), ("3600", 0.5), ("Fri, 20 Nov 2026 11:00:00 GMT", 0.5), ("-1", 0.5)],
@@ -210,16 +239,8 @@ class TestTriesAgain:
     )
     def test_what_is_no_http(self, said: bytes) -> None:
         """Another service on that port is no answer, and no foreign error."""
-        with socket.create_server(("127.0.0.1", 0)) as server:
-
-            def serve() -> None:
-                connection, _ = server.accept()
-                with connection:
-                    connection.recv(4096)
-                    connection.sendall(said)
-
-            threading.Thread(target=serve, daemon=True).start()
-            client = InstanceMetadataClient(f"http://127.0.0.1:{server.getsockname()[1]}")
+        with serving(said) as endpoint:
+            client = InstanceMetadataClient(endpoint)
             with pytest.raises(BackendError, match="in 1 try within the time that there was; the last: no answer: "):
                 client.network_interfaces(hurried(timeout=0.5)[0])
 
@@ -233,6 +254,24 @@ class TestRefusals:
             InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
         assert len(imds.requests) == 1
         assert "'no'" in str(caught.value) or status == 204
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            b"HTTP/1.1 400 \x1b[2J" + b"A" * 3000 + b"\r\n\r\n",
+            b"HTTP/1.1 302 \x1b[2J\r\nLocation: http://\x1b[2J\x9b" + b"A" * 3000 + b"\r\n\r\n",
+            b"HTTP/1.1 400 Bad\r\n\r\n\x1b[2J" + b"A" * 3000,
+            b"\x1b[2J" + b"A" * 3000 + b"\r\n\r\n",
+        ],
+        ids=["reason", "location", "body", "no HTTP"],
+    )
+    def test_what_the_other_side_says_is_shown_harmlessly(self, said: bytes) -> None:
+        """Whatever it sends, no terminal obeys it, and the message stays short."""
+        with serving(said) as endpoint, pytest.raises(BackendError) as caught:
+            InstanceMetadataClient(endpoint).network_interfaces(hurried(timeout=0.4)[0])
+        assert "\\x1b[2J" in str(caught.value)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 600
 
     def test_a_redirect_is_not_followed(self) -> None:
         """It is an error that says where it would have led."""

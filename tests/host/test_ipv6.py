@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import struct
 import sys
@@ -13,8 +14,9 @@ from support.kernel import needs_kernel
 from support.kernel_links import KernelLinks
 
 from hostrouting.exceptions import BackendError
+from hostrouting.host.conversation import Conversation
 from hostrouting.host.ipv6 import NetlinkIPv6
-from hostrouting.host.ipv6_messages import devices, parse_bpf_names, parse_route, parse_usable_addresses
+from hostrouting.host.ipv6_messages import devices, parse_bpf_names, parse_route, parse_routes, parse_usable_addresses
 from hostrouting.host.rtnetlink import attribute, message
 from hostrouting.testing import KernelNode
 from hostrouting.testing.ipv6_contract import IPv6BackendContract, IPv6Node
@@ -239,6 +241,27 @@ def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> Non
     packed += attribute(8, struct.pack("=I", flags))
     assert parse_usable_addresses([message(20, 0, packed)], 3) == (("::4",) if usable else ())
     assert parse_usable_addresses([message(20, 0, packed)], 4) == ()
+
+
+def test_other_families_are_passed_over() -> None:
+    """A kernel without IPv6 (`ipv6.disable=1`) answers with all that it has of the others."""
+    to, by = attribute(1, bytes([10, 0, 0, 0])), attribute(4, struct.pack("=I", 3))
+    routes = [message(24, 0, struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by) for family in (2, 7, 28)]
+    assert parse_routes(routes, {3: "eth0"}) == []
+    local = attribute(2, bytes([10, 0, 0, 4]))
+    address = message(20, 0, struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + local)
+    assert parse_usable_addresses([address], 3) == ()
+
+
+@pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EOPNOTSUPP])
+def test_without_ipv6_nothing_leads_anywhere(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A kernel that does not know of IPv6 refuses the question for a way, and that is the answer."""
+
+    def refuse(_conversation: object, _request: object) -> bytes:
+        raise OSError(number, "not supported")
+
+    monkeypatch.setattr(Conversation, "ask", refuse)
+    assert NetlinkIPv6().leaves_by("2001:db8::1") == ()
 
 
 def test_a_dead_next_hop_is_none() -> None:

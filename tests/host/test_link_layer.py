@@ -127,7 +127,7 @@ class TestAgainstIproute2:
     """What `ip` and `bridge` say of the same namespace."""
 
     def test_devices_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Names, indexes, addresses, kinds and masters."""
+        """Names, indexes, addresses, kinds, masters, and whether there is carrier."""
         shown = [
             (
                 link["ifname"],
@@ -137,6 +137,7 @@ class TestAgainstIproute2:
                 link.get("linkinfo", {}).get("info_kind", ""),
                 link.get("master"),
                 tuple(f"{one['local']}/{one['prefixlen']}" for one in link["addr_info"]),
+                "LOWER_UP" in link["flags"],
             )
             for link in node.shown("-d", "address")
         ]

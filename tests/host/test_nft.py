@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kernel import needs_kernel
+from support.probe_worlds import owned_table
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.nft import NftCommand
@@ -19,7 +20,7 @@ from hostrouting.testing.nftables_contract import NftablesContract
 from phases import CancelledError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hostrouting.host import Nftables
@@ -36,6 +37,11 @@ class TestMemoryNftables(NftablesContract):
     def nftables(self) -> MemoryNftables:
         """See the contract."""
         return MemoryNftables()
+
+    @pytest.fixture
+    def give_flag(self, nftables: MemoryNftables) -> Callable[[str, str], None]:
+        """See the contract."""
+        return lambda family, name: nftables.unreadable.add((family, name))
 
     def test_without_nft(self, nftables: MemoryNftables) -> None:
         """`is_installed` lets it be absent: every method says which package has it."""
@@ -113,6 +119,35 @@ class TestNftCommand(NftablesContract):
     def nftables(self, node: KernelNode) -> Nftables:
         """See the contract."""
         return inside(node)
+
+    @pytest.fixture
+    def give_flag(self, nftables: Nftables) -> Callable[[str, str], None]:
+        """See the contract."""
+        return lambda family, name: nftables.load(Context(), f"table {family} {name} {{\nflags dormant\n}}\n")
+
+    def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
+        """It is there; that it is refused for its owner is said, not that root is missing, which is not."""
+        with owned_table(node, "ours"):
+            assert nftables.table(Context(), "ip6", "ours") == [
+                {"table": {"family": "ip6", "name": "ours", "unreadable": True}}
+            ]
+            for refused_by in nftables.check, nftables.load:
+                with pytest.raises(BackendError, match="another process owns the table, and nobody else") as caught:
+                    refused_by(Context(), "table ip6 ours\ndelete table ip6 ours\n")
+                assert not isinstance(caught.value, PermissionDeniedError)
+                assert "are you root" not in str(caught.value)
+        # With its owner it goes.
+        assert nftables.table(Context(), "ip6", "ours") is None
+
+    def test_a_path_without_sbin_will_do(
+        self, node: KernelNode, nftables: Nftables, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The PATH of a user has neither `nft` nor the `ip` that leads to it; they are found all the same."""
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", "/nonexistent")
+            nftables.load(Context(), "table ip6 ours")
+            assert nftables.table(Context(), "ip6", "ours") is not None
+        assert "table ip6 ours" in node.run("nft", "list", "ruleset")
 
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
         """Status, place and reason, whoever refuses: nft or the kernel."""
@@ -229,8 +264,9 @@ class TestNftCommandAlone:
             nftables.check(Context(), "")
 
     def test_nft_is_not_on_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A PATH without nft is a machine without nft."""
+        """Neither there nor where administrators have their programs: a machine without nft."""
         monkeypatch.setenv("PATH", "/nonexistent")
+        monkeypatch.setattr("hostrouting.host.search_path._FOLDERS", ())
         with pytest.raises(ToolNotFoundError, match="install the package nftables"):
             NftCommand().load(Context(), "")
 
@@ -243,14 +279,30 @@ class TestNftCommandAlone:
 
     @pytest.mark.parametrize(
         "answer",
-        ["", "flush", "[]", '{"nftables": 4}', '{"nftables": [4]}', "{}", "[" * 100_000],
-        ids=["nothing", "text", "list", "number", "numbers", "empty", "deep"],
+        [
+            "",
+            "flush",
+            "[]",
+            '{"nftables": 4}',
+            '{"nftables": [4]}',
+            '{"nftables": ["table"]}',
+            '{"nftables": [{"table": {"flags": ',
+            "{}",
+            "[" * 100_000,
+        ],
+        ids=["nothing", "text", "list", "number", "numbers", "words", "cut", "empty", "deep"],
     )
     def test_an_answer_that_is_no_listing(self, answer: str, tmp_path: Path) -> None:
         """Whatever nft may say with status 0: an error that shows its start."""
         (tmp_path / "answer").write_text(answer)
         with pytest.raises(BackendError, match="cannot list the table ip6 ours: nft answered what is no listing"):
             self.ask(f"cat {tmp_path}/answer")
+
+    def test_flags_that_are_whatever_was_in_memory(self) -> None:
+        """Cut in the middle or whole, what nft's JSON says of them is not believed; what it says in words is."""
+        for said in '{"nftables": [{"table": {"flags": ', '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}':
+            script = f"[[ $0 == -j ]] && echo '{said}' || echo 'table ip6 ours {{ flags dormant'"
+            assert self.ask(script) == [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]
 
     def test_a_newer_nft_has_a_suggestion(self) -> None:
         """It is still the answer for a table that is not there; a missing namespace is not."""

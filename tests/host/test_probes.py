@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import struct
 import sys
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,13 +69,14 @@ def test_the_question_for_an_ipv4_address_is_an_arp_probe() -> None:
     )
 
 
-def test_the_question_for_an_ipv6_address_is_a_solicitation_from_nobody() -> None:
-    """To the address's solicited-node group, hop limit 255, without the option that would name the sender."""
+def test_the_question_for_an_ipv6_address_has_a_sender_that_is_nobody() -> None:
+    """To the address's solicited-node group, hop limit 255; answers are to go to a group that no bridge passes on."""
     assert question(MAC, pack_address("fd00:1::12:3456")).hex(" ") == (
         "33 33 ff 12 34 56 02 00 00 00 0a 01 86 dd "
-        "60 00 00 00 00 18 3a ff 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 "
+        "60 00 00 00 00 20 3a ff fe 80 00 00 00 00 00 00 03 80 c2 ff fe 00 00 01 "
         "ff 02 00 00 00 00 00 00 00 00 00 01 ff 12 34 56 "
-        "87 00 14 d6 00 00 00 00 fd 00 00 01 00 00 00 00 00 00 00 00 00 12 34 56"
+        "87 00 8d 48 00 00 00 00 fd 00 00 01 00 00 00 00 00 00 00 00 00 12 34 56 "
+        "01 01 01 80 c2 00 00 01"
     )
 
 
@@ -87,7 +91,7 @@ def test_a_question_is_no_answer(mac: bytes, address: bytes) -> None:
 def test_the_checksum_of_a_question_is_right(mac: bytes, address: bytes) -> None:
     """The words of the packet and its pseudo header add up to 0xffff."""
     packet = question(mac, address)[14:]
-    total = sum(struct.unpack("!32H", packet[8:] + struct.pack("!II", 24, 58)))
+    total = sum(struct.unpack("!36H", packet[8:] + struct.pack("!II", 32, 58)))
     assert total % 0xFFFF == 0
     assert packet[42:44] != b"\0\0"
 
@@ -164,6 +168,7 @@ def layer(node: KernelLinks) -> NetlinkLinkLayer:
     return NetlinkLinkLayer(netns=node.name)
 
 
+NOISE = re.compile(" NOARP|^fe80::380:c2ff:fe00:1 .* lladdr 01:80:c2:00:00:01 ")
 THERE = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
 
 
@@ -177,8 +182,8 @@ class TestOnTheKernel:
         listings = (("neigh", "show", "nud", "all"), ("-o", "address"), ("-4", "route"), ("-6", "route"))
         return [
             # NOARP are the multicast groups to which the kernel reports when it likes; it may take a second to notice
-            # that a link has come up.
-            sorted(line.replace("linkdown", "") for line in one.ip(*words).splitlines() if " NOARP" not in line)
+            # that a link has come up. And a pod notes who asks.
+            sorted(line.replace("linkdown", "") for line in one.ip(*words).splitlines() if not NOISE.search(line))
             for one in (node.kernel, *node.pods.values())
             for words in listings
         ]
@@ -279,14 +284,47 @@ class TestOnTheKernel:
         with pytest.raises(DeadlineExceededError):
             layer.answering(Context(timeout=0.1), [("azv1", "10.240.0.77")])
 
-    def test_an_address_that_is_being_tried_out_is_given_up(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The one thing that is not left as it was: who is not sure of an IPv6 address (tentative) yields to us."""
-        pod = node.pods["azv2"]
-        pod.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=100")
-        pod.ip("address", "add", "fd00:1::77/64", "dev", "eth0")
-        assert "tentative" in pod.ip("-6", "address", "show", "dev", "eth0", "to", "fd00:1::77")
-        assert layer.answering(Context(), [("azv2", "fd00:1::77")]) == set()
-        assert "dadfailed" in pod.ip("-6", "address", "show", "dev", "eth0", "to", "fd00:1::77")
+    def test_an_address_that_is_being_tried_out_stays(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """A pod that is not sure yet (tentative) keeps the address, says nothing, and answers when it is sure."""
+        asked = [("azv1", "fd00:1::77"), ("azv2", "fd00:1::77")]
+        for pod in node.pods.values():
+            # It takes three seconds or four: longer than we ask.
+            pod.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=3")
+            pod.ip("address", "add", "fd00:1::77/64", "dev", "eth0")
+        assert layer.answering(Context(), asked) == set()
+        shows = [
+            partial(pod.ip, "-6", "address", "show", "dev", "eth0", "to", "fd00:1::77") for pod in node.pods.values()
+        ]
+        assert all("tentative" in show() for show in shows)
+        until = time.monotonic() + 20
+        for show in shows:
+            while " tentative" in (shown := show()) and "dadfailed" not in shown:
+                assert time.monotonic() < until, shown
+            assert "fd00:1::77" in shown
+            assert "dadfailed" not in shown
+        assert layer.answering(Context(), asked) == set(asked)
+
+    @pytest.mark.parametrize("forwarding", [0, 1])
+    @pytest.mark.parametrize("addr_gen_mode", [0, 1])
+    def test_the_answers_do_not_concern_the_node(
+        self, node: KernelLinks, layer: NetlinkLinkLayer, forwarding: int, addr_gen_mode: int
+    ) -> None:
+        """It neither forwards nor refuses them, whether it routes or not, with and without link-local addresses.
+
+        Either would make it look for the pod, or for us, and so give it a new neighbour.
+        """
+        for dev in ("azure0", "azv1", "azv2"):
+            node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.{dev}.accept_dad=0")
+            node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.{dev}.addr_gen_mode={addr_gen_mode}")
+            node.kernel.set_up(dev, up=False)
+            node.kernel.set_up(dev)
+        node.kernel.ip("address", "replace", "fd00:1::4/64", "dev", "azure0", "nodad")
+        node.kernel.run("sysctl", "-qw", f"net.ipv6.conf.all.forwarding={forwarding}")
+        node.kernel.ip("route", "add", "fd00:1::10/128", "dev", "azv2")
+        before = self.shown(node)[0]
+        assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
+        assert self.shown(node)[0] == before
+        assert ("fe80::" in "".join(self.shown(node)[1])) == (addr_gen_mode == 0)
 
     def test_a_namespace_may_be_given_by_its_path(self, node: KernelLinks) -> None:
         """As for all that netlink reads."""

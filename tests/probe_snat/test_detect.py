@@ -147,9 +147,35 @@ class TestAssess:
             reason=f"no route leads to {ADDRESS}", step=f"add a route to {ADDRESS} by eth0", may_change=True
         )
 
-    def test_no_such_device(self) -> None:
-        """That is what is said, and not something of routes."""
-        outcome = assess(ProbeSNATConfig(enabled=True, detect="always", dev="eth7"), node("eth0"))
+    @pytest.mark.parametrize("defaults", [[], ["eth1"]])
+    def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
+        """Where it is switched off, a route that is missing or leads elsewhere is not what is wrong."""
+        host = node(*defaults)
+        host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"1\n", mode=0o644)
+        section = ProbeSNATConfig(enabled=True, detect="always", dev="eth0")
+        assert assess(section, host) == Obstacle(
+            reason="IPv6 is disabled on eth0",
+            step="run: sysctl -w net/ipv6/conf/eth0/disable_ipv6=0",
+            may_change=True,
+        )
+        host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"0\n", mode=0o644)
+        outcome = assess(section, host)
+        assert isinstance(outcome, Obstacle)
+        assert outcome.step.startswith("add a route to ")
+
+    @pytest.mark.parametrize("detect", ["address", "always"])
+    @pytest.mark.parametrize("defaults", [[], ["eth1"]])
+    def test_a_device_that_is_down(self, detect: Any, defaults: list[str]) -> None:
+        """That is what is said, and nothing of routes or addresses, which it lost by that."""
+        host = node(*defaults)
+        host.routes.set_up("eth0", up=False)
+        outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth0"), host)
+        assert outcome == Obstacle(reason="the device eth0 is down", step="run: ip link set eth0 up", may_change=True)
+
+    @pytest.mark.parametrize("detect", ["address", "always"])
+    def test_no_such_device(self, detect: Any) -> None:
+        """That is what is said, and not something of routes, nor that this node has no IPv6."""
+        outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth7"), node("eth0"))
         assert outcome == Obstacle(
             reason="there is no device eth7", step="correct hostRouting.probeSnat.dev", may_change=True
         )

@@ -9,11 +9,14 @@ from support.probe_nodes import CONFIG, FOREIGN, NEIGHBOUR, OFF, OURS, made_host
 
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.probe_snat import ConfigureProbeSNAT, rules_in
+from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
 from phases import Context
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hostrouting.testing import FakeHost
 
 
 @pytest.fixture
@@ -66,17 +69,24 @@ class TestFaults:
 
     @pytest.mark.parametrize("port", ["files", "services", "nftables"])
     @pytest.mark.parametrize("error", [None, Killed()])
-    def test_undo(self, ctx: Context, port: str, error: BaseException | None) -> None:
-        """At every single call."""
+    @pytest.mark.parametrize("gone", [(), (RULESET_PATH,), (UNIT_PATH,)])
+    def test_undo(self, ctx: Context, port: str, error: BaseException | None, gone: tuple[str, ...]) -> None:
+        """At every single call; also where somebody's hands have removed one of the files."""
+
+        def installed() -> FakeHost:
+            host = made_host()
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+            for path in gone:
+                host.files.remove(path)
+            return host
+
         pristine = made_host()
-        counted = made_host()
-        ConfigureProbeSNAT(CONFIG, host=counted).do(ctx)
+        counted = installed()
         getattr(counted, port).operations.calls.clear()
         ConfigureProbeSNAT(CONFIG, host=counted).undo(ctx)
         assert state(counted) == state(pristine)
         for number in range(1, len(getattr(counted, port).operations.calls) + 1):
-            host = made_host()
-            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+            host = installed()
             getattr(host, port).fail_at(number, error)
             fails(ConfigureProbeSNAT(OFF, host=host).do)
             ConfigureProbeSNAT(OFF, host=host).do(ctx)

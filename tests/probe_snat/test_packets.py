@@ -27,6 +27,8 @@ from support.probe_worlds import (
     UDP,
     ProbeWorld,
     checksum_is_right,
+    index_of,
+    next_packet,
     packet,
     parts,
 )
@@ -238,6 +240,23 @@ class TestNeighbourDiscovery:
             # A second may have passed.
             assert all(lifetime - 3 <= route["expires"] <= lifetime for route in found)
 
+    def test_multicast_groups(self, plain: ProbeWorld) -> None:
+        """A querier that asks from the probes' address gets its report; without the exemption it would not."""
+        tap = plain.tap(plain.cloud, "wire")
+        # Which asks for one group each, so that their reports differ.
+        for ruleset, group in (self.CARELESS, "ff05::77"), (render(RULES), "ff05::88"):
+            plain.nft.load(Context(), ruleset)
+            member = struct.pack("=16sI", inet_pton(AF_INET6, group), index_of(plain.node, "eth0"))
+            plain.open(plain.node, SOCK_DGRAM).setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, member)
+            query_group(plain, group)
+        groups = []
+        while "ff05::88" not in groups:
+            report = parts(next_packet(tap, lambda got: got.protocol == 0 and got.payload[8] == 143)).payload[8:]
+            # A record of how things are (1 or 2) is an answer; when a group was joined, its change was told (3 to 6).
+            if report[8] in {1, 2}:
+                groups.append(socket.inet_ntop(AF_INET6, report[12:28]))
+        assert "ff05::77" not in groups
+
     def test_redirects(self, plain: ProbeWorld) -> None:
         """The router shows a better way, and it is taken; without the exemption it would not be."""
         better = "fe80::99"
@@ -269,11 +288,20 @@ def redirect(world: ProbeWorld, *, destination: str, target: str) -> None:
     send_icmpv6(world, message + hardware, NODE_LOCAL)
 
 
-def send_icmpv6(world: ProbeWorld, message: bytes, to: str) -> None:
+def query_group(world: ProbeWorld, group: str) -> None:
+    """Whether anybody listens to it; to be answered within a millisecond."""
+    message = struct.pack("!BBHHH16sBBH", 130, 0, 0, 1, 0, inet_pton(AF_INET6, group), 2, 20, 0)
+    # The option `router alert`, without which a query is none.
+    send_icmpv6(world, message, group, hops=1, options=bytes([0, 0, 5, 2, 0, 0, 1, 0]))
+
+
+def send_icmpv6(world: ProbeWorld, message: bytes, to: str, *, hops: int = 255, options: bytes = b"") -> None:
     """From the probes' address, as the cloud's router does; the kernel fills the checksum in."""
     raw = world.open(world.cloud, socket.SOCK_RAW, ICMPV6)
     for option in socket.IPV6_UNICAST_HOPS, socket.IPV6_MULTICAST_HOPS:
-        raw.setsockopt(socket.IPPROTO_IPV6, option, 255)
+        raw.setsockopt(socket.IPPROTO_IPV6, option, hops)
+    if options:
+        raw.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_HOPOPTS, options)
     index = world.probe(SOCK_DGRAM).getsockname()[3]
     raw.bind((PROBE, 0, 0, index))
     raw.sendto(message, (to, 0, 0, index))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
-from support.probe_nodes import CONFIG, FOREIGN, OFF, REASONS, TABLE, check, made_host, state, takes_no_part
+from support.probe_nodes import CONFIG, FOREIGN, OFF, REASONS, TABLE, check, made_host, says, state, takes_no_part
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, render
@@ -71,6 +73,31 @@ class TestPlan:
             f"+ {UNIT_PATH}",
         ]
         assert ctx.clock.monotonic() == began
+
+    def test_a_table_that_is_there(self, host: FakeHost, ctx: Context) -> None:
+        """It is changed, not added, also where something is in the way, and whether or not it may be read."""
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.ipv6.defaults = []
+        expected = [f"~ {TABLE} (there is no IPv6 default route: is done when that has come right)"]
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
+        host.nftables.may_read = False
+        assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
+
+    @pytest.mark.parametrize("error", [BackendError("no answer"), None])
+    def test_what_the_cloud_does_not_say(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, error: BackendError | None
+    ) -> None:
+        """Whether it does not answer or says what cannot be read: the log warns of what was assumed, and why."""
+        host.metadata.error = error
+        host.metadata.document = {"error": "x"}
+        ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
+        assert check(host, ctx) == []
+        why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
+        assert [said.partition(why)[0] for said in says(caplog, logging.WARNING)] == [
+            "this node is taken to have IPv6, for whether it has the cloud does not say: ",
+            "this node is taken to have no IPv6, for whether it has the cloud does not say: ",
+        ]
+        assert all(why in said for said in says(caplog, logging.WARNING))
 
     def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
         """The plan says so, and what to do."""

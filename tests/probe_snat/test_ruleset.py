@@ -15,7 +15,7 @@ from support.probe_worlds import RULES
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.nft import NftCommand
 from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, render_unit, rules_in
-from hostrouting.probe_snat.boot_files import NFT_PATH, RULESET_PATH
+from hostrouting.probe_snat.boot_files import NFT_PATHS, RULESET_PATH
 from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script
 from hostrouting.testing.config_strategies import probe_snat_configs
 from hostrouting.testing.kernel_node import KernelNode
@@ -44,7 +44,7 @@ class TestFiles:
         """The ruleset before the unit that names it, for all to read."""
         unit = boot_unit(RULES)
         assert unit.name == "probe-snat.service"
-        assert unit.words("Service", "ExecStart") == [NFT_PATH, "-f", RULESET_PATH]
+        assert unit.words("Service", "ExecStart") == ["nft", "-f", RULESET_PATH]
         assert [(file.path, oct(file.mode)) for file in unit.files] == [
             ("/etc/aks-flex-node/probe-snat.nft", "0o644"),
             ("/etc/systemd/system/probe-snat.service", "0o644"),
@@ -60,6 +60,14 @@ class TestFiles:
         assert (verify.stdout, verify.stderr) == ("", "")
         security = ["systemd-analyze", "security", "--offline=true", "--threshold=17", "--no-pager", str(unit)]
         subprocess.run(security, check=True, capture_output=True)
+
+    def test_where_systemd_looks_for_nft(self) -> None:
+        """It says so itself; the folders are built into it."""
+        path = subprocess.run(
+            ["systemd-path", "search-binaries-default"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        # Where a distribution has merged its folders, systemd names each of them once.
+        assert {f"{folder}/nft" for folder in path.split(":")} <= {*NFT_PATHS}
 
     def test_a_device_may_be_called_as_a_placeholder(self) -> None:
         """What is put in is not looked at again."""

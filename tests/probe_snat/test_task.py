@@ -32,7 +32,7 @@ from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
 from hostrouting.testing import FakeHost
 from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
 from hostrouting.testing.memory_metadata import network_interface
-from phases import CancelledError, Context, Plannable, Task, Undoable
+from phases import CancelledError, Context, Plannable, Task, Undoable, run
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -110,6 +110,22 @@ class TestDo:
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert ("ip6", "theirs") in host.nftables.tables
         assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, for it had drifted: on eth0, ")
+
+    def test_a_table_with_flags(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """What cannot be read is not as it should be: it is found, planned for, replaced, and deleted."""
+        caplog.set_level(logging.INFO)
+        task = ConfigureProbeSNAT(CONFIG, host=host)
+        task.do(ctx)
+        host.nftables.unreadable.add(OURS)
+        detail = "it has flags, such as dormant or owner"
+        assert check(host, ctx) == [f"probe-snat: {TABLE}: has drifted: {detail}; run: hostrouting apply CONFIG"]
+        assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
+        task.do(ctx)
+        assert host.nftables.tables[OURS] == expected_listing(RULES)
+        assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, for it had drifted")
+        host.nftables.unreadable.add(OURS)
+        task.undo(ctx)
+        assert OURS not in host.nftables.tables
 
     def test_another_device(self, host: FakeHost, ctx: Context) -> None:
         """A config that changes takes the rules and the boot's ruleset with it."""
@@ -189,6 +205,14 @@ class TestDo:
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert state(host) == before
 
+    def test_a_device_that_is_mistyped(self, host: FakeHost, ctx: Context) -> None:
+        """It is an error that names it; what an earlier run installed stays."""
+        ConfigureProbeSNAT(config(dev="eth0", detect="address"), host=host).do(ctx)
+        before = state(host)
+        with pytest.raises(BackendError, match="there is no device eht0, also not after 30 s"):
+            ConfigureProbeSNAT(config(dev="eht0", detect="address"), host=host).do(ctx)
+        assert state(host) == before
+
     def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
         """It is refused before any rule is changed."""
         early = b"[Unit]\nBefore=network.target\n[Service]\nExecStart=/bin/true\n"
@@ -215,7 +239,7 @@ class TestDo:
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
             "whether a node has IPv6 cannot be asked of an image: probe-snat.service is for those with it",
             (
-                "probe-snat.service needs /usr/sbin/nft, which is not in the image; "
+                "probe-snat.service needs nft, which is not in the image; "
                 "install the package nftables, or no gated unit will start"
             ),
         ]
@@ -223,6 +247,14 @@ class TestDo:
         assert task.plan(ctx) == []
         task.undo(ctx)
         assert host.files.tree.snapshot() == {}
+
+    @pytest.mark.parametrize("path", ["/usr/sbin/nft", "/usr/local/sbin/nft", "/bin/nft"])
+    def test_an_image_with_nft(self, ctx: Context, caplog: pytest.LogCaptureFixture, path: str) -> None:
+        """Wherever systemd looks for it, nothing is warned of."""
+        host = FakeHost(is_live=False)
+        host.files.write(path, b"", mode=0o755)
+        ConfigureProbeSNAT(config(dev="eth0"), host=host).do(ctx)
+        assert says(caplog, logging.WARNING) == []
 
     def test_an_image_needs_the_device(self, ctx: Context) -> None:
         """There is no default route to look it up in."""
@@ -287,6 +319,16 @@ class TestNoPart:
         ConfigureProbeSNAT(config(detect="address"), host=host).do(ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
 
+    @pytest.mark.parametrize("path", [RULESET_PATH, UNIT_PATH])
+    def test_a_file_went_first(self, host: FakeHost, ctx: Context, path: str) -> None:
+        """The table is ours as long as either file is there; the plan says so, too."""
+        before = state(host)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.files.remove(path)
+        assert str(ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]) == f"- {TABLE}"
+        ConfigureProbeSNAT(OFF, host=host).do(ctx)
+        assert state(host) == before
+
     def test_nft_went_first(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """Whoever removed nft is not held up: the files go, and the log says what may be left."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -327,6 +369,13 @@ class TestCloud:
             self.run(host, imds)
         assert state(host) == before
 
+    def test_no_answer_in_all_the_time_that_there_is(self, host: FakeHost) -> None:
+        """A run that ends with that says what the cloud has answered, not only that time is up."""
+        with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
+            clock = ManualClock(auto=True)
+            report = run(ConfigureProbeSNAT(CONFIG, host=asking(host, imds)), timeout=3, clock=clock)
+        assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
+
     @pytest.mark.parametrize("detect", ["address", "always"])
     def test_is_not_asked_in_vain(self, host: FakeHost, ctx: Context, detect: str) -> None:
         """Only for `detect` imds."""
@@ -337,6 +386,9 @@ class TestCloud:
 
     @staticmethod
     def run(host: FakeHost, imds: FakeIMDS) -> None:
-        parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
-        asked = Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})
-        ConfigureProbeSNAT(CONFIG, host=asked).do(Context(timeout=30))
+        ConfigureProbeSNAT(CONFIG, host=asking(host, imds)).do(Context(timeout=30))
+
+
+def asking(host: FakeHost, imds: FakeIMDS) -> Host:
+    parts = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+    return Host(**{**parts, "metadata": InstanceMetadataClient(imds.endpoint)})

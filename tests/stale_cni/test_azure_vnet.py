@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stale_cni_worlds import state_of
+from support.stale_cni_worlds import TUNNEL_MAC, state_of
 
 from hostrouting.exceptions import StaleCNIError
 from hostrouting.stale_cni.azure_vnet import STATE_PATH, Endpoint, configured, locked, parse_endpoints, read_endpoints
@@ -26,11 +26,11 @@ def written(path: str, content: bytes | str) -> MemoryFiles:
 
 
 def test_endpoints_are_read() -> None:
-    """Each pod with its addresses of both families, compressed, and the host's end of its veth pair."""
+    """Each pod with its addresses of both families, compressed, its hardware address and the host's veth device."""
     content = state_of({"azv1": ["10.240.0.9", "FD00:10:240::0:9"], "azv2": ["10.240.0.10"]})
     assert parse_endpoints(content) == (
-        Endpoint(("10.240.0.9", "fd00:10:240::9"), "azv1"),
-        Endpoint(("10.240.0.10",), "azv2"),
+        Endpoint(("10.240.0.9", "fd00:10:240::9"), "azv1", TUNNEL_MAC),
+        Endpoint(("10.240.0.10",), "azv2", TUNNEL_MAC),
     )
 
 
@@ -44,7 +44,8 @@ def test_without_a_state_there_are_no_endpoints() -> None:
     [
         "{}",
         "null",
-        '{"IPAM": {}}',
+        '{"Network": {}}',
+        '{"Network": {"Version": "v1.4.39", "TimeStamp": "2023-05-01T00:00:00Z", "ExternalInterfaces": {}}}',
         '{"Network": null}',
         '{"Network": {"ExternalInterfaces": null}}',
         '{"Network": {"ExternalInterfaces": {}}}',
@@ -60,10 +61,35 @@ def test_a_state_without_pods_has_no_endpoints(content: str) -> None:
 
 def test_what_an_endpoint_does_not_say_is_empty() -> None:
     """An endpoint need not have addresses or a device; an address that was never set is empty text."""
-    endpoints = {"a": {}, "b": {"IPAddresses": None, "HostIfName": None}, "c": {"IPAddresses": [{"IP": ""}]}, "d": None}
+    nothing = {"IPAddresses": None, "HostIfName": None, "MacAddress": None}
+    endpoints = {"a": {}, "b": nothing, "c": {"IPAddresses": [{"IP": "", "Mask": None}], "MacAddress": ""}, "d": None}
     networks = {"azure": {"Endpoints": endpoints}}
     content = json.dumps({"Network": {"ExternalInterfaces": {"eth0": {"Networks": networks}}}})
     assert parse_endpoints(content.encode()) == (Endpoint(()),) * 4
+
+
+@pytest.mark.parametrize("address", ["::ffff:10.240.0.33", "::FFFF:0AF0:21", "10.240.0.33"])
+def test_an_ipv4_address_in_the_clothes_of_ipv6_is_one(address: str) -> None:
+    """Whoever has it written down so means the IPv4 pod."""
+    (endpoint,) = parse_endpoints(state_of({"azv1": [address]}))
+    assert endpoint.addresses == ("10.240.0.33",)
+
+
+@pytest.mark.parametrize("text", ["qrvMAAAJ", "aa:bb:cc:00:00:09", "AA:BB:CC:0:0:9"])
+def test_hardware_addresses_are_read_in_both_forms(text: str) -> None:
+    """Go writes base64; a later version, or a person, may write colons."""
+    (endpoint,) = parse_endpoints(state_of({"azv1": []}).replace(b"EjRWeJq8", text.encode()))
+    assert endpoint.mac == "aa:bb:cc:00:00:09"
+
+
+def test_hardware_addresses_of_infiniband_are_longer() -> None:
+    """They are no reason to refuse the whole state."""
+    (endpoint,) = parse_endpoints(state_of({"azv1": []}).replace(b"EjRWeJq8", b"AAAA" * 6 + b"AAk="))
+    assert endpoint.mac == ":".join(["00"] * 19 + ["09"])
+
+
+IN_NETWORKS = "Network.ExternalInterfaces['eth0'].Networks['azure']"
+IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
 
 
 @pytest.mark.parametrize(
@@ -72,18 +98,33 @@ def test_what_an_endpoint_does_not_say_is_empty() -> None:
         (b"", "Expecting value: line 1 column 1 (char 0)"),
         (b"[]", "the file is no JSON object"),
         (b'{"Network": []}', "Network is no JSON object"),
-        (b'{"Network": {"ExternalInterfaces": "eth0"}}', "ExternalInterfaces is no JSON object"),
-        (b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}', "ExternalInterfaces['eth0'] is no JSON object"),
+        (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces is no JSON object"),
+        (b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}', "Network.ExternalInterfaces['eth0'] is no JSON object"),
         (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is no address"),
         (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName is no text"),
         (state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"), "IP is no text"),
         (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": "x"', state_of({"a": []})),
-            "IPAddresses is no JSON array",
+            f"{IN_ENDPOINTS}.IPAddresses is no JSON array",
         ),
         (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["x"]', state_of({"a": []})),
-            "an entry of IPAddresses is no",
+            f"an entry of {IN_ENDPOINTS}.IPAddresses is no",
+        ),
+        (b'{"foo": 1}', "the file has no Network"),
+        (b'{"IPAM": {}}', "the file has no Network"),
+        (b'{"Network": {"Version": "v2"}}', "Network has no ExternalInterfaces"),
+        (
+            b'{"Network": {"ExternalInterfaces": {"eth0": {"Name": "eth0"}}}}',
+            "Network.ExternalInterfaces['eth0'] has no Networks",
+        ),
+        (state_of({"a": []}).replace(b'"Endpoints"', b'"endpoints"'), f"{IN_NETWORKS} has no Endpoints"),
+        (state_of({"a": []}).replace(b'"IPAddresses"', b'"IPs"'), f"{IN_ENDPOINTS} has no IPAddresses"),
+        (state_of({"a": ["::1"]}).replace(b'"IP"', b'"Ip"'), f"an entry of {IN_ENDPOINTS}.IPAddresses has no IP"),
+        (state_of({"a": []}).replace(b'"EjRWeJq8"', b"7"), "MacAddress is no text"),
+        *(
+            (state_of({"a": []}).replace(b"EjRWeJq8", text), f"'{text.decode()}' is no hardware address")
+            for text in (b"EjRW", b"EjRWeJq", b"no", b"aa:bb:cc:00:00", b"aa:bb:cc:00:00:100", b"aa:bb:cc:00:00:xx")
         ),
         (b"[" * 100_000, "it is nested too deeply"),
         (b"\xff\xfe\xfa", "'utf-16-le' codec can't decode"),
@@ -98,15 +139,16 @@ def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) 
     assert text.endswith("if no pod of azure-vnet is left, move the file away and run this again")
 
 
+KEYS = ("Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses", "IP", "HostIfName", "MacAddress")
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda inner: (
             st.lists(inner)
             | st.dictionaries(
-                st.sampled_from(
-                    ["Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses", "IP", "HostIfName"]
-                ),
+                st.sampled_from(KEYS),
                 inner,
             )
         ),
@@ -128,11 +170,17 @@ def test_no_state_is_a_foreign_error(document: object) -> None:
         {"name": "azure", "type": "azure-vnet"},
         {"type": "bridge", "ipam": {"type": "azure-vnet-ipam"}},
         {"plugins": [{"type": "portmap"}, {"type": "bridge", "ipam": {"type": "azure-vnet-ipam"}}]},
+        {"type": "multus", "delegates": [{"name": "azure", "plugins": [{"type": "azure-vnet"}]}]},
+        [{"type": "portmap"}, {"type": "azure-vnet"}],
+        {"plugins": {"azure": {"type": "azure-vnet"}}},
+        {"type": "/opt/cni/bin/azure-vnet"},
+        {"type": "azure-vnet/"},
+        {"type": "azure-vnet-swift"},
     ],
 )
 @pytest.mark.parametrize("name", ["10-azure.conflist", "10-azure.conf", "azure.json"])
 def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: str) -> None:
-    """By itself, in a list of plugins, or as the one that gives out addresses."""
+    """By itself, in a list of plugins, as the one that gives out addresses, as what another plugin calls, by path."""
     assert configured(written(f"/etc/cni/net.d/{name}", json.dumps(document))) == [
         f"/etc/cni/net.d/{name} names azure-vnet"
     ]
@@ -145,6 +193,8 @@ def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: 
         ("05-cilium.conflist", '{"name": "azure-vnet", "plugins": [{"type": "cilium-cni"}]}'),
         ("10-azure.conflist.cilium_bak", '{"type": "azure-vnet"}'),
         ("10-azure.conflist.disabled", '{"type": "azure-vnet"}'),
+        ("10-other.conf", '{"type": "/opt/azure-vnet/bridge"}'),
+        ("10-other.conf", '{"type": "my-azure-vnet"}'),
         ("empty.conf", ""),
         ("odd.conf", '{"type": ["azure-vnet"], "plugins": "azure-vnet", "ipam": 3}'),
         ("odd.conf", "[]"),
@@ -166,6 +216,23 @@ def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
     """Perhaps it is being written at this moment: the cautious answer is yes, and it says so."""
     path = "/etc/cni/net.d/10-azure.conflist"
     assert configured(written(path, content)) == [f"{path} is no JSON that can be read, but has 'azure-vnet' in it"]
+
+
+def test_a_configuration_of_any_depth_is_found() -> None:
+    """What is nested too deeply to be looked through counts if the name is in it."""
+    nested = '{"a": ' * 900 + '{"type": "azure-vnet"}' + "}" * 900
+    (reason,) = configured(written("/etc/cni/net.d/10-deep.conf", nested))
+    assert "azure-vnet" in reason
+
+
+def test_what_cannot_be_read_counts_and_says_why() -> None:
+    """A folder, or a link that leads to itself: what a runtime makes of it nobody knows, so it is a reason."""
+    files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
+    files.tree.make_directory("/etc/cni/net.d/x.conflist")
+    assert configured(files) == [
+        "/etc/cni/net.d/10-azure.conflist names azure-vnet",
+        "/etc/cni/net.d/x.conflist cannot be read (Is a directory); move it away if no container runtime uses it",
+    ]
 
 
 # --- the locks

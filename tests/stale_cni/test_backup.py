@@ -98,7 +98,9 @@ def test_the_newest_comes_first() -> None:
     files = MemoryFiles()
     files.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
     made = [write_backup(files, FOLDER, [], texts=[], now=NOW + number // 6) for number in range(12)]
-    assert [backup.path for backup in read_backups(files, FOLDER)] == [backup.path for backup in reversed(made)]
+    backups = read_backups(files, FOLDER)
+    assert [backup.path for backup in backups.current] == [backup.path for backup in reversed(made)]
+    assert (backups.outlived, backups.bad) == ([], [])
     assert {backup.boot_id for backup in made} == {boot_id(files)} == {"boot-1"}
 
 
@@ -107,7 +109,7 @@ def test_other_files_in_the_folder_are_left_alone() -> None:
     files = MemoryFiles()
     for name in ("notes.txt", "sweep-.json", "sweep-x.json", "sweep-1-2.json.orig", "sweep-2026-٣.json"):
         files.write(f"{FOLDER}/{name}", b"?", mode=0o644)
-    assert read_backups(files, FOLDER) == []
+    assert read_backups(files, FOLDER) == ([], [], [])
     backup = write_backup(files, FOLDER, [], texts=[], now=NOW)
     remove_backup(files, FOLDER, backup)
     assert len(files.names(FOLDER)) == 5
@@ -176,6 +178,45 @@ def test_a_record_that_is_not_ours_is_refused(content: bytes) -> None:
     files = MemoryFiles()
     path = f"{FOLDER}/sweep-20260101T000000Z-1.json"
     files.write(path, content, mode=0o600)
-    with pytest.raises(HostFileError, match="put back by hand what you recognise in it, then delete it") as caught:
-        read_backups(files, FOLDER)
-    assert str(caught.value).startswith(f"{path} is not what we wrote (")
+    good = write_backup(files, FOLDER, [], texts=[], now=NOW)
+    current, outlived, (error,) = read_backups(files, FOLDER)
+    assert (current, outlived) == ([good], [])
+    assert str(error).startswith(f"{path} is not what we wrote (")
+    assert str(error).endswith("put back by hand what you recognise in it, then delete it")
+
+
+def test_a_folder_of_that_name_hides_no_record() -> None:
+    """What cannot be read at all is like what cannot be understood."""
+    files = MemoryFiles()
+    files.tree.make_directory(f"{FOLDER}/sweep-20260101T000000Z-1.json")
+    good = write_backup(files, FOLDER, [], texts=[], now=NOW)
+    assert read_backups(files, FOLDER).current == [good]
+    assert "Is a directory" in str(read_backups(files, FOLDER).bad[0])
+
+
+def test_records_of_other_boots_are_told_apart() -> None:
+    """What they list went with that boot."""
+    files = MemoryFiles()
+    files.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
+    old = write_backup(files, FOLDER, [], texts=[], now=NOW)
+    files.write("/proc/sys/kernel/random/boot_id", b"boot-2\n", mode=0o444)
+    new = write_backup(files, FOLDER, [], texts=[], now=NOW)
+    assert read_backups(files, FOLDER) == ([new], [old], [])
+
+
+class FullDisk(MemoryFiles):
+    """Folders can still be made, but nothing can be written."""
+
+    def write(self, path: str, content: bytes, *, mode: int) -> bool:
+        self.tree.make_directory(path.rpartition("/")[0])
+        raise HostFileError(f"cannot write {path}: No space left on device")
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_record_that_cannot_be_written_leaves_no_folder(*, was_there: bool) -> None:
+    """Only what was there before is there afterwards."""
+    files = FullDisk()
+    files.tree.make_directory(FOLDER if was_there else "/var/lib")
+    with pytest.raises(HostFileError, match="No space left"):
+        write_backup(files, FOLDER, [], texts=[], now=NOW)
+    assert files.tree.exists("/var/lib/hostrouting") == was_there

@@ -11,6 +11,7 @@ from hostrouting.stale_cni.forms import PodRule, is_of_node, read_pod_rule
 MAC = "aa:bb:cc:00:00:09"
 REPLY = arp_reply("10.240.0.9", MAC)
 DNAT = dnat("10.240.0.9", MAC)
+NO_UNICAST = ("ff:ff:ff:ff:ff:ff", "Broadcast", "Multicast", "01:00:5e:0:0:9", "0:0:0:0:0:0", f"{MAC}/ff:ff:ff:0:0:0")
 
 
 def rule(line: str, backend: str = "nft") -> EbtablesRule:
@@ -22,10 +23,9 @@ def rule(line: str, backend: str = "nft") -> EbtablesRule:
     [
         REPLY,
         f"{REPLY} --arpreply-target DROP",
-        f"{REPLY} --arpreply-target ACCEPT",
         REPLY.replace(MAC, "aa:bb:cc:0:0:9"),
         DNAT,
-        DNAT.replace(" -i eth0", ""),
+        DNAT.replace("eth0", "enP1s1"),
         DNAT.replace(" --dnat-target ACCEPT", ""),
         DNAT.replace("-p IPv4", "-p 0x0800"),
         DNAT.replace("10.240.0.9", "10.240.0.9/32"),
@@ -62,8 +62,18 @@ def test_rules_of_ipv6_pods_are_known() -> None:
         DNAT.replace("--ip-dst", "--ip-dst !"),
         DNAT.replace("-i eth0", "-i ! eth0"),
         DNAT.replace("-i eth0", "! -i eth0"),
+        DNAT.replace("eth0", "eth+"),
+        DNAT.replace("eth0", "az+"),
         DNAT.replace("10.240.0.9", "10.240.0.0/24"),
         DNAT.replace("10.240.0.9", "10.240.0.9/255.255.0.255"),
+        # by no uplink
+        DNAT.replace(" -i eth0", ""),
+        DNAT.replace("eth0", "azv1234"),
+        # to more than one device, or to none
+        *(made.replace(MAC, mac) for made in (DNAT, REPLY) for mac in NO_UNICAST),
+        # a packet that goes on
+        f"{REPLY} --arpreply-target ACCEPT",
+        f"{REPLY} --arpreply-target CONTINUE",
         # another chain
         DNAT.replace("PREROUTING", "OUTPUT"),
         REPLY.replace("PREROUTING", "POSTROUTING"),
@@ -75,7 +85,7 @@ def test_rules_of_ipv6_pods_are_known() -> None:
     ],
 )
 def test_anything_else_is_no_rule_of_a_pod(line: str) -> None:
-    """One option more, less or negated, a network, another chain: then we do not know whose rule it is."""
+    """One option more, less or negated, a network, no uplink, no unicast: then we do not know whose rule it is."""
     assert read_pod_rule(rule(line)) is None
     assert not is_of_node(rule(line))
 

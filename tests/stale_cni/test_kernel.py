@@ -20,7 +20,7 @@ from hostrouting.host.ebtables import EbtablesCommand
 from hostrouting.host.files import RootedFiles
 from hostrouting.host.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.stale_cni import CleanStaleCNI
+from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
 from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.kernel_node import KernelNode
@@ -309,7 +309,10 @@ def test_tunnel_mode_is_decided_by_the_state(world: World) -> None:
 
 
 def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
-    """Routes on a pod's veth that still exists, whose pod is gone, of both families; one that answers keeps its own."""
+    """Routes on a pod's veth that still exists, whose pod is gone, of both families; one that answers keeps its own.
+
+    That the kernel once learned a neighbour there is no sign of life: such entries stay for as long as there is room.
+    """
     ip = world.node.ip
     ip("link", "add", "azv7", "type", "veth", "peer", "name", "peer7")
     for device in ("azv7", "peer7"):
@@ -318,8 +321,8 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
         ip("route", "add", f"10.240.0.{number}/32", "dev", "azv7")
         ip("-6", "route", "add", f"fd00:10:240::{number}/128", "dev", "azv7")
     ip("route", "add", "10.240.0.19/32", "dev", "azv7", "proto", "142")
-    ip("neigh", "add", "10.240.0.18", "lladdr", LIVE_MAC, "nud", "reachable", "dev", "azv7")
-    ip("neigh", "add", "fd00:10:240::18", "lladdr", LIVE_MAC, "nud", "reachable", "dev", "azv7")
+    ip("neigh", "add", "10.240.0.18", "lladdr", LIVE_MAC, "nud", "stale", "dev", "azv7")
+    ip("neigh", "add", "fd00:10:240::18", "lladdr", LIVE_MAC, "nud", "stale", "dev", "azv7")
     # This one lives, but has not spoken yet.
     _link(world.node, "azv8", "fe:00:00:00:00:20", there=world.live, peer="eth8", peer_mac="aa:bb:cc:00:00:20")
     world.live.ip("address", "add", "10.240.0.20/32", "dev", "eth8")
@@ -330,7 +333,8 @@ def test_routes_of_transparent_mode_go_and_come_back(world: World) -> None:
     task = world.sweep()
     task.do(Context(timeout=60))
     gone, come = differences(before, world.shown())
-    assert ([line.split()[0] for line in gone if "azv" in line], come) == (["10.240.0.17", "fd00:10:240::17"], [])
+    expected = ["10.240.0.17", "10.240.0.18", "fd00:10:240::17", "fd00:10:240::18"]
+    assert ([line.split()[0] for line in gone if "azv" in line], come) == (expected, [])
     task.undo(Context(timeout=60))
     assert world.shown() == before
 
@@ -344,6 +348,63 @@ def test_a_pod_that_was_silent_for_long_is_asked(world: World) -> None:
     task.do(Context(timeout=60))
     assert world.asks(LIVE)
     assert world.asks(REUSED)
+
+
+def test_pods_on_a_bridge_of_another_name_are_not_taken_for_dead(world: World) -> None:
+    """The config names a bridge that is not there: refused, both are named, and the live pod loses nothing."""
+    before = world.shown()
+    task = world.sweep(config_of(bridge="azure1"))
+    with pytest.raises(StaleCNIError, match=r"no device azure1, .* a port of azure0"):
+        task.do(Context(timeout=60))
+    assert world.shown() == before
+    assert world.asks(LIVE)
+
+
+def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
+    """It has been heard by a bridge that is not the config's; it need not answer, and there is no state."""
+    ip = world.node.ip
+    ip("link", "add", "azure9", "type", "bridge")
+    ip("link", "set", "azure9", "up")
+    _link(world.node, "azv9", "fe:00:00:00:00:19", there=world.live, peer="eth9", peer_mac="aa:bb:cc:00:00:19")
+    ip("link", "set", "azv9", "master", "azure9")
+    line = dnat("10.240.0.19", "aa:bb:cc:00:00:19")
+    world.node.run("ebtables", "-t", "nat", *line.split())
+    world.node.run("bridge", "fdb", "replace", "aa:bb:cc:00:00:19", "dev", "azv9", "master", "dynamic")
+    world.sweep().do(Context(timeout=60))
+    assert line in [shown.strip() for shown in world.shown()["ebtables"]]
+    assert world.asks(REUSED)
+
+
+@pytest.mark.parametrize(("node", "device", "words"), [("node", "azv1", "is down"), ("live", "eth0", "has no carrier")])
+def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(
+    world: World, node: str, device: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The bridge forgets it, and nobody can ask it: it is not taken for dead, and is there again with its link."""
+    before = world.shown()
+    there: KernelNode = getattr(world, node)
+    there.ip("link", "set", device, "down")
+    task = world.sweep()
+    task.do(Context(timeout=60))
+    assert task.made == []
+    assert any(LIVE in message and f"it {words}" in message for message in caplog.messages)
+    there.ip("link", "set", device, "up")
+    after = world.shown()
+    assert (after["ebtables"], after["neigh"]) == (before["ebtables"], before["neigh"])
+    assert world.asks(LIVE)
+
+
+def test_who_may_not_ask_takes_nobody_for_dead(world: World) -> None:
+    """Without CAP_NET_RAW a pod that was silent for long is not in the plan, and a check says that it cannot tell."""
+    world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
+
+    class Denied(NetlinkLinkLayer):
+        def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+            raise PermissionDeniedError("asking needs CAP_NET_RAW")
+
+    host = attrs.evolve(world.host(), link_layer=Denied(netns=world.node.name))
+    assert CleanStaleCNI(config_of(), host=host).plan(Context(timeout=60)) == []
+    with pytest.raises(PermissionDeniedError, match="cannot be told without root"):
+        check_stale_cni(Context(timeout=60), config_of(), host)
 
 
 def test_one_who_puts_rules_back_is_noticed_and_not_fought(world: World) -> None:

@@ -22,6 +22,29 @@ def test_membership_is_that_of_the_standard_library(
     assert (str(address) in Networks([str(network)])) == (address in network)
 
 
+@given(
+    st.ip_addresses(v=4) | st.ip_addresses(v=6),
+    st.integers(0, 128),
+    st.ip_addresses(v=4),
+    st.integers(0, 128),
+    st.data(),
+)
+def test_coverage_is_that_of_the_standard_library(
+    base: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    length: int,
+    other: ipaddress.IPv4Address,
+    other_length: int,
+    data: st.DataObject,
+) -> None:
+    """A network is covered exactly when `ipaddress` calls it a subnet; families never mix."""
+    network = ipaddress.ip_network((base, min(length, base.max_prefixlen)), strict=False)
+    # Of networks at random hardly any would lie in one another.
+    inner = data.draw(st.sampled_from([base, network.network_address, network.broadcast_address, other]))
+    subnet = ipaddress.ip_network((inner, min(other_length, inner.max_prefixlen)), strict=False)
+    expected = subnet.version == network.version and subnet.subnet_of(network)  # type: ignore[arg-type]
+    assert Networks([str(network)]).covers(str(subnet)) == expected
+
+
 @given(st.ip_addresses())
 def test_spelling_is_that_of_the_standard_library(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     """However an address is written, it comes out compressed, as the kernel's tools print it."""

@@ -37,12 +37,25 @@ FOREIGN = (
 
 
 class Pod(NamedTuple):
-    """A pod of azure-vnet; `alive` is how one knows that it lives, if it does."""
+    """A pod of azure-vnet; `alive` is how one knows that it lives, if it does.
+
+    Of one that is `down` nobody knows; one that is `outdated` is gone, but the kernel still knows its neighbours.
+    """
 
     number: int
     alive: str
     is_tunnel: bool
     kinds: frozenset[str]
+    #: Its hardware address is now a device's of the node.
+    is_node: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        return self.alive in ("", "outdated", "down")
+
+    @property
+    def device(self) -> str:
+        return f"azv{self.number + 10}"
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -62,9 +75,15 @@ class Pod(NamedTuple):
 def pods(draw: st.DrawFn, number: int) -> Pod:
     is_tunnel = draw(st.booleans())
     # A hardware address that all pods have is no evidence.
-    ways = ["", "", "state", "unnamed", "answers", "silent"] + ([] if is_tunnel else ["learned"])
+    ways = ["", "", "outdated", "state", "unnamed", "silent"] + ([] if is_tunnel else ["learned"])
+    # One device that is down hides all that is on the bridge, so it is to be rare.
+    ways += ["down"] if draw(st.integers(0, 2)) == 0 else []
     kinds = draw(st.sets(st.sampled_from(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"])))
-    return Pod(number, draw(st.sampled_from(ways)), is_tunnel, frozenset(kinds))
+    is_node = not is_tunnel and draw(st.integers(0, 4)) == 0
+    alive = draw(st.sampled_from(ways))
+    # The kernel drops the routes of a device that goes down.
+    kinds -= {"route", "route6"} if alive == "down" else set()
+    return Pod(number, alive, is_tunnel, frozenset(kinds), is_node)
 
 
 class World(NamedTuple):
@@ -78,25 +97,27 @@ class World(NamedTuple):
         node_of(host)
         for pod in self.pods:
             self._arrange(host, pod)
-        alive = {f"azv{p.number + 10}": p.addresses for p in self.pods if p.alive == "state"}
+        alive = {p.device: p.addresses for p in self.pods if p.alive == "state"}
         # What is in the state without a device counts as alive; what names a device that is gone does not.
         unnamed = {"": [a for p in self.pods if p.alive == "unnamed" for a in p.addresses]}
-        dead = {f"azv{p.number + 100}": p.addresses for p in self.pods if not p.alive and p.number % 2}
+        dead = {f"azv{p.number + 100}": p.addresses for p in self.pods if p.is_gone and p.number % 2}
         write_state(host, {**alive, **unnamed, **dead})
         for line, backend in self.rules:
             host.ebtables.add(line, backend=backend)
         return host
 
     def _arrange(self, host: FakeHost, pod: Pod) -> None:
-        device = f"azv{pod.number + 10}"
-        host.link_layer.add_device(device, master="azure0")
+        device = pod.device
+        host.link_layer.add_device(device, master="azure0", up=pod.alive != "down")
+        if pod.is_node:
+            host.link_layer.add_device(f"lan{pod.number}", mac=pod.mac)
         host.routes.add_link(device)
         v4, v6 = pod.addresses
         if pod.alive == "learned" and {"arp", "ip", "neighbour"} & pod.kinds:
             host.link_layer.learn(pod.mac, device)
-        if pod.alive == "silent":
+        if pod.alive in ("silent", "down"):
             host.link_layer.alive.update((device, address) for address in pod.addresses)
-        if pod.alive == "answers":
+        if pod.alive == "outdated":
             host.link_layer.add_neighbour(v4, device, pod.mac, permanent=False)
             host.link_layer.add_neighbour(v6, device, pod.mac, permanent=False)
         for kind, address in (("neighbour", v4), ("neighbour6", v6)):
@@ -113,7 +134,14 @@ class World(NamedTuple):
         for pod in self.pods:
             v4, v6 = pod.addresses
             saved = self._saved(pod)
-            device = f"azv{pod.number + 10}"
+            device = pod.device
+            if "route" in pod.kinds and v4 not in saved:
+                subjects.add(f"{v4} dev {device} scope link")
+            if "route6" in pod.kinds and v6 not in saved:
+                subjects.add(f"{v6} dev {device} metric 1024")
+            # All else has a hardware address, and is on the bridge: it may be of any pod that cannot be asked.
+            if pod.is_node or any(other.alive == "down" for other in self.pods):
+                continue
             subjects |= {
                 f"ebtables {backend} nat: {line}"
                 for line, backend in self.rules
@@ -122,8 +150,6 @@ class World(NamedTuple):
             others = {
                 "neighbour": (v4, f"{v4} dev azure0 lladdr {pod.mac} PERMANENT"),
                 "neighbour6": (v6, f"{v6} dev azure0 lladdr {pod.mac} PERMANENT"),
-                "route": (v4, f"{v4} dev {device} scope link"),
-                "route6": (v6, f"{v6} dev {device} metric 1024"),
             }
             subjects |= {text for kind, (address, text) in others.items() if kind in pod.kinds and address not in saved}
         return subjects
@@ -131,7 +157,7 @@ class World(NamedTuple):
     def _saved(self, pod: Pod) -> set[str]:
         v4, v6 = pod.addresses
         if pod.alive != "learned":
-            return {v4, v6} if pod.alive else set()
+            return set() if pod.is_gone else {v4, v6}
         # By its hardware address only those are known that something names together with it.
         with_mac = {line for line, _ in self.rules if line in pod.lines()}
         saved = {v4} if {"arp", "ip", "neighbour"} & pod.kinds else set()

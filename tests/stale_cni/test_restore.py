@@ -60,7 +60,7 @@ def test_what_has_no_device_any_more_is_given_up(leftover: Neighbour | ObservedR
         (NEIGHBOUR, NEIGHBOUR._replace(permanent=False)),
         (ROUTE, ROUTE._replace(dev="lxc1")),
         (ROUTE, ROUTE._replace(protocol=4)),
-        (ROUTE6, ROUTE6._replace(dev="lxc1")),
+        (ROUTE6, ROUTE6._replace(protocol=4)),
     ],
     ids=str,
 )
@@ -82,3 +82,27 @@ def test_a_route_of_another_metric_is_in_nobodys_way() -> None:
     """The kernel tells routes of one destination apart by their metric."""
     snapshot = Snapshot(ipv4_routes=(ROUTE._replace(metric=100, dev="lxc1"),), devices=DEVICES)
     assert what_comes_back([ROUTE], snapshot) == ((ROUTE,), ())
+
+
+def test_ipv6_routes_of_two_devices_stand_beside_each_other() -> None:
+    """As the kernel has them: one that is there is in no other's way, unless both have gateways; both come back."""
+    other = ROUTE6._replace(dev="azure0")
+    assert what_comes_back([ROUTE6], Snapshot(ipv6_routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
+    assert what_comes_back([ROUTE6, other], Snapshot(devices=DEVICES)).missing == (ROUTE6, other)
+    one, two = (route._replace(gateway="fe80::1") for route in (ROUTE6, other))
+    assert what_comes_back([one], Snapshot(ipv6_routes=(two,), devices=DEVICES)).missing == ()
+
+
+def test_a_route_for_some_senders_only_is_in_nobodys_way() -> None:
+    """The kernel looks for the sender's prefix first."""
+    other = ROUTE6._replace(from_prefix="fd00:1::/64")
+    assert what_comes_back([ROUTE6], Snapshot(ipv6_routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
+
+
+def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:
+    """Twins can be appended, but not added: the second is given up, and so its record stays."""
+    twin = ROUTE._replace(dev="azure0")
+    assert what_comes_back([ROUTE, twin], Snapshot(devices=DEVICES)) == (
+        (ROUTE,),
+        ((twin, f"its place was taken meanwhile by '{ROUTE}'"),),
+    )

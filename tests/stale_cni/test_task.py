@@ -28,10 +28,13 @@ from hostrouting.exceptions import (
     StaleCNIError,
 )
 from hostrouting.findings import NodeFinding
+from hostrouting.host import ObservedRoute
 from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
 from hostrouting.stale_cni.azure_vnet import STATE_PATH
+from hostrouting.stale_cni.backup import write_backup
 from hostrouting.testing import FakeHost
-from phases import CancelledError, Change, DeadlineExceededError, Plannable, Task, Undoable
+from phases import Accountable, CancelledError, Change, Context, DeadlineExceededError, Plannable, Task, Undoable
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +68,9 @@ STALE = [
     "10.240.0.11 dev azv1 scope link",
     "fd00:10:240::11 dev azv1 metric 1024",
 ]
+
+#: The same in the order in which it comes back.
+PUT_BACK = [STALE[6], *STALE[4:6], STALE[7], *STALE[:4]]
 
 
 def made_host() -> FakeHost:
@@ -144,7 +150,7 @@ def test_a_check_finds_what_the_plan_would_take_away() -> None:
     findings = check_stale_cni(context(), config_of(), host)
     assert [finding.subject for finding in findings] == STALE
     why = f"no live endpoint of azure-vnet has {DEAD}"
-    assert findings[0] == NodeFinding("stale-cni", STALE[0], f"{why}; run: hostrouting apply")
+    assert findings[0] == NodeFinding("stale-cni", STALE[0], f"{why}; run: hostrouting apply CONFIG")
 
 
 def test_a_check_says_what_keeps_the_sweep_from_work() -> None:
@@ -209,18 +215,18 @@ def test_who_answers_when_asked_keeps_everything() -> None:
 
 
 def test_who_may_not_ask_plans_but_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Without privilege a plan says what it could not find out; a run is refused, for it might hit somebody alive."""
+    """Without privilege nobody is called stale who may only be silent: a plan says so, check and run are refused."""
     host = made_host()
     before = whole_state(host)
     host.link_layer.may_probe = False
-    assert there(host) == STALE
-    assert caplog.messages[-2:] == [
-        (
-            "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked; so pods that have been "
-            "silent for long are taken for stale here"
-        ),
-        "objects that are not understood, and so left alone: 1",
-    ]
+    assert there(host) == []
+    assert caplog.messages[0] == (
+        "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked; so pods that have been "
+        "silent for long cannot be told from those gone"
+    )
+    assert "cannot be asked without CAP_NET_RAW" in caplog.messages[1]
+    with pytest.raises(PermissionDeniedError, match="cannot be told without root"):
+        check_stale_cni(context(), config_of(), host)
     refused(lambda: sweep(host).do(context()), PermissionDeniedError)
     assert whole_state(host) == before
 
@@ -275,17 +281,32 @@ def test_an_image_has_nothing_to_sweep() -> None:
 
 
 def test_what_is_not_understood_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """Unknown objects are counted in one warning, and each is there for whoever looks closer."""
+    """Each unknown object is a warning, with its reason, once, however many readings find it."""
     caplog.set_level(logging.DEBUG)
     host = made_host()
     host.link_layer.add_neighbour("192.168.0.9", "azure0", DEAD_MAC)
     sweep(host).do(context())
-    assert caplog.messages.count("objects that are not understood, and so left alone: 2") == 1
-    records = {record.object: record.reason for record in caplog.records if "is unknown" in record.getMessage()}  # type: ignore[attr-defined]
-    assert records == {
+    said = [record for record in caplog.records if "is left alone" in record.getMessage()]
+    assert {record.levelname for record in said} == {"WARNING"}
+    assert len(said) == 2
+    assert {record.object: record.reason for record in said} == {  # type: ignore[attr-defined]
         f"ebtables nft nat: {FOREIGN}": "it is none of the rules that azure-vnet makes for a pod",
         f"192.168.0.9 dev azure0 lladdr {DEAD_MAC} PERMANENT": "192.168.0.9 is outside podCidrs",
     }
+
+
+def test_of_many_that_are_not_understood_the_first_ten_are_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """The rest is a number, and is there at the level of -v."""
+    caplog.set_level(logging.DEBUG)
+    host = made_host()
+    for number in range(30):
+        host.ebtables.add(f"-A PREROUTING -p IPv4 -i eth{number} -j ACCEPT")
+    task = sweep(host)
+    task.plan(context())
+    task.do(context())
+    levels = [record.levelname for record in caplog.records if "is left alone" in record.getMessage()]
+    assert (levels.count("WARNING"), levels.count("DEBUG")) == (10, 21)
+    assert caplog.messages.count("and 21 more are left alone (shown by -v)") == 1
 
 
 def test_what_could_not_be_seen_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -323,7 +344,9 @@ def test_it_refuses_while_azure_vnet_is_configured() -> None:
     )
     assert whole_state(host) == before
     assert {change.detail for change in sweep(host).plan(context())} == {
-        "will be refused: azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
+        f"no live endpoint of azure-vnet has {address}; will be refused: azure-vnet is still in use: "
+        "/etc/cni/net.d/10-azure.conflist names azure-vnet"
+        for address in (DEAD, DEAD6, "10.240.0.11", "fd00:10:240::11")
     }
 
 
@@ -461,7 +484,7 @@ def test_everything_is_written_down_before_it_goes() -> None:
 
 
 def test_what_cannot_be_written_down_stays() -> None:
-    """A full disk is an error before anything is taken away."""
+    """A full disk is an error before anything is taken away, which says so, and where to look."""
     host = made_host()
     before = whole_state(host)
     task = sweep(host)
@@ -470,8 +493,11 @@ def test_what_cannot_be_written_down_stays() -> None:
     write = [call[0] for call in host.files.operations.calls].index("write") + 1
     task.undo(context())
     host.files.fail_at(write)
-    refused(lambda: task.do(context()), HostFileError)
-    assert whole_state(host) == before
+    assert refused(lambda: task.do(context())) == (
+        "nothing was changed, for no record of it can be written: cannot go on: No space left on device; "
+        "see staleCni.backupDir"
+    )
+    assert (whole_state(host), task.made) == (before, [])
 
 
 # --- failures midway
@@ -548,17 +574,146 @@ def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
 
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
-def test_who_is_cancelled_midway_restores_everything(error: Exception) -> None:
-    """The run ends as cancelled, and nothing has changed."""
+def test_who_is_cancelled_midway_restores_everything(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """The run ends as cancelled, nothing has changed, and that is said."""
     host = made_host()
     before = whole_state(host)
     calls = len(host.link_layer.operations.calls)
     sweep(host).plan(context())
+    # A plan looks for the bridge once more.
     reading = len(host.link_layer.operations.calls) - calls
     host.link_layer.fail_at(2 * reading + 1, error)
+    task = sweep(host)
     with pytest.raises(type(error)):
-        sweep(host).do(context())
+        task.do(context())
+    assert (whole_state(host), task.made) == (before, [])
+    assert caplog.messages[-1] == (f"the sweep was stopped ({error}); all that it had taken away is back in its place")
+
+
+@pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
+def test_who_is_cancelled_after_the_sweep_has_swept(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """All is gone and written down; only whether it came back was not looked at, and that is said."""
+    host = made_host()
+    # Two readings, the deletion, and then the last look.
+    host.ebtables.fail_at(4, error)
+    sweep(host).do(context())
+    assert (there(host), host.files.tree.exists(BACKUP)) == ([], True)
+    assert f"not looked at again whether something puts them back ({error}); the record is {BACKUP}" in caplog.messages
+
+
+def test_a_wait_that_is_cut_short_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The time is up between the sweep and the last look: the sweep stands."""
+    host = made_host()
+    ctx = Context(clock=ManualClock(auto=True), timeout=1.5)
+    sweep(host).do(ctx)
+    assert caplog.messages[-1].startswith("not looked at again whether something puts them back (")
+    assert there(host) == []
+
+
+# --- what was really changed
+
+
+def test_it_keeps_account_of_what_it_changed() -> None:
+    """Each object that went, with its reason, and nothing of an earlier run; undo tells what came back."""
+    host = made_host()
+    task = sweep(host)
+    assert isinstance(task, Accountable)
+    planned = task.plan(context())
+    task.do(context())
+    assert task.made == planned
+    task.do(context())
+    assert task.made == []
+    task.undo(context())
+    assert sorted(task.made) == sorted(Change("+", subject, "put back") for subject in STALE)
+    task.undo(context())
+    assert task.made == []
+
+
+def test_what_is_put_back_by_somebody_was_taken_away_all_the_same() -> None:
+    """A sweep that ends in an error has changed what it has changed."""
+    host = made_host()
+    task = sweep(host)
+    planned = task.plan(context())
+    host.ebtables.on_delete = lambda: host.ebtables.add(dnat(DEAD, DEAD_MAC))
+    refused(lambda: task.do(context()))
+    assert task.made == planned
+
+
+def test_of_a_rollback_only_what_it_left_is_told() -> None:
+    """All is back: nothing was changed. The rules are not: they were, and the neighbours were not."""
+    host = made_host()
+    task = sweep(host)
+    planned = task.plan(context())
+    failing_routes(host)
+    refused(lambda: task.do(context()))
+    assert task.made == []
+    failing_routes(host)
+    host.ebtables.fail_at(5)
+    refused(lambda: task.do(context()))
+    assert task.made == planned[:4]
+    assert "ebtables" in task.made[-1].subject
+
+
+def test_of_an_undo_that_fails_what_came_back_is_told() -> None:
+    """The routes are there when the neighbours are refused."""
+    host = made_host()
+    sweep(host).do(context())
+    host.link_layer.refuse_at(1)
+    task = sweep(host)
+    refused(lambda: task.undo(context()), BackendError)
+    assert task.made == [Change("+", "10.240.0.11 dev azv1 scope link", "put back")]
+
+
+# --- who cannot be heard
+
+
+def test_a_bridge_of_another_name_is_refused() -> None:
+    """Pods on another bridge than the config's would all look dead: plan and check say so, nothing is changed."""
+    host = made_host()
+    config = config_of(bridge="azure1", force=True)
+    before = whole_state(host)
+    why = (
+        "staleCni.bridge must name the bridge of azure-vnet's pods: there is no device azure1, "
+        "but azv1 is a port of azure0"
+    )
+    assert refused(lambda: sweep(host, config).do(context())) == f"{why}. Nothing was changed"
     assert whole_state(host) == before
+    changes = sweep(host, config).plan(context())
+    assert changes
+    assert all(str(change.detail).endswith(f"; will be refused: {why}") for change in changes)
+    findings = check_stale_cni(context(), config, host)
+    assert all(finding.reason.endswith(f"; cannot be taken away now, for {why}") for finding in findings)
+
+
+def test_no_bridge_at_all_is_fine() -> None:
+    """The bridge went with azure-vnet, or it was never made: then no pod is on it."""
+    host = made_host()
+    host.link_layer.remove_device("azure0")
+    sweep(host).do(context())
+    assert there(host) == []
+
+
+def test_what_any_bridge_has_heard_is_alive() -> None:
+    """A pod's hardware address is learned behind a port of a second bridge: it keeps its rules."""
+    host = made_host()
+    host.link_layer.add_device("azure9", kind="bridge")
+    host.link_layer.add_device("azv9", kind="veth", master="azure9")
+    host.link_layer.learn(DEAD_MAC, "azv9")
+    sweep(host).do(context())
+    assert dnat(DEAD, DEAD_MAC) in host.ebtables.lines()
+
+
+@pytest.mark.parametrize(("up", "words"), [(False, "it is down"), (True, "it has no carrier")])
+def test_a_pod_behind_a_device_that_nobody_hears_is_not_taken_for_dead(
+    *, up: bool, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Down for a moment, or the pod's own end is: whoever may be behind it keeps everything, and it is said why."""
+    host = made_host()
+    host.link_layer.add_device("azv2", kind="veth", master="azure0", up=up, carrier=False)
+    before = host.ebtables.lines()
+    sweep(host).do(context())
+    assert host.ebtables.lines() == before
+    assert any(dnat(DEAD, DEAD_MAC) in message and words in message for message in caplog.messages)
 
 
 class Killed(BaseException):
@@ -627,7 +782,68 @@ def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) ->
         "fd00:10:240::11 dev azv1 metric 1024 is not put back: there is no device azv1 any more",
     ]
     assert sorted(host.ebtables.lines()) == sorted([*NODE_RULES, *LINES])
-    assert not host.files.tree.exists("/var/lib/hostrouting")
+    assert caplog.messages[-1] == (
+        f"the record {BACKUP} stays, for 3 of its objects could not be put back; 'hostrouting reset' tries again"
+    )
+    assert host.files.tree.exists(BACKUP)
+
+
+def test_what_could_not_be_put_back_is_when_its_place_is_free() -> None:
+    """The record has stayed; what is there already is left alone, and then the record goes."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
+    task = sweep(host)
+    task.undo(context())
+    assert task.made == [Change("+", subject, "put back") for subject in PUT_BACK if not subject.startswith(f"{DEAD} ")]
+    (usurper,) = [each for each in host.link_layer.neighbours() if each.mac == "02:00:00:00:00:01"]
+    host.link_layer.apply(remove=[usurper])
+    task.undo(context())
+    assert task.made == [Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "put back")]
+    assert whole_state(host) == before
+
+
+def test_twins_of_an_ipv4_route_do_not_come_back_both(caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel adds no second route in one place: the first comes, the record stays for the other."""
+    host = made_host()
+    host.routes.add_link("azv2")
+    host.link_layer.add_device("azv2", kind="veth")
+    one, two = (ObservedRoute(0x0AF0000C, 32, dev=dev, protocol=3, scope=253) for dev in ("azv1", "azv2"))
+    write_backup(host.files, FOLDER, [one, two], texts=[], now=0)
+    sweep(host).undo(context())
+    assert one in host.routes.routes()
+    assert f"10.240.0.12 dev azv2 scope link is not put back: its place was taken meanwhile by '{one}'" in (
+        caplog.messages
+    )
+    assert len(host.files.tree.names(FOLDER)) == 1
+
+
+def test_a_file_that_is_no_record_keeps_none_from_being_put_back(caplog: pytest.LogCaptureFixture) -> None:
+    """What can be put back is; the error names the file and what to do. A plan shows what it can."""
+    host = made_host()
+    before = whole_state(host)
+    sweep(host).do(context())
+    bad = f"{FOLDER}/sweep-x-5.json"
+    host.files.tree.write(bad, b"{", mode=0o600)
+    assert [change.subject for change in sweep(host).plan_undo(context())] == STALE
+    assert caplog.messages[-1].startswith(f"{bad} is not what we wrote")
+    text = refused(lambda: sweep(host).undo(context()), HostFileError)
+    assert text.startswith(f"{bad} is not what we wrote")
+    assert text.endswith("then delete it")
+    assert host.files.tree.names(FOLDER) == ["sweep-x-5.json"]
+    host.files.tree.remove(bad)
+    assert whole_state(host) == before
+
+
+def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptureFixture) -> None:
+    """Where the records lie is in the config: without it, nobody finds them elsewhere than in the usual place."""
+    host = made_host()
+    config = config_of(backup_dir="/srv/records")
+    sweep(host, config).do(context())
+    host.link_layer.remove_device("azv1")
+    sweep(host, config).undo(context())
+    assert caplog.messages[-1].endswith("'hostrouting reset CONFIG' tries again")
 
 
 @pytest.mark.parametrize("fail", ["ebtables", "link_layer"])
@@ -657,23 +873,32 @@ def test_undo_does_not_ask_who_is_alive() -> None:
 
 
 def test_what_was_taken_before_the_machine_was_started_again_stays_gone(caplog: pytest.LogCaptureFixture) -> None:
-    """The objects went with that boot; the record stays, and it is said where."""
+    """The objects went with that boot, so nothing can be put back, and the record goes: planned, and said."""
     caplog.set_level(logging.INFO)
     host = made_host()
     sweep(host).do(context())
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-2\n", mode=0o444)
     after = whole_state(host)
-    assert sweep(host).plan_undo(context()) == []
-    sweep(host).undo(context())
-    assert whole_state(host) == after
-    assert (
-        f"{BACKUP} is of 2026-01-01T00:00:01Z, before this machine was started again: nothing of it can be put back, "
-        f"and it stays"
-    ) in caplog.messages
+    task = sweep(host)
+    expected = Change("-", BACKUP, "of 2026-01-01T00:00:01Z, before this machine was started again")
+    assert task.plan_undo(context()) == [expected]
+    task.undo(context())
+    assert task.made == [expected]
+    assert whole_state(host)[:-1] == after[:-1]
+    assert not host.files.tree.exists("/var/lib/hostrouting")
+    assert caplog.messages[-2:] == [
+        f"no sweep since this machine was started is recorded in {FOLDER}",
+        (
+            f"{BACKUP} is of 2026-01-01T00:00:01Z, before this machine was started again: nothing of it can be put "
+            f"back, so it is removed"
+        ),
+    ]
 
 
-def test_undo_without_a_sweep_asks_nobody() -> None:
-    """A node that was never swept is not even read."""
+def test_undo_without_a_sweep_asks_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """A node that was never swept is not even read; it is said where a record would lie."""
+    caplog.set_level(logging.INFO)
     host = made_host()
     sweep(host).undo(context())
+    assert caplog.messages == [f"no sweep since this machine was started is recorded in {FOLDER}"]
     assert (host.ebtables.operations.calls, host.link_layer.operations.calls) == ([], [])

@@ -23,6 +23,7 @@ from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.nft import NftCommand
+from hostrouting.host.rtnetlink import attribute
 from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.kernel_node import KernelNode
@@ -48,6 +49,9 @@ __all__ = [
     "UDP",
     "ProbeWorld",
     "checksum_is_right",
+    "index_of",
+    "next_packet",
+    "owned_table",
     "packet",
     "parts",
 ]
@@ -69,6 +73,9 @@ UDP: Final = socket.IPPROTO_UDP
 ICMPV6: Final = socket.IPPROTO_ICMPV6
 
 _CLONE_NEWNET: Final = 0x40000000
+_NETLINK_NETFILTER: Final = 12
+_NFNL_SUBSYS_NFTABLES: Final = 10
+_NFT_TABLE_F_OWNER: Final = 0x2
 _ETH_P_IPV6: Final = 0x86DD
 #: Nothing here takes longer, unless it never comes.
 _PATIENCE: Final = 5.0
@@ -164,6 +171,25 @@ class ProbeWorld:
         sent = parts(data)
         # The protocol, and the ports, or what stands for them.
         return next_packet(tap, lambda got: got.protocol == sent.protocol and got.payload[:2] == sent.payload[:2])
+
+
+@contextmanager
+def owned_table(node: KernelNode, name: str) -> Iterator[None]:
+    """An empty table of the family ip6 that belongs to a socket, as some daemons have theirs, and goes with it."""
+
+    def message(number: int, flags: int, family: int, body: bytes = b"") -> bytes:
+        packed = struct.pack("=BBH", family, 0, socket.htons(_NFNL_SUBSYS_NFTABLES)) + body
+        return struct.pack("=IHHII", 16 + len(packed), number, flags, 1, 0) + packed
+
+    body = attribute(1, name.encode() + b"\0") + attribute(2, struct.pack(">I", _NFT_TABLE_F_OWNER))
+    batch = message(0x10, 0x1, socket.AF_UNSPEC)
+    batch += message(_NFNL_SUBSYS_NFTABLES << 8, 0x405, AF_INET6, body)
+    batch += message(0x11, 0x1, socket.AF_UNSPEC)
+    with inside(node, lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)) as owner:
+        owner.bind((0, 0))
+        owner.send(batch)
+        assert struct.unpack_from("=i", owner.recv(4096), 16) == (0,), "the kernel refuses the table"
+        yield
 
 
 def inside(node: KernelNode, function: Callable[[], T]) -> T:

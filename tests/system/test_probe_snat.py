@@ -94,6 +94,14 @@ def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None
         assert are_in_force(machine)
 
 
+def test_wherever_nft_is(tmp_path: Path) -> None:
+    """Live we look for it on PATH, the unit where systemd looks: the machine starts where it is in neither's first."""
+    elsewhere = "mv /usr/sbin/nft /usr/local/sbin/nft\n"
+    with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + elsewhere) as machine:
+        machine.wait_until_up()
+        assert are_in_force(machine)
+
+
 def test_afresh_at_each_start(tmp_path: Path) -> None:
     """However many there are, in its confinement; rules of others, and those who run, are as they were."""
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS) as machine:
