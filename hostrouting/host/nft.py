@@ -76,9 +76,10 @@ class NftCommand:
         translated = _translated(error, what)
         # Owned tables are refused in the very words of a lack of privilege; but without privilege nothing is shown.
         if isinstance(translated, PermissionDeniedError) and self._shows(ctx, "list", "tables"):
+            first, *_ = error.stderr.strip().splitlines()
             return BackendError(
                 f"cannot {what}: another process owns the table, and nobody else may change it as long as that runs; "
-                f"`nft list ruleset` shows the table's `flags owner`, and who that is\n{error.stderr.splitlines()[0]}"
+                f"`nft list ruleset` shows the table's `flags owner`, and who that is\n{first}"
             )
         return translated
 

@@ -235,7 +235,11 @@ class ConfigureProbeSNAT:
 def wanted_now(
     ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool, logger: logging.Logger = _logger
 ) -> ProbeRules | NotWanted | Obstacle:
-    """What belongs on a live node, decided as `do` does it, but at once; `otherwise` if the cloud does not answer."""
+    """What belongs on a live node, decided as `do` does it, but at once.
+
+    If the cloud does not answer, or not so that it can be read, the node is taken to have IPv6 or not, as `otherwise`
+    says, and the log warns of that.
+    """
     section = config.probe_snat
     if not section.enabled:
         return NotWanted(reason="hostRouting.probeSnat.enabled is not true")

@@ -34,6 +34,8 @@ class Reading(NamedTuple):
     ebtables: EbtablesReading
     #: For lack of privilege nobody was asked: whatever may be of a silent pod is `unknown`.
     may_not_ask: bool = False
+    #: Devices of pods on which nobody hears us ask, each with the reason.
+    deaf: tuple[str, ...] = ()
 
 
 def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
@@ -94,7 +96,6 @@ class Observer:
         if any(verdict.kind == "stale" for verdict in verdicts):
             # A pod that has been silent for long is known to nobody, and answers all the same.
             asked = questions(snapshot, verdicts, bridge=self._section.bridge)
-            snapshot = attrs.evolve(snapshot, unasked=_out_of_reach(snapshot))
             try:
                 snapshot = attrs.evolve(snapshot, answered=host.link_layer.answering(ctx, asked))
             except PermissionDeniedError as error:
@@ -105,10 +106,10 @@ class Observer:
                 )
                 may_not_ask = True
                 denied = dict.fromkeys((device.name for device in pod_devices(snapshot)), _NOT_ALLOWED)
-                snapshot = attrs.evolve(snapshot, unasked=denied | dict(snapshot.unasked))
+                snapshot = attrs.evolve(snapshot, unasked=denied)
             verdicts = self._judged(snapshot)
         self._tell(verdicts, ebtables)
-        return Reading(verdicts, ebtables, may_not_ask)
+        return Reading(verdicts, ebtables, may_not_ask, _deaf(snapshot))
 
     def say_once(self, level: int, line: str, **fields: object) -> None:
         """Log a line that has not been logged before."""
@@ -146,10 +147,10 @@ def fields_of(verdict: Verdict) -> dict[str, object]:
     return {"object": subject(verdict.object), "address": verdict.address, "reason": verdict.reason}
 
 
-def _out_of_reach(snapshot: Snapshot) -> dict[str, str]:
-    """The pods' devices on which nobody would hear us ask, each with the reason."""
-    reasons = {device.name: _why_deaf(device) for device in pod_devices(snapshot)}
-    return {name: reason for name, reason in reasons.items() if reason is not None}
+def _deaf(snapshot: Snapshot) -> tuple[str, ...]:
+    """The pods' devices on which nobody hears us ask, each with the reason."""
+    reasons = ((device.name, _why_deaf(device)) for device in pod_devices(snapshot))
+    return tuple(f"{name} {reason}" for name, reason in reasons if reason is not None)
 
 
 def _why_deaf(device: Device) -> str | None:

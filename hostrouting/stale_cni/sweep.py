@@ -61,7 +61,7 @@ class Snapshot:
     endpoints: tuple[Endpoint, ...] = ()
     #: Who answered when asked on the link: (device, address); see `questions`.
     answered: frozenset[tuple[str, str]] = frozenset()
-    #: The pods' devices on which nobody could be asked, each with the reason: `is down`.
+    #: The pods' devices on which nobody could be asked, each with the reason: `cannot be asked without CAP_NET_RAW`.
     unasked: Mapping[str, str] = attrs.field(factory=dict)
 
 
@@ -123,7 +123,7 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
     Only on pods' devices that are up, and can be asked: on the bridge Azure's fabric would answer for everybody. On all
     of them, for a rule or for what is on the bridge: which pod is behind which is not to be guessed.
     """
-    up = [device.name for device in pod_devices(snapshot) if device.up and device.name not in snapshot.unasked]
+    up = [device.name for device in pod_devices(snapshot) if device.up and device.carrier]
     asked: dict[tuple[str, str], None] = {}
     for found, kind, address, _ in verdicts:
         if kind != "stale" or address is None:

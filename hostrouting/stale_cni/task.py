@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["CleanStaleCNI"]
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
+#: A pod's link may be down for a moment, and then nobody can be asked there; one that stays down is no sign of life.
+READINGS_FOR_THE_DEAF: Final = 5
 #: For putting back what a run took away that was cancelled, or whose time was up.
 _SECONDS_TO_RESTORE: Final = 60.0
 #: How a context ends.
@@ -176,9 +178,10 @@ class CleanStaleCNI:
     def _confirmed(self, ctx: Context) -> tuple[Agreement, EbtablesReading]:
         """As many readings as the config asks for; refused as soon as azure-vnet shows up."""
         readings: list[Sequence[Verdict]] = []
+        needed = self._section.confirmations
         while True:
             self._refuse_if_in_use()
-            verdicts, reading, _ = self._observer.read(ctx, self._host)
+            verdicts, reading, _, deaf = self._observer.read(ctx, self._host)
             if reading.denied:
                 raise PermissionDeniedError(
                     f"to take away what a removed CNI left needs root (CAP_NET_ADMIN); nothing was changed: "
@@ -186,7 +189,15 @@ class CleanStaleCNI:
                 )
             readings.append(verdicts)
             # On a node without leftovers there is nothing to confirm.
-            if len(readings) == self._section.confirmations or not _any_stale(readings):
+            if not _any_stale(readings):
+                return agree(readings), reading
+            if deaf:
+                needed = self._section.confirmations + READINGS_FOR_THE_DEAF
+                self._observer.say_once(
+                    logging.WARNING,
+                    f"{', '.join(deaf)}: whoever is behind is given {READINGS_FOR_THE_DEAF} readings more to answer",
+                )
+            if len(readings) >= needed:
                 return agree(readings), reading
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
