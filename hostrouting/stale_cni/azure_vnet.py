@@ -113,6 +113,10 @@ def _endpoint(mapping: dict[str, Any], path: str) -> Endpoint:
     entry = f"an entry of {path}.IPAddresses"
     addresses = []
     for network in networks:
+        if isinstance(network, str):
+            # Not what Go makes of a net.IPNet, but plain enough; and whoever protects a pod is believed.
+            addresses.append(network.partition("/")[0])
+            continue
         members = _mapping(network, entry)
         _get(members, "IP", entry)
         addresses.append(_text(members, "IP"))

@@ -75,6 +75,13 @@ def test_an_ipv4_address_in_the_clothes_of_ipv6_is_one(address: str) -> None:
     assert endpoint.addresses == ("10.240.0.33",)
 
 
+def test_addresses_may_be_plain_text() -> None:
+    """With or without a length: whoever has them written down so protects the pod all the same."""
+    content = re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16", "fd00::9"]', state_of({"a": []}))
+    (endpoint,) = parse_endpoints(content)
+    assert endpoint.addresses == ("10.240.0.9", "fd00::9")
+
+
 @pytest.mark.parametrize("text", ["qrvMAAAJ", "aa:bb:cc:00:00:09", "AA:BB:CC:0:0:9"])
 def test_hardware_addresses_are_read_in_both_forms(text: str) -> None:
     """Go writes base64; a later version, or a person, may write colons."""
@@ -108,9 +115,10 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
             f"{IN_ENDPOINTS}.IPAddresses is no JSON array",
         ),
         (
-            re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["x"]', state_of({"a": []})),
+            re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": [7]', state_of({"a": []})),
             f"an entry of {IN_ENDPOINTS}.IPAddresses is no",
         ),
+        (re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["x"]', state_of({"a": []})), "'x' is no address"),
         (b'{"foo": 1}', "the file has no Network"),
         (b'{"IPAM": {}}', "the file has no Network"),
         (b'{"Network": {"Version": "v2"}}', "Network has no ExternalInterfaces"),
