@@ -7,8 +7,9 @@ from typing import Final
 
 __all__ = ["with_sbin"]
 
-#: Where Debian and others have nft, ebtables and ip; a user's PATH leaves these out, and so do cron's and su's.
-_FOLDERS: Final = ("/usr/sbin", "/sbin")
+#: Where Debian and others have nft, ebtables and ip, and where systemd looks for what a unit names without a folder. A
+#: user's PATH leaves these out, and so do cron's and su's.
+_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def with_sbin() -> dict[str, str]:
