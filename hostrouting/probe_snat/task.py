@@ -63,17 +63,11 @@ class ConfigureProbeSNAT:
     ) -> None:
         self._config = config
         self._section = config.probe_snat
-        self._given_host = host
+        self._host = host or Host.live()
         self._logger = logger or _logger
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {'on' if self._section.enabled else 'off'}>"
-
-    @property
-    def _host(self) -> Host:
-        if self._given_host is None:
-            self._given_host = Host.live()
-        return self._given_host
 
     @property
     def _boot(self) -> Boot:
@@ -152,15 +146,17 @@ class ConfigureProbeSNAT:
             if isinstance(outcome, ProbeRules) or not outcome.may_change or ctx.clock.monotonic() >= until:
                 break
             if not told:
-                self._tell(logging.INFO, "waiting up to %d s for routers: %s", _WAIT_SECONDS, outcome.reason)
+                self._tell(logging.INFO, "waiting up to %d s: %s", _WAIT_SECONDS, outcome.reason)
                 told = True
-            ctx.sleep(_SECONDS_BETWEEN_LOOKS)
+            try:
+                ctx.sleep(_SECONDS_BETWEEN_LOOKS)
+            except DeadlineExceededError as error:
+                if isinstance(outcome, Obstacle):
+                    # Whoever gave us less time wants to hear what we waited for.
+                    raise _hindered(outcome, ", also not within the time that there was") from error
+                raise
         if isinstance(outcome, Obstacle):
-            waited = f", also not after {_WAIT_SECONDS} s" if outcome.may_change else ""
-            raise BackendError(
-                f"IPv6 probes cannot be made to reach pods: {outcome.reason}{waited}. "
-                f"No rule was changed; {outcome.step}"
-            )
+            raise _hindered(outcome, f", also not after {_WAIT_SECONDS} s" if outcome.may_change else "")
         return outcome
 
     # --- changing rules
@@ -230,6 +226,12 @@ class ConfigureProbeSNAT:
 
     def _tell(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
+
+
+def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
+    return BackendError(
+        f"IPv6 probes cannot be made to reach pods: {obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
+    )
 
 
 def wanted_now(

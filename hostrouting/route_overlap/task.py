@@ -44,14 +44,8 @@ class CheckRouteOverlap:
     ) -> None:
         self._config = config
         self._section: RouteOverlapConfig = config.route_overlap
-        self._given_host = host
+        self._host = host or Host.live()
         self._logger = logger or _logger
-
-    @property
-    def _host(self) -> Host:
-        if self._given_host is None:
-            self._given_host = Host.live()
-        return self._given_host
 
     @property
     def _boot(self) -> Boot:

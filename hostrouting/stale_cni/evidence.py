@@ -102,7 +102,6 @@ class Obstacles:
     """Devices behind which a pod may be that nobody could ask."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._unasked = snapshot.unasked
         self._devices = {device.name for device in snapshot.devices}
         # A device whose pod's address is known is no other pod's; a record may leave out one of two families.
         known = {
@@ -123,8 +122,8 @@ class Obstacles:
         if not devices:
             return None
         first, *others = devices
-        more = f", nor could {len(others)} more be" if others else ""
-        return f"whether a pod behind {first} has {address} could not be asked: it {self._unasked[first]}{more}"
+        more = f", nor can {len(others)} more" if others else ""
+        return f"whether a pod behind {first} has {address} cannot be asked without CAP_NET_RAW{more}"
 
 
 def _holders(candidates: Iterable[Candidate]) -> dict[str, set[str]]:

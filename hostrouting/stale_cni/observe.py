@@ -23,7 +23,6 @@ __all__ = ["Observer", "Reading", "fields_of", "observe", "wrong_bridge"]
 
 #: More of what is not understood is not read by anybody.
 _MOST_SHOWN: Final = 10
-_NOT_ALLOWED: Final = "cannot be asked without CAP_NET_RAW"
 
 
 class Reading(NamedTuple):
@@ -105,8 +104,8 @@ class Observer:
                     logging.WARNING, f"{error}; so pods that have been silent for long cannot be told from those gone"
                 )
                 may_not_ask = True
-                denied = dict.fromkeys((device.name for device in pod_devices(snapshot)), _NOT_ALLOWED)
-                snapshot = attrs.evolve(snapshot, unasked=denied)
+                unasked = frozenset(device.name for device in pod_devices(snapshot))
+                snapshot = attrs.evolve(snapshot, unasked=unasked)
             verdicts = self._judged(snapshot)
         self._tell(verdicts, ebtables)
         return Reading(verdicts, ebtables, may_not_ask, _deaf(snapshot))

@@ -20,7 +20,7 @@ from hostrouting.stale_cni.leftovers import OF_NODE, Candidate, candidates
 from hostrouting.stale_cni.networks import Networks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.host import Device, Station
     from hostrouting.stale_cni.azure_vnet import Endpoint
@@ -61,8 +61,8 @@ class Snapshot:
     endpoints: tuple[Endpoint, ...] = ()
     #: Who answered when asked on the link: (device, address); see `questions`.
     answered: frozenset[tuple[str, str]] = frozenset()
-    #: The pods' devices on which nobody could be asked, each with the reason: `cannot be asked without CAP_NET_RAW`.
-    unasked: Mapping[str, str] = attrs.field(factory=dict)
+    #: The pods' devices on which nobody could be asked, for lack of privilege.
+    unasked: frozenset[str] = frozenset()
 
 
 class Verdict(NamedTuple):

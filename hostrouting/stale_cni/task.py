@@ -50,7 +50,7 @@ class CleanStaleCNI:
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         self._section: StaleCNIConfig = config.stale_cni
-        self._given_host = host
+        self._host = host or Host.live()
         self._logger = logger or logging.getLogger(__name__)
         self._observer = Observer(self._section, self._logger)
         #: What the last `do` or `undo` has changed, without what it took back itself.
@@ -167,12 +167,6 @@ class CleanStaleCNI:
             return _WRONG_BRIDGE.format(wrong)
         return None if self._section.force else self._in_use()
 
-    @property
-    def _host(self) -> Host:
-        if self._given_host is None:
-            self._given_host = Host.live()
-        return self._given_host
-
     # --- reading
 
     def _confirmed(self, ctx: Context) -> tuple[Agreement, EbtablesReading]:
@@ -181,24 +175,22 @@ class CleanStaleCNI:
         needed = self._section.confirmations
         while True:
             self._refuse_if_in_use()
-            verdicts, reading, _, deaf = self._observer.read(ctx, self._host)
-            if reading.denied:
+            found = self._observer.read(ctx, self._host)
+            if found.ebtables.denied:
                 raise PermissionDeniedError(
                     f"to take away what a removed CNI left needs root (CAP_NET_ADMIN); nothing was changed: "
-                    f"{'; '.join(reading.notes)}"
+                    f"{'; '.join(found.ebtables.notes)}"
                 )
-            readings.append(verdicts)
+            readings.append(found.verdicts)
             # On a node without leftovers there is nothing to confirm.
             if not _any_stale(readings):
-                return agree(readings), reading
-            if deaf:
+                return agree(readings), found.ebtables
+            if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
-                self._observer.say_once(
-                    logging.WARNING,
-                    f"{', '.join(deaf)}: whoever is behind is given {READINGS_FOR_THE_DEAF} readings more to answer",
-                )
+                given = f"is given {READINGS_FOR_THE_DEAF} readings more to answer"
+                self._observer.say_once(logging.WARNING, f"{', '.join(found.deaf)}: whoever is behind {given}")
             if len(readings) >= needed:
-                return agree(readings), reading
+                return agree(readings), found.ebtables
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
     def _refuse_if_in_use(self) -> None:

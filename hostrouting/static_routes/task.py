@@ -43,7 +43,7 @@ class ConfigureStaticRoutes:
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         self._config = config
-        self._host = host
+        self._host = host or Host.live()
         self._resolution: Resolution | None = None
         self._logger = logger or logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class ConfigureStaticRoutes:
             return
         ctx.check()
         unit = boot_unit(self._config)
-        if self._machine.is_live:
+        if self._host.is_live:
             # A gate that is refused is refused before any route is changed.
             self._boot.plan_install(ctx, unit)
             self._converge(self._resolved(ctx))
@@ -67,7 +67,7 @@ class ConfigureStaticRoutes:
         """What `do` would change now: routes, then files; nothing is waited for."""
         ctx.check()
         routes = self._config.static_routes.routes
-        changes = self._route_changes(routes) if self._machine.is_live else []
+        changes = self._route_changes(routes) if self._host.is_live else []
         if routes:
             return changes + self._boot.plan_install(ctx, boot_unit(self._config))
         # As `undo` goes about it.
@@ -78,18 +78,12 @@ class ConfigureStaticRoutes:
         ctx.check()
         # The unit first: a machine that starts meanwhile would have it bring the routes back.
         self._boot.remove(ctx, UNIT_NAME, PATHS)
-        if self._machine.is_live:
+        if self._host.is_live:
             self._converge(())
 
     @property
-    def _machine(self) -> Host:
-        if self._host is None:
-            self._host = Host.live()
-        return self._host
-
-    @property
     def _boot(self) -> Boot:
-        return Boot(self._machine, gates=self._config.gates, logger=self._logger)
+        return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
     # --- looking up
 
@@ -124,23 +118,23 @@ class ConfigureStaticRoutes:
         return self._resolution
 
     def _defaults(self) -> list[ObservedRoute]:
-        return [r for r in self._machine.routes.routes() if not r.prefix_length and r.table == MAIN_TABLE]
+        return [r for r in self._host.routes.routes() if not r.prefix_length and r.table == MAIN_TABLE]
 
     # --- changing routes
 
     def _converge(self, desired: Sequence[Route]) -> None:
         """Make the routes that carry our mark exactly these, and put back what has no more reason to be displaced."""
-        files = self._machine.files
+        files = self._host.files
         recorded = read_records(files)
         records, lost = self._restorable(recorded)
-        observed = self._machine.routes.routes()
+        observed = self._host.routes.routes()
         outcome = reconcile(desired, observed, displaced=records)
         while True:
             # Before anything is displaced: a run that is killed in between can be undone all the same.
             write_records(files, list({place(route): route for route in (*recorded, *outcome.records)}.values()))
             self._tell(outcome)
             try:
-                self._machine.routes.apply(outcome.changes)
+                self._host.routes.apply(outcome.changes)
             except RouteRejectedError as error:
                 refused = _refused_to_come_back(outcome, error)
                 if not refused:
@@ -170,7 +164,7 @@ class ConfigureStaticRoutes:
         devices: set[str] | None = None
         for record in records:
             if devices is None:
-                devices = {link.name for link in self._machine.routes.links()}
+                devices = {link.name for link in self._host.routes.links()}
             gone = sorted({*record.devs} - devices)
             if gone:
                 lost.append(GivenUp(record, f"there is no device {', '.join(gone)} any more"))
@@ -181,7 +175,7 @@ class ConfigureStaticRoutes:
     def _restore_records(self, recorded: Sequence[ObservedRoute]) -> None:
         """Nothing was displaced after all."""
         try:
-            write_records(self._machine.files, recorded)
+            write_records(self._host.files, recorded)
         except HostFileError as error:
             # The next run finds those routes in their places; and what went wrong first matters more.
             self._logger.warning("%s", error)
@@ -201,9 +195,9 @@ class ConfigureStaticRoutes:
     # --- planning
 
     def _route_changes(self, routes: Sequence[StaticRoute]) -> list[Change]:
-        observed = self._machine.routes.routes()
+        observed = self._host.routes.routes()
         resolution = (self._complete if routes else None) or resolve(routes, observed)
-        records, _ = self._restorable(read_records(self._machine.files))
+        records, _ = self._restorable(read_records(self._host.files))
         undecided = {_place_of(route) for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
         waiting = [

@@ -154,7 +154,7 @@ class TestDo:
         host.ipv6.defaults = []
         ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: host.ipv6.defaults.append("eth0"))))
         assert rules_in(host.nftables.tables[OURS]) == RULES
-        assert says(caplog, logging.INFO)[0] == "waiting up to 30 s for routers: there is no IPv6 default route"
+        assert says(caplog, logging.INFO)[0] == "waiting up to 30 s: there is no IPv6 default route"
         assert len(says(caplog, logging.INFO)) == 2
 
     def test_no_router_in_time(self, host: FakeHost, ctx: Context) -> None:
@@ -168,6 +168,18 @@ class TestDo:
             "No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
         )
         assert ctx.clock.monotonic() - began == 30
+        assert state(host) == before
+
+    def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
+        """A deadline that comes first does not hide what was waited for, nor what to do."""
+        host.ipv6.defaults = []
+        before = state(host)
+        with pytest.raises(BackendError) as caught:
+            ConfigureProbeSNAT(CONFIG, host=host).do(Context(timeout=3, clock=ManualClock(auto=True)))
+        assert str(caught.value) == (
+            "IPv6 probes cannot be made to reach pods: there is no IPv6 default route, also not within the time that "
+            "there was. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
+        )
         assert state(host) == before
 
     def test_what_cannot_come_right_is_not_waited_for(self, host: FakeHost, ctx: Context) -> None:
