@@ -442,6 +442,8 @@ def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, 
     for _ in range(3):
         leave_behind(node, 1)
     assert len(run("plan", path, inside=node).stdout.splitlines()) == 3
+    # A finding is a bad answer, also where the routes are fine.
+    assert run("check", path, inside=node).returncode == 1
 
 
 @needs_kernel

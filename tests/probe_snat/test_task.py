@@ -170,6 +170,16 @@ class TestDo:
         assert ctx.clock.monotonic() - began == 30
         assert state(host) == before
 
+    def test_what_nft_would_refuse(self, host: FakeHost, ctx: Context) -> None:
+        """It is asked before anything is written: no file of ours is left, and no rule."""
+        before = state(host)
+        # After the reading of the table.
+        host.nftables.fail_at(2, BackendError("no"))
+        with pytest.raises(BackendError, match="no"):
+            ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.nftables.operations.calls[-1][0] == "check"
+        assert state(host) == before
+
     def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
         """A deadline that comes first does not hide what was waited for, nor what to do."""
         host.ipv6.defaults = []
