@@ -64,6 +64,27 @@ class RootedFiles:
                     os.fsync(descriptor)
             return True
 
+    def link(self, path: str, target: str) -> bool:
+        """See `FileStore.link`."""
+        with self._errors("link", path), open_parent(self._root, path, create=True) as (folder, name):
+            _sweep(folder, name)
+            if _link_text(folder, name) == target:
+                return False
+            _replace_by_link(folder, name, target)
+            sync_folder(folder)
+            return True
+
+    def mode(self, path: str) -> int | None:
+        """See `FileStore.mode`."""
+        with (
+            self._errors("look at", path),
+            suppress(*_ABSENT),
+            open_parent(self._root, path, follow=True) as (folder, name),
+        ):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
+        return None
+
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
         with self._errors("remove", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
@@ -93,11 +114,7 @@ class RootedFiles:
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
         with self._errors("read the link", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
-            try:
-                return os.readlink(name, dir_fd=folder)
-            except OSError as error:
-                if error.errno != errno.EINVAL:  # what the kernel says of anything that is no link
-                    raise
+            return _link_text(folder, name)
         return None
 
     def remove_directory_if_empty(self, path: str) -> bool:
@@ -176,6 +193,34 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
             raise
 
 
+def _link_text(folder: int, name: str) -> str | None:
+    """Return the text of a symbolic link; None for anything else, and for nothing."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # the kernel's answer for anything that is no link
+            raise
+        return None
+
+
+def _replace_by_link(folder: int, name: str, target: str) -> None:
+    while True:
+        successor = f".{name}{_UNDER_WAY}{os.urandom(8).hex()}"
+        os.symlink(target, successor, dir_fd=folder)
+        try:
+            os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileNotFoundError:
+            # A link cannot be locked, so the sweep of another writer may have taken it for a leftover.
+            continue
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(successor, dir_fd=folder)
+            raise
+        return
+
+
 @contextmanager
 def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
     """Make the new file under a name of its own, locked, so that no other writer's sweep takes it for a leftover."""
@@ -193,6 +238,10 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
 def _sweep(folder: int, name: str) -> None:
     """Take away what killed writers of `name` left: the kernel dropped their locks when they died."""
     for leftover in [entry for entry in _entries(".", folder) if entry.startswith(f".{name}{_UNDER_WAY}")]:
+        if _link_text(folder, leftover) is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(leftover, dir_fd=folder)
+            continue
         # Gone meanwhile, or locked by a writer who lives (BlockingIOError): either way not ours to take.
         with suppress(FileNotFoundError, BlockingIOError), _open_quietly(leftover, folder) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -107,6 +107,18 @@ class FileStore(Protocol):
         """
         ...
 
+    def link(self, path: str, target: str) -> bool:
+        """Make `path` a symbolic link that says `target`; True if that changed anything.
+
+        The link takes the place of a file or another link in a single step, and is on the disk when this returns. A
+        folder at `path` is refused. Missing folders are made, with mode 0755.
+        """
+        ...
+
+    def mode(self, path: str) -> int | None:
+        """Return the permission bits of a file, following symbolic links; None where there is no file."""
+        ...
+
     def remove(self, path: str) -> bool:
         """Take away the file or symbolic link (never its target); False where there is none. A folder is refused.
 

@@ -175,6 +175,38 @@ class FileStoreContract:
         assert files.remove("/etc/ours/a") is True
         assert files.names("/srv/ours") == ["b"]
 
+    def test_a_link_is_made(self, files: FileStore) -> None:
+        """It says what it was told to, is no change the second time, and leads there."""
+        files.write("/etc/ours/new/a", b"one\n", mode=0o644)
+        assert files.link("/etc/ours/now", "new") is True
+        assert files.link("/etc/ours/now", "new") is False
+        assert files.read_link("/etc/ours/now") == "new"
+        assert files.read("/etc/ours/now/a") == b"one\n"
+
+    def test_a_link_replaces_a_link_and_a_file(self, files: FileStore) -> None:
+        """The earlier targets stay as they are, and missing folders are made."""
+        files.write("/etc/ours/a", b"one\n", mode=0o644)
+        assert files.link("/etc/other/folder/link", "/nowhere") is True
+        assert files.link("/etc/other/folder/link", "/etc/ours/a") is True
+        assert files.read("/etc/other/folder/link") == b"one\n"
+        assert files.link("/etc/ours/a", "/nowhere") is True
+        assert files.read_link("/etc/ours/a") == "/nowhere"
+
+    def test_a_folder_does_not_become_a_link(self, files: FileStore) -> None:
+        """What is in it would be lost."""
+        files.write("/etc/ours/a", b"", mode=0o644)
+        with pytest.raises(HostFileError, match=r"cannot link .*/etc/ours: Is a directory"):
+            files.link("/etc/ours", "/srv/ours")
+        assert files.names("/etc/ours") == ["a"]
+
+    def test_modes_are_those_of_files(self, files: FileStore) -> None:
+        """A link has the mode of its file; a folder, a link to nothing and nothing have none."""
+        files.write("/etc/ours/a", b"", mode=0o750)
+        files.link("/etc/ours/link", "a")
+        files.link("/etc/ours/broken", "b")
+        assert [files.mode(f"/etc/ours/{name}") for name in ("a", "link", "broken", "c")] == [0o750, 0o750, None, None]
+        assert files.mode("/etc/ours") is None
+
     def test_links_in_a_circle_are_refused(self, files: FileStore) -> None:
         """A way that never ends is an error, as in the kernel."""
         files.write("/etc/a", b"", mode=0o644)

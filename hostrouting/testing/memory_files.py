@@ -75,6 +75,20 @@ class MemoryTree:
         self._entries[place] = MemoryFile(content, mode, self._generation)
         return True
 
+    def link(self, path: str, target: str) -> bool:
+        """See `FileStore.link`."""
+        place = self._make_parents("link", path)
+        before = self._entries.get(place)
+        if before is None and place in self._entries:
+            raise _error("link", path, errno.EISDIR)
+        self._entries[place] = target
+        return before != target
+
+    def mode(self, path: str) -> int | None:
+        """See `FileStore.mode`."""
+        entry = self._entries.get(self._place("look at", path, follow=True))
+        return entry.mode if isinstance(entry, MemoryFile) else None
+
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
         place = self._place("remove", path)
@@ -171,6 +185,16 @@ class MemoryFiles:
         """See `FileStore.write`."""
         self.operations.record("write", path)
         return self.tree.write(path, content, mode=mode)
+
+    def link(self, path: str, target: str) -> bool:
+        """See `FileStore.link`."""
+        self.operations.record("link", path)
+        return self.tree.link(path, target)
+
+    def mode(self, path: str) -> int | None:
+        """See `FileStore.mode`."""
+        self.operations.record("mode", path)
+        return self.tree.mode(path)
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
