@@ -1,7 +1,9 @@
 """How a capability persists itself: its script and unit, and the gate that lets no machine start before it.
 
     Boot            install, start, remove and the plans of them, for one unit at a time
-    BootUnit        a oneshot with all its files, rendered by the capability
+    BootUnit        a oneshot with all its files, rendered by the capability; a Departure is one that goes
+    generation      the scripts of all capabilities, which change at once
+    steps           what leads from the disk as it is to the disk as it should be
     assets/         hostrouting-ready.service, and the drop-in of every gate
 
     static-routes.service ───────┐ Before= and RequiredBy=
@@ -21,6 +23,7 @@ from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     BootFile,
     BootUnit,
+    Departure,
 )
 
 __all__ = [
@@ -31,4 +34,5 @@ __all__ = [
     "Boot",
     "BootFile",
     "BootUnit",
+    "Departure",
 ]

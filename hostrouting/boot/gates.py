@@ -8,7 +8,7 @@ from hostrouting.boot.layout import DROP_IN_NAME, READY_UNIT, SCRIPT_DIRECTORY
 from hostrouting.exceptions import UnitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.boot.layout import BootUnit
     from hostrouting.host import ServiceManager
@@ -23,17 +23,19 @@ _ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
 
 
 def refuse_early_gates(
-    ctx: Context, services: ServiceManager, gates: Iterable[str], unit: BootUnit, installed: Iterable[str]
+    ctx: Context, services: ServiceManager, gates: Iterable[str], units: Sequence[BootUnit], installed: Iterable[str]
 ) -> None:
     """Raise UnitError for gates that start before something that our units wait for: both would wait for ever."""
-    awaited = {READY_UNIT, unit.name, *installed, *unit.words("Unit", "After"), *_ALWAYS_AWAITED}
+    after = [word for unit in units for word in unit.words("Unit", "After")]
+    awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
+    ours = units[0].name
     problems = []
     for gate in gates:
         early = sorted(awaited & services.ordered_before(ctx, gate))
         if early:
             problems.append(
-                f"{gate} cannot be a gate: it is ordered before {', '.join(early)}, so that {unit.name} waits for it, "
-                f"and it would wait for {unit.name}"
+                f"{gate} cannot be a gate: it is ordered before {', '.join(early)}, so that {ours} waits for it, "
+                f"and it would wait for {ours}"
             )
     if problems:
         problems.append("take it out of hostRouting.gates, or remove that Before=")

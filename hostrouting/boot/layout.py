@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -19,6 +19,7 @@ __all__ = [
     "UNIT_DIRECTORY",
     "BootFile",
     "BootUnit",
+    "Departure",
     "drop_in_of",
     "gate_drop_in",
     "links_of",
@@ -78,6 +79,13 @@ class BootUnit:
         """The words of one setting of the unit file."""
         [text] = [file.content.decode() for file in self.files if file.path == unit_path(self.name)]
         return words([text], section, key)
+
+
+class Departure(NamedTuple):
+    """A unit that is not wanted any more, and the files that go with it."""
+
+    name: str
+    paths: tuple[str, ...]
 
 
 def unit_path(name: str) -> str:

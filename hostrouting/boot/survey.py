@@ -22,8 +22,12 @@ class Survey:
         self._files = files
 
     def differs(self, file: BootFile) -> bool:
-        """Whether writing it would change the content; wrong permission bits only the write itself sees."""
-        return self._files.read_link(file.path) is not None or self._files.read(file.path) != file.content
+        """Whether writing it would change anything: a script without its run bit would hold every gate."""
+        return (
+            self._files.read_link(file.path) is not None
+            or self._files.read(file.path) != file.content
+            or self._files.mode(file.path) != file.mode
+        )
 
     def missing_links(self, unit: BootUnit) -> list[str]:
         """The links of its [Install] section that are not there."""
@@ -38,18 +42,19 @@ class Survey:
         """Every link that pulls in a unit, whoever asked for it."""
         return [link for link in self._links() if link.endswith(f"/{name}")]
 
-    def foreign_links(self, unit: BootUnit | None = None) -> list[str]:
-        """The links that upstream made of our units' names: all of `unit`'s, of the others those that bind a machine.
+    def foreign_links(self, *units: BootUnit) -> list[str]:
+        """The links that upstream made of our units' names: all of `units`', of the others those that bind a machine.
 
         Where a machine *requires* one of these units, stopping that one stops the machine, and so does stopping
         another one of ours that it requires in turn. So they go before anything is stopped.
         """
-        wanted = [] if unit is None else links_of(unit)
+        names = {unit.name for unit in units}
+        wanted = {link for unit in units for link in links_of(unit)}
         foreign = []
         for link in self._links():
             folder, _, name = link.rpartition("/")
             binds = name in OWN_UNITS and folder.endswith(".requires") and folder != READY_LINKS
-            if link not in wanted and (binds or (unit is not None and name == unit.name)):
+            if link not in wanted and (binds or name in names):
                 foreign.append(link)
         return foreign
 

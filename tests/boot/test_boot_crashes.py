@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, paths_of, stand_in
 
-from hostrouting.boot import Boot
+from hostrouting.boot import Boot, Departure
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -101,6 +101,50 @@ def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None
         story(host, ctx)
         assert ("daemon_reload",) not in host.services.operations.calls
     assert number > 3
+
+
+A: dict[str, str] = {STATIC: "echo a\n", CHECK: "echo a\n"}
+B: dict[str, str] = {STATIC: "echo b\n", CHECK: "echo b\n"}
+
+
+@pytest.mark.parametrize("first", [(STATIC, CHECK), (STATIC,), (CHECK,)])
+@pytest.mark.parametrize("second", [(STATIC, CHECK), (STATIC,), (CHECK,)])
+def test_no_boot_mixes_two_configs(first: tuple[str, ...], second: tuple[str, ...]) -> None:
+    """Wherever a change of config is cut off, a boot runs all that one of the two wants, and nothing of the other."""
+    ctx = Context()
+    number = 0
+    while True:
+        number += 1
+        host = machine(nothing, ctx)
+        bring(host, ctx, A, first)
+        host.files.fail_at(number, KilledError())
+        try:
+            bring(host, ctx, B, second)
+        except KilledError:
+            assert boot_runs(host) in (dict.fromkeys(first, "a"), dict.fromkeys(second, "b"))
+        else:
+            break
+    assert boot_runs(host) == dict.fromkeys(second, "b")
+    assert number > 3
+
+
+def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[str, ...]) -> None:
+    """As Configure does: all units at once, and those that are not wanted go."""
+    gone = [Departure(f"{name}.service", tuple(paths_of(stand_in(name)))) for name in (STATIC, CHECK)]
+    Boot(host, gates=[NSPAWN]).install(
+        ctx,
+        *(stand_in(name, programs[name]) for name in names),
+        gone=[departure for departure in gone if departure.name.removesuffix(".service") not in names],
+    )
+
+
+def boot_runs(host: FakeHost) -> dict[str, str]:
+    """What each required unit would echo at a boot; one that would do nothing is left out."""
+    tree = host.files.tree
+    names = [unit.removesuffix(".service") for unit in tree.names(f"{UNITS}/hostrouting-ready.service.requires")]
+    scripts = {name: (tree.read(f"/etc/aks-flex-node/{name}.sh") or b"").decode() for name in names}
+    assert all(scripts.values()), "a unit whose script is missing would hold the gate"
+    return {name: script.split()[-1] for name, script in scripts.items() if "echo" in script}
 
 
 def machine(prepare: Story, ctx: Context) -> FakeHost:

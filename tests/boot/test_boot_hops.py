@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, paths_of, stand_in
+from support.disk_views import seen
 
 from hostrouting.boot import Boot
 from hostrouting.testing import FakeHost
@@ -46,7 +47,7 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
     ctx, boot = Context(), Boot(host, gates=wanted.gates)
     changed = False
     for name in (STATIC, CHECK):
-        before = host.files.tree.snapshot()
+        before = seen(host.files.tree)
         if name in wanted.programs:
             unit = stand_in(name, wanted.programs[name])
             planned = boot.plan_install(ctx, unit)
@@ -55,7 +56,7 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
             unit = stand_in(name)
             planned = boot.plan_remove(ctx, unit.name, paths_of(unit))
             did = boot.remove(ctx, unit.name, paths_of(unit))
-        after = host.files.tree.snapshot()
+        after = seen(host.files.tree)
         touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
         assert {change.subject for change in planned} == touched
         assert did == bool(planned)

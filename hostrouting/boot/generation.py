@@ -1,0 +1,100 @@
+"""A generation: the scripts of all capabilities, which change together by the rename of one link.
+
+    /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
+    /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
+    /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     this link is what changes
+    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts
+
+The routes of one config beside the check of another would hold every gate under STRICT. A generation has a script of
+each name, also where nothing is configured for it, so that units of the earlier config run harmlessly with the scripts
+of the later one, and the other way round.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hostrouting.boot.layout import BootUnit
+    from hostrouting.host import FileStore
+
+__all__ = ["GENERATION_LINK", "SCRIPT_PATHS", "Generation"]
+
+#: What leads to the scripts in force.
+GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
+#: The scripts that change together, by the names that units and people know.
+SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
+_PREFIX: Final = "hostrouting-"
+_SCRIPT_MODE: Final = 0o755
+_IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
+
+
+@attrs.frozen
+class Generation:
+    """Scripts by path, one for each of `SCRIPT_PATHS`.
+
+    >>> Generation.of([], carried={}).folder
+    '/etc/aks-flex-node/hostrouting-f40b829c'
+    """
+
+    scripts: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, units: Iterable[BootUnit], *, carried: Mapping[str, bytes]) -> Generation:
+        """The scripts of `units`; for the others those that are `carried` over, else one that does nothing."""
+        given = {file.path: file.content for unit in units for file in unit.files}
+        return cls({path: given.get(path, carried.get(path, _IDLE)) for path in SCRIPT_PATHS})
+
+    @property
+    def name(self) -> str:
+        """The name of the folder, by the content: the same scripts are the same folder."""
+        checksum = 0
+        for content in self.scripts.values():
+            checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
+        return f"{_PREFIX}{checksum:08x}"
+
+    @property
+    def folder(self) -> str:
+        """Where its scripts are."""
+        return f"{SCRIPT_DIRECTORY}/{self.name}"
+
+    @property
+    def files(self) -> list[BootFile]:
+        """The scripts at their places in its folder."""
+        return [
+            BootFile(path=f"{self.folder}/{path.rpartition('/')[2]}", content=content, mode=_SCRIPT_MODE)
+            for path, content in self.scripts.items()
+        ]
+
+
+def link_to_script(path: str) -> str:
+    """Return the text of the link that a script's well-known path is.
+
+    >>> link_to_script("/etc/aks-flex-node/static-routes.sh")
+    'hostrouting/static-routes.sh'
+    """
+    return f"{GENERATION_LINK.rpartition('/')[2]}/{path.rpartition('/')[2]}"
+
+
+def scripts_in_force(files: FileStore) -> dict[str, bytes]:
+    """Return the scripts of the generation in force, by path; none where there is no generation."""
+    found = {path: files.read(path) for path in SCRIPT_PATHS if files.read_link(path) == link_to_script(path)}
+    return {path: content for path, content in found.items() if content is not None}
+
+
+def generation_folders(files: FileStore) -> list[str]:
+    """Return the folders of all generations that are there, those of killed runs included."""
+    names = files.names(SCRIPT_DIRECTORY)
+    return [f"{SCRIPT_DIRECTORY}/{name}" for name in names if name.startswith(_PREFIX) and _is_hex(name)]
+
+
+def _is_hex(name: str) -> bool:
+    digits = name.removeprefix(_PREFIX)
+    return len(digits) == 8 and not set(digits) - set("0123456789abcdef")

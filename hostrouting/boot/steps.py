@@ -1,0 +1,183 @@
+"""The steps from the disk as it is to the disk as it should be, computed by one function: a plan is what is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hostrouting.boot.generation import (
+    GENERATION_LINK,
+    SCRIPT_PATHS,
+    Generation,
+    generation_folders,
+    link_to_script,
+    scripts_in_force,
+)
+from hostrouting.boot.layout import READY_UNIT, drop_in_of, gate_drop_in, ready_unit, unit_path
+from hostrouting.config import OWN_UNITS
+from phases import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hostrouting.boot.layout import BootFile, BootUnit, Departure
+    from hostrouting.boot.survey import Survey
+    from hostrouting.host import FileStore
+
+__all__ = ["Step", "Steps"]
+
+
+class Step(NamedTuple):
+    """Something to do on the disk, and what people are told of it."""
+
+    changes: tuple[Change, ...]
+    act: Callable[[], object]
+
+
+class Steps:
+    """Compares a `FileStore` with what is wanted; changes nothing before a step is taken.
+
+    A machine may lose its power between any two steps, and must boot all the same. So new scripts come before the units
+    that run them, units before the link that exchanges all scripts at once, and gates last: they wait for nothing that
+    is not there yet. On the way back gates go first.
+    """
+
+    def __init__(self, files: FileStore, disk: Survey, *, gates: Sequence[str]) -> None:
+        self._files = files
+        self._disk = disk
+        self._gates = gates
+
+    def between(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
+        """The steps after which `units` are installed, and those in `gone` are not."""
+        leaving = {departure.name for departure in gone}
+        remaining = self._installed() | {unit.name for unit in units}
+        if remaining <= leaving:
+            return self._farewell(gone)
+        present = remaining - leaving
+        generation = self._generation(units, present)
+        return [
+            *self._write_generation(units, generation),
+            *(step for unit in units for step in self._install(unit)),
+            *(self._install(ready_unit()) if units else ()),
+            *self._switch_to(generation),
+            *(step for departure in gone for step in self._depart(departure)),
+            *(step for gate in (self._gates if units else ()) for step in self._write(gate_drop_in(gate))),
+            *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
+            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates() if gate not in self._gates),
+            *self._discard_folders(keep=generation),
+        ]
+
+    def _installed(self) -> set[str]:
+        # A unit that was disabled by hand is one all the same: its own task will enable it again, or take it away.
+        files = {unit for unit in OWN_UNITS - {READY_UNIT} if self._files.exists(unit_path(unit))}
+        return files | set(self._disk.required_units())
+
+    # --- the scripts, which change at once
+
+    def _generation(self, units: Sequence[BootUnit], present: set[str]) -> Generation | None:
+        """The scripts that belong to the units; None where no unit has any."""
+        in_force = scripts_in_force(self._files)
+        carried = {path: content for path, content in in_force.items() if _unit_of(path) in present}
+        given = {file.path for unit in units for file in unit.files}
+        if not carried and given.isdisjoint(SCRIPT_PATHS):
+            return None
+        return Generation.of(units, carried=carried)
+
+    def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
+        if generation is None:
+            return []
+        in_force = scripts_in_force(self._files)
+        given = {file.path for unit in units for file in unit.files}
+        steps = []
+        for path, file in zip(generation.scripts, generation.files, strict=True):
+            is_news = in_force.get(path) != file.content or self._files.mode(path) != file.mode
+            steps += self._write(file, shown=path if path in given and is_news else None)
+        if self._files.read_link(GENERATION_LINK) is None:
+            # The first one: the links to its scripts must lead somewhere before a unit runs them.
+            steps.append(self._link(GENERATION_LINK, generation.name))
+        return steps
+
+    def _switch_to(self, generation: Generation | None) -> list[Step]:
+        now = self._files.read_link(GENERATION_LINK)
+        if generation is None or now in {None, generation.name}:
+            return []
+        return [self._link(GENERATION_LINK, generation.name)]
+
+    def _discard_folders(self, *, keep: Generation | None) -> list[Step]:
+        steps = [] if keep or not self._files.exists(GENERATION_LINK) else [self._remove(GENERATION_LINK, shown=False)]
+        old = [folder for folder in generation_folders(self._files) if keep is None or folder != keep.folder]
+        return steps + list(map(self._discard, old))
+
+    # --- units
+
+    def _install(self, unit: BootUnit) -> list[Step]:
+        """Links to its scripts, its other files, and the links of its [Install] section."""
+        steps = []
+        for file in unit.files:
+            if file.path not in SCRIPT_PATHS:
+                steps += self._write(file)
+            elif self._files.read_link(file.path) != link_to_script(file.path):
+                # How it differs is told by the step that writes the script.
+                steps.append(self._link(file.path, link_to_script(file.path)))
+        links = self._disk.missing_links(unit)
+        return steps + [self._link(link, unit_path(unit.name), Change("+", link)) for link in links]
+
+    def _depart(self, departure: Departure) -> list[Step]:
+        return [
+            *(self._remove_with_folder(link) for link in self._disk.links_to(departure.name)),
+            *map(self._remove, self._disk.existing([unit_path(departure.name), *departure.paths])),
+        ]
+
+    def _farewell(self, gone: Sequence[Departure]) -> list[Step]:
+        """Everything goes: the gates first, so that nothing waits for what is removed after them."""
+        names = [*(departure.name for departure in gone), READY_UNIT]
+        links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
+        paths = [
+            *(unit_path(departure.name) for departure in gone),
+            *(file.path for file in ready_unit().files),
+            *(path for departure in gone for path in departure.paths),
+        ]
+        return [
+            *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates()),
+            *map(self._remove_with_folder, dict.fromkeys(links)),
+            *map(self._remove, self._disk.existing(paths)),
+            *self._discard_folders(keep=None),
+        ]
+
+    # --- single steps
+
+    def _write(self, file: BootFile, *, shown: str | None = "") -> list[Step]:
+        """The step that writes a file, none if it is right; `shown` is the path that people know it by."""
+        if not self._disk.differs(file):
+            return []
+        path = file.path if shown == "" else shown
+        change = () if path is None else (Change("~" if self._files.exists(path) else "+", path),)
+        return [Step(change, lambda: self._files.write(file.path, file.content, mode=file.mode))]
+
+    def _link(self, path: str, target: str, *changes: Change) -> Step:
+        return Step(changes, lambda: self._files.link(path, target))
+
+    def _remove(self, path: str, *, shown: bool = True) -> Step:
+        return Step((Change("-", path),) if shown else (), lambda: self._files.remove(path))
+
+    def _discard(self, folder: str) -> Step:
+        """Take away a folder of scripts that are no longer in force."""
+
+        def act() -> None:
+            for name in self._files.names(folder):
+                self._files.remove(f"{folder}/{name}")
+            self._files.remove_directory_if_empty(folder)
+
+        return Step((), act)
+
+    def _remove_with_folder(self, path: str) -> Step:
+        """Take away a link or drop-in, and its folder if nothing else is in it."""
+
+        def act() -> None:
+            self._files.remove(path)
+            self._files.remove_directory_if_empty(path.rpartition("/")[0])
+
+        return Step((Change("-", path),), act)
+
+
+def _unit_of(script: str) -> str:
+    return f"{script.rpartition('/')[2].removesuffix('.sh')}.service"
