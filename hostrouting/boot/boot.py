@@ -67,27 +67,35 @@ class Boot:
     def install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> bool:
         """Bring units, hostrouting-ready.service and the gates onto the disk; True if that changed anything.
 
-        What is right already is not touched, and the units in `gone` are removed. systemd reads it all once, if
-        anything changed; nothing is started. What runs goes on undisturbed, also under a gate that is new.
+        What is right already is not touched, and the units in `gone` are removed; with the last unit of ours everything
+        goes, the gates first. systemd reads it all once, if anything changed; nothing is started, and no machine stops.
 
         Raises UnitError, before anything is changed, for a gate that must be up before our units can run.
         """
         steps = self._steps(units, gone)
         self._refuse_early_gates(ctx, units, steps)
         self._take(ctx, steps)
-        if not self._host.is_live:
-            return bool(steps)
         changed = bool(steps)
-        if changed or self._must_reload(ctx, units):
+        if self._host.is_live and (changed or self._must_reload(ctx, units)):
             self._reload(ctx, *(departure.name for departure in gone))
             changed = True
-        for unit in units:
-            # What upstream started stays `active (exited)`, and so would not run when it is started.
-            if not _remains(unit) and self._host.services.state(ctx, unit.name).sub_state == "exited":
-                self._stop(ctx, unit.name)
-                changed = True
-        self._host.files.remove(UNFINISHED)
+        if self._host.is_live:
+            changed |= self._stop_remaining(ctx, units)
+        if steps and not self.is_installed:
+            for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
+                self._host.files.remove_directory_if_empty(folder)
+        if changed and self._host.is_live:
+            self._host.files.remove(UNFINISHED)
         return changed
+
+    def _stop_remaining(self, ctx: Context, units: Sequence[BootUnit]) -> bool:
+        """Stop the units that upstream left `active (exited)`, and that therefore would not run when started."""
+        services = self._host.services
+        names = [unit.name for unit in units if not _remains(unit)]
+        exited = [name for name in names if services.state(ctx, name).sub_state == "exited"]
+        for name in exited:
+            self._stop(ctx, name)
+        return bool(exited)
 
     def start(self, ctx: Context, name: str) -> None:
         """Run a oneshot to its end, or have systemd say that there is an image; a UnitError says where to read on."""
@@ -95,28 +103,14 @@ class Boot:
 
     def plan_remove(self, ctx: Context, name: str, paths: Sequence[str]) -> list[Change]:
         """What `remove` would take away; changes nothing, needs no root."""
-        ctx.check()
-        changes = _changes(self._steps((), [Departure(name, tuple(paths))]))
-        return changes or ([_RELOAD] if self._is_unfinished() else [])
+        return self.plan_install(ctx, gone=[Departure(name, tuple(paths))])
 
     def remove(self, ctx: Context, name: str, paths: Sequence[str]) -> bool:
         """Take away the unit and its files; with the last unit of ours the gates, too; True if there was anything.
 
         No machine stops for it. Where there is nothing to take away, systemd is not even asked.
         """
-        ctx.check()
-        steps = self._steps((), [Departure(name, tuple(paths))])
-        if not steps and not self._is_unfinished():
-            return False
-        self._take(ctx, steps)
-        if self._host.is_live:
-            self._reload(ctx, name)
-        if not self._host.files.exists(unit_path(READY_UNIT)):
-            for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
-                self._host.files.remove_directory_if_empty(folder)
-        if self._host.is_live:
-            self._host.files.remove(UNFINISHED)
-        return True
+        return self.install(ctx, gone=[Departure(name, tuple(paths))])
 
     def notices(self, ctx: Context) -> list[str]:
         """What an operator should know about the gates; nothing of it is an error. To be asked before `install`.
@@ -157,8 +151,10 @@ class Boot:
         Its own NeedDaemonReload notices neither new folders of drop-ins nor new links of a unit that it has loaded; and
         another run may have prepared this very machine as an image.
         """
-        if not self._host.is_live or not units:
+        if not self._host.is_live:
             return False
+        if not units:
+            return self._is_unfinished()
         services = self._host.services
         required = set(self._disk.required_units())
         states = [services.state(ctx, name) for name in (READY_UNIT, *(unit.name for unit in units))]
