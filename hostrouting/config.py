@@ -41,6 +41,7 @@ __all__ = [
     "StaticRoute",
     "StaticRoutesConfig",
     "WatchConfig",
+    "require_config",
 ]
 
 #: Devices of well-known CNIs and of the sibling agent's overlay: once the first machine has run, their routes lie
@@ -301,3 +302,16 @@ class HostRoutingConfig(WireValue):
             step = f'write {{"{_KEY}": {{}}}} if everything of ours is to be taken away'
             raise InvalidConfigError([ConfigError(_KEY, f"is missing, and so is every section of it; {step}")])
         return structured(cls, document, also_known=[_KEY])
+
+
+def require_config(config: object) -> HostRoutingConfig:
+    """Return the config, or say at once which mistake a caller without a type checker made.
+
+    >>> require_config({"staticRoutes": {}})
+    Traceback (most recent call last):
+    TypeError: expected a HostRoutingConfig, not dict; make one: HostRoutingConfig.from_mapping({...})
+    """
+    if not isinstance(config, HostRoutingConfig):
+        step = "make one: HostRoutingConfig.from_mapping({...})"
+        raise TypeError(f"expected a HostRoutingConfig, not {type(config).__name__}; {step}")
+    return config

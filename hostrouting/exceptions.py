@@ -77,19 +77,23 @@ class InvalidConfigError(HostRoutingError, ValueError):
 
 
 class BackendError(HostRoutingError):
-    """The kernel (or a fake) could not answer or refused; `errno` is its number where there is one."""
+    """The kernel (or a fake) could not answer or refused; `errno` is its number where there is one.
 
-    def __init__(self, message: str, *, errno: int | None = None) -> None:
+    `may_heal` is True where the next lease, address, carrier or device may mend it, with the same config.
+    """
+
+    def __init__(self, message: str, *, errno: int | None = None, may_heal: bool = False) -> None:
         self.errno = errno
+        self.may_heal = may_heal
         super().__init__(message)
 
 
 class LinkNotFoundError(BackendError):
     """A route names a device that does not exist (any more); `dev` is its name."""
 
-    def __init__(self, message: str, *, dev: str, errno: int | None = None) -> None:
+    def __init__(self, message: str, *, dev: str, errno: int | None = None, may_heal: bool = False) -> None:
         self.dev = dev
-        super().__init__(message, errno=errno)
+        super().__init__(message, errno=errno, may_heal=may_heal)
 
 
 class PermissionDeniedError(BackendError):
@@ -139,6 +143,7 @@ class RouteRejectedError(BackendError):
         rolled_back: bool,
         left_behind: list[str] | None = None,
         what: str = "route",
+        may_heal: bool = False,
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
@@ -150,7 +155,7 @@ class RouteRejectedError(BackendError):
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]
-        super().__init__("\n".join(lines), errno=refusals[0].errno if refusals else None)
+        super().__init__("\n".join(lines), errno=refusals[0].errno if refusals else None, may_heal=may_heal)
 
 
 def _plural(what: str) -> str:

@@ -25,6 +25,7 @@ from hostrouting.boot.layout import (
     BootUnit,
     Departure,
 )
+from hostrouting.boot.order import install_around, is_refusal
 
 __all__ = [
     "READY_UNIT",
@@ -35,4 +36,6 @@ __all__ = [
     "BootFile",
     "BootUnit",
     "Departure",
+    "install_around",
+    "is_refusal",
 ]
