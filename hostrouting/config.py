@@ -192,6 +192,8 @@ class ProbeSNATConfig(WireValue):
     detect: Literal["imds", "address", "always"] = attrs.field(
         default="imds", metadata=wire(rules.one_of("imds", "address", "always"))
     )
+    #: Whether a failure fails `Configure`, and holds the gates; else it is a warning.
+    required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
 
 
 @attrs.frozen(kw_only=True)
@@ -207,6 +209,8 @@ class StaleCNIConfig(WireValue):
     backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
     #: Clean even while the CNI still looks configured.
     force: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    #: Whether a failure fails `Configure`; else it is a warning.
+    required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:

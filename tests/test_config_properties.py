@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WIRE_NAMES = """
     hostRouting staticRoutes routeOverlap probeSnat staleCni watch gates enabled routes destination gateway dev metric
-    expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force interval
+    expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force required interval
 """
 KEYS = st.sampled_from(WIRE_NAMES.split())
 SCALARS = (

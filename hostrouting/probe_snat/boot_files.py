@@ -23,12 +23,19 @@ NFT_PATHS: Final = tuple(
 #: All that is installed, in the order in which it is written.
 PATHS: Final = (RULESET_PATH, UNIT_PATH)
 
+_REQUIRED: Final = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
+_OPTIONAL: Final = (
+    "# No Before= and no RequiredBy=: probes are not worth a node that does not start.\n",
+    "WantedBy=hostrouting-ready.service\n",
+)
 _ASSETS: Final = Path(__file__).parent / "assets"
 
 
-def render_unit() -> bytes:
-    """The oneshot that loads it, the same on every node."""
-    return (_ASSETS / UNIT_NAME).read_bytes()
+def render_unit(*, required: bool = False) -> bytes:
+    """The oneshot that loads it; gates wait for it only where it is `required`."""
+    text = (_ASSETS / UNIT_NAME).read_text(encoding="utf-8")
+    order, install = _REQUIRED if required else _OPTIONAL
+    return text.replace("# @ORDER@\n", order).replace("# @INSTALL@\n", install).encode()
 
 
 def is_installed(files: FileStore) -> bool:
@@ -36,7 +43,9 @@ def is_installed(files: FileStore) -> bool:
     return any(files.exists(path) for path in PATHS)
 
 
-def boot_unit(rules: ProbeRules) -> BootUnit:
+def boot_unit(rules: ProbeRules, *, required: bool = False) -> BootUnit:
     """What is to be installed for these rules."""
     script = BootFile(path=RULESET_PATH, content=render(rules).encode(), mode=0o644)
-    return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
+    return BootUnit(
+        name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(required=required), mode=0o644))
+    )

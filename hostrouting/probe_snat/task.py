@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Boot
+from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host import Host
 from hostrouting.probe_snat.boot_files import (
@@ -31,6 +32,7 @@ from hostrouting.probe_snat.ruleset import (
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
+    from hostrouting.boot import BootUnit
     from hostrouting.config import HostRoutingConfig
     from phases import Context
 
@@ -61,7 +63,7 @@ class ConfigureProbeSNAT:
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        self._config = config
+        self._config = require_config(config)
         self._section = config.probe_snat
         self._host = host or Host.live()
         self._logger = logger or _logger
@@ -73,6 +75,9 @@ class ConfigureProbeSNAT:
     def _boot(self) -> Boot:
         return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
+    def _unit(self, rules: ProbeRules) -> BootUnit:
+        return boot_unit(rules, required=self._section.required)
+
     def do(self, ctx: Context) -> None:
         """Decide, load what is missing or has drifted, and persist."""
         if not self._section.enabled:
@@ -80,12 +85,13 @@ class ConfigureProbeSNAT:
             return
         ctx.check()
         if not self._host.is_live:
-            self._boot.install(ctx, boot_unit(rules_to_install(self._config, host=self._host)))
+            self._boot.install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
             self._tell(
                 logging.INFO, "whether a node has IPv6 cannot be asked of an image: %s is for those with it", UNIT_NAME
             )
             if not any(map(self._host.files.exists, NFT_PATHS)):
-                step = "install the package nftables, or no gated unit will start"
+                held = "or no gated unit will start" if self._section.required else "or probes will not reach pods"
+                step = f"install the package nftables, {held}"
                 self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", UNIT_NAME, step)
             return
         rules = self._wanted(ctx)
@@ -95,9 +101,9 @@ class ConfigureProbeSNAT:
             self.undo(ctx)
             return
         # A gate that is refused is refused before any rule is changed.
-        self._boot.plan_install(ctx, boot_unit(rules))
+        self._boot.plan_install(ctx, self._unit(rules))
         self._converge(ctx, rules)
-        self._boot.install(ctx, boot_unit(rules))
+        self._boot.install(ctx, self._unit(rules))
 
     def plan(self, ctx: Context) -> list[Change]:
         """What `do` would change now: the rules, then files; nothing is waited for."""
@@ -105,7 +111,7 @@ class ConfigureProbeSNAT:
         if not self._section.enabled:
             return self._plan_removal(ctx)
         if not self._host.is_live:
-            return self._boot.plan_install(ctx, boot_unit(rules_to_install(self._config, host=self._host)))
+            return self._boot.plan_install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
         outcome = wanted_now(ctx, self._config, self._host, otherwise=True, logger=self._logger)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
@@ -113,7 +119,7 @@ class ConfigureProbeSNAT:
             when = "is done when that has come right" if outcome.may_change else f"will be refused: {outcome.step}"
             missing = [Change("+", path) for path in PATHS if not self._host.files.exists(path)]
             return [Change("~" if self._has_table(ctx) else "+", TABLE, f"{outcome.reason}: {when}"), *missing]
-        return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, boot_unit(outcome))]
+        return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, self._unit(outcome))]
 
     def undo(self, ctx: Context) -> None:
         """Take away the unit, then the table if it is ours, and at last its file, by which we know that it is."""

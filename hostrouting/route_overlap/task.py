@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, Boot
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.route_overlap.proof import default_route, prove_egress
@@ -42,7 +42,7 @@ class CheckRouteOverlap:
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        self._config = config
+        self._config = require_config(config)
         self._section: RouteOverlapConfig = config.route_overlap
         self._host = host or Host.live()
         self._logger = logger or _logger
@@ -53,13 +53,33 @@ class CheckRouteOverlap:
 
     def do(self, ctx: Context) -> None:
         """Persist, wait for a default route, prove, leave the marker."""
+        if self._section.expected_cidrs:
+            self._boot.install(ctx, boot_unit(self._config))
+        else:
+            self._boot.remove(ctx, UNIT_NAME, PATHS)
+        self.act(ctx)
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """What `do` would install or take away; the markers that say how the check went are none of it."""
+        if self._section.expected_cidrs:
+            return self._boot.plan_install(ctx, boot_unit(self._config))
+        return [*self._boot.plan_remove(ctx, UNIT_NAME, PATHS), *self.plan_act(ctx)]
+
+    def undo(self, ctx: Context) -> None:
+        """Files, unit and markers go."""
+        self._boot.remove(ctx, UNIT_NAME, PATHS)
+        self.undo_act(ctx)
+
+    # --- the live half, for Configure, which installs the boot files of all its tasks at once
+
+    def act(self, ctx: Context, *, seconds: float = SECONDS_TO_WAIT) -> None:
+        """Prove a live machine's routing, after waiting up to `seconds` for a default route; leave the marker."""
         if not self._section.expected_cidrs:
-            self.undo(ctx)
+            self.undo_act(ctx)
             return
-        self._boot.install(ctx, boot_unit(self._config))
         if not self._host.is_live:
             return
-        report = check_now(ctx, self._section, self._host.routes)
+        report = check_now(ctx, self._section, self._host.routes, seconds=seconds)
         self._leave_marker(report)
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
@@ -71,23 +91,19 @@ class CheckRouteOverlap:
             self._logger.warning("%s", finding.line(cidr), extra=fields)
         self._logger.warning("%s", report.advice, extra={"task": self.name})
 
-    def plan(self, ctx: Context) -> list[Change]:
-        """What `do` would install or take away; the markers that say how the check went are none of it."""
-        if self._section.expected_cidrs:
-            return self._boot.plan_install(ctx, boot_unit(self._config))
-        return self._plan_removal(ctx)
+    def plan_act(self, ctx: Context) -> list[Change]:
+        """The markers that would go."""
+        ctx.check()
+        markers = () if self._section.expected_cidrs else MARKERS
+        return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
 
-    def undo(self, ctx: Context) -> None:
-        """Files, unit and markers go."""
-        self._boot.remove(ctx, UNIT_NAME, PATHS)
+    def undo_act(self, ctx: Context) -> None:
+        """Take the markers away."""
+        ctx.check()
         removed = [self._host.files.remove(marker) for marker in MARKERS]
         if any(removed):
             # Boot has left it to us, as long as something was in there.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-
-    def _plan_removal(self, ctx: Context) -> list[Change]:
-        markers = [Change("-", marker) for marker in MARKERS if self._host.files.exists(marker)]
-        return [*self._boot.plan_remove(ctx, UNIT_NAME, PATHS), *markers]
 
     def _leave_marker(self, report: OverlapReport) -> None:
         # The new one first: whoever is killed in between leaves both, and a reader goes by the bad one.
@@ -100,13 +116,15 @@ class CheckRouteOverlap:
             self._host.files.remove(MARKER_OK)
 
 
-def check_now(ctx: Context, section: RouteOverlapConfig, backend: RouteBackend) -> OverlapReport:
-    """Wait for a default route as long as `ctx` allows, but no more than 30 s, and prove the expected CIDRs.
+def check_now(
+    ctx: Context, section: RouteOverlapConfig, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT
+) -> OverlapReport:
+    """Wait for a default route as long as `ctx` allows, but no more than `seconds`, and prove the expected CIDRs.
 
     Time that runs out is no error, for a node without default route is an answer; only a cancelled context raises.
     """
     if section.expected_cidrs:
-        wait_for_default_route(ctx, backend)
+        wait_for_default_route(ctx, backend, seconds=seconds)
     return prove_egress(backend, section.expected_cidrs, allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
 
 

@@ -69,7 +69,10 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
     Go writes every one of these keys, null or empty where there is nothing: what has other keys only is another thing.
+    A file of 0 bytes is a store that nothing was ever saved in.
     """
+    if not content:
+        return ()
     try:
         document = json.loads(content)
     except RecursionError as error:

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.config import require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.host import EbtablesRule, Host
 from hostrouting.stale_cni import azure_vnet
@@ -41,7 +42,7 @@ class CleanStaleCNI:
     """Take away the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
 
     All or nothing, and written down before; `undo` puts it back. A config without the section changes nothing at all.
-    Refused (`StaleCNIError`) while azure-vnet is configured or at work.
+    Refused (`StaleCNIError`) where something is stale while azure-vnet is configured or at work.
     """
 
     name = "clean-stale-cni"
@@ -49,7 +50,7 @@ class CleanStaleCNI:
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        self._section: StaleCNIConfig = config.stale_cni
+        self._section: StaleCNIConfig = require_config(config).stale_cni
         self._host = host or Host.live()
         self._logger = logger or logging.getLogger(__name__)
         self._observer = Observer(self._section, self._logger)
@@ -170,11 +171,12 @@ class CleanStaleCNI:
     # --- reading
 
     def _confirmed(self, ctx: Context) -> tuple[Agreement, EbtablesReading]:
-        """As many readings as the config asks for; refused as soon as azure-vnet shows up."""
+        """As many readings as the config asks for; refused where something is stale and azure-vnet may be at work."""
         readings: list[Sequence[Verdict]] = []
         needed = self._section.confirmations
         while True:
-            self._refuse_if_in_use()
+            # Before and after: a pod that is made while we read has rules before anything else tells of it.
+            in_use = self._in_use()
             found = self._observer.read(ctx, self._host)
             if found.ebtables.denied:
                 raise PermissionDeniedError(
@@ -185,6 +187,7 @@ class CleanStaleCNI:
             # On a node without leftovers there is nothing to confirm.
             if not _any_stale(readings):
                 return agree(readings), found.ebtables
+            self._refuse(in_use or self._in_use())
             if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
                 given = f"is given {READINGS_FOR_THE_DEAF} readings more to answer"
@@ -193,11 +196,10 @@ class CleanStaleCNI:
                 return agree(readings), found.ebtables
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
-    def _refuse_if_in_use(self) -> None:
+    def _refuse(self, in_use: str | None) -> None:
         wrong = wrong_bridge(self._host, self._section.bridge)
         if wrong:
             raise StaleCNIError(f"{_WRONG_BRIDGE.format(wrong)}. Nothing was changed")
-        in_use = self._in_use()
         if in_use and not self._section.force:
             raise StaleCNIError(
                 f"{in_use}. Nothing was changed. Remove azure-vnet first; "

@@ -159,6 +159,7 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
         confirmations=st.integers(1, 10),
         backup_dir=st.text("abc/-_ é", max_size=20).map(lambda rest: f"/{rest}"),
         force=st.booleans(),
+        required=st.booleans(),
     )
 
 

@@ -262,7 +262,7 @@ class TestDo:
             "whether a node has IPv6 cannot be asked of an image: probe-snat.service is for those with it",
             (
                 "probe-snat.service needs nft, which is not in the image; "
-                "install the package nftables, or no gated unit will start"
+                "install the package nftables, or probes will not reach pods"
             ),
         ]
         assert host.files.read(RULESET_PATH) == render(RULES).encode()

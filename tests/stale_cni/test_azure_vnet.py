@@ -102,7 +102,7 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "Expecting value: line 1 column 1 (char 0)"),
+        (b" ", "Expecting value: line 1 column 2 (char 1)"),
         (b"[]", "the file is no JSON object"),
         (b'{"Network": []}', "Network is no JSON object"),
         (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces is no JSON object"),

@@ -334,7 +334,7 @@ def test_progress_is_there_for_who_draws_it(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_it_refuses_while_azure_vnet_is_configured() -> None:
-    """Nothing is read, let alone changed; the error names the file and the ways out."""
+    """Nothing is changed; the error names the file and the ways out."""
     host = made_host()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
     before = whole_state(host)
@@ -350,6 +350,16 @@ def test_it_refuses_while_azure_vnet_is_configured() -> None:
     }
 
 
+def test_there_is_nothing_to_refuse_where_nothing_is_stale() -> None:
+    """An image that still carries azure-vnet's configuration, on a node without leftovers, is fine."""
+    host = made_host()
+    sweep(host).do(context())
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+    host.files.tree.write("/var/run/azure-vnet.json", b"", mode=0o600)
+    sweep(host).do(context())
+    assert there(host) == []
+
+
 def test_it_refuses_while_the_lock_is_held() -> None:
     """azure-vnet is making, or taking away, a pod at this moment."""
     host = made_host()
@@ -363,7 +373,7 @@ def test_it_refuses_while_the_lock_is_held() -> None:
 
 
 def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
-    """The last look at configuration and locks is right before the last reading."""
+    """Configuration and locks are looked at before and after each reading."""
     host = made_host()
     path = "/etc/cni/net.d/10-azure.conflist"
 
