@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from phases.context import logger_of
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
-from phases.runner import execute, log_line, plan, undo
-from phases.task import Task
+from phases.mistakes import require_plain, require_runnable
+from phases.runner import execute, execute_telling, log_line, plan, undo
+from phases.task import Accountable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from phases.context import Context
-    from phases.task import Change
+    from phases.task import Change, Task
 
-__all__ = ["Parallel", "Serial", "task", "with_retry", "with_timeout"]
+__all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout"]
 
 
 class _Group(ABC):
@@ -28,7 +29,7 @@ class _Group(ABC):
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
         for each in tasks:
-            _require_task(each)
+            require_runnable(each)
         self.subtasks = tasks
         self.anonymous = name is None
         self.name = f"{self._kind}({', '.join(each.name for each in tasks)})" if name is None else name
@@ -80,6 +81,10 @@ class Serial(_Group):
 class Parallel(_Group):
     """All tasks at once, each in a thread; the first failure cancels the others.
 
+    All begin, even if one fails before others got that far; the others are cancelled when the last
+    has begun. None begins if the system refuses one of the threads, or if the caller's context is
+    over; an interrupt or the end of the caller's context keeps those back that have not begun.
+
     It waits for all of them, as threads cannot be killed; those that have not ended `grace`
     seconds after they were cancelled are named in the log. The first failure is raised, the others
     are reached through it; who only ended because we cancelled it has not failed.
@@ -96,41 +101,22 @@ class Parallel(_Group):
 
     def do(self, ctx: Context) -> None:
         """Execute the subtasks side by side."""
-        ours = ctx.child()
-        # By position: the same task may stand in a group twice.
-        running: dict[int, Task] = {}
-        errors: list[BaseException] = []
-
-        def one(position: int, subtask: Task) -> None:
-            try:
-                execute(subtask, ours)
-            except BaseException as error:  # noqa: BLE001 - it is raised again below, in the caller's thread
-                errors.append(error)
-                ours.cancel(f"{subtask.name} failed")
-            finally:
-                del running[position]
-                ours.notify()
-
+        crew = _Crew(ctx.child(), len(self.subtasks))
         try:
             for position, subtask in enumerate(self.subtasks):
-                # Daemons: a second Ctrl-C must be able to end the program even if a task does not listen.
-                # A copy of the context variables, for those who bind values of their log lines in them.
-                arguments = (one, position, subtask)
-                thread = threading.Thread(target=copy_context().run, args=arguments, name=subtask.name, daemon=True)
-                running[position] = subtask
-                try:
-                    thread.start()
-                except RuntimeError:  # no more threads
-                    del running[position]
-                    raise
-            self._wait(ours, running)
+                crew.start(position, subtask)
+            crew.go.set()
+            self._wait(crew.ctx, crew.running)
         except BaseException as error:
             # Who interrupts a second time does not want to wait any more.
-            if isinstance(error, Exception) or not ours.over:
-                ours.cancel(describe(error))
-                self._wait(ours, running)
+            patient = isinstance(error, Exception) or not crew.ctx.over
+            # In this order: who still waits at the gate finds the context over, and does not begin.
+            crew.ctx.cancel(describe(error))
+            crew.go.set()
+            if patient:
+                self._wait(crew.ctx, crew.running)
             raise
-        _raise_first(errors)
+        _raise_first(crew.errors)
 
     def _wait(self, ctx: Context, running: dict[int, Task]) -> None:
         ctx.wait(lambda: not running or ctx.cancelled, until=ctx.deadline)
@@ -138,6 +124,50 @@ class Parallel(_Group):
             names = ", ".join(subtask.name for subtask in running.copy().values())
             logger_of(ctx).warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
+
+
+class _Crew:
+    """The threads of one Parallel; one that fails cancels the context, but not before all have begun."""
+
+    def __init__(self, ctx: Context, size: int) -> None:
+        self.ctx = ctx
+        #: By position: the same task may stand in a group twice.
+        self.running: dict[int, Task] = {}
+        self.errors: list[BaseException] = []
+        #: Nobody begins before it is set: if one thread cannot be started, none shall have done anything.
+        self.go = threading.Event()
+        self._failed: list[str] = []
+        self._waiting = set(range(size))
+
+    def start(self, position: int, task: Task) -> None:
+        # Daemons: a second Ctrl-C must be able to end the program even if a task does not listen.
+        # A copy of the context variables, for those who bind values of their log lines in them.
+        arguments = (self._execute, position, task)
+        thread = threading.Thread(target=copy_context().run, args=arguments, name=task.name, daemon=True)
+        self.running[position] = task
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads
+            del self.running[position]
+            raise
+
+    def _execute(self, position: int, task: Task) -> None:
+        self.go.wait()
+        try:
+            execute_telling(task, self.ctx, begun=lambda: self._begun(position))
+        except BaseException as error:  # noqa: BLE001 - it is raised again by `do`, in the caller's thread
+            self.errors.append(error)
+            self._failed.append(task.name)
+        finally:
+            self._begun(position)  # or it never will: it was skipped or refused
+            del self.running[position]
+            self.ctx.notify()
+
+    def _begun(self, position: int) -> None:
+        # Who fails adds itself to `_failed` first, then looks at `_waiting`: of two threads, one sees both.
+        self._waiting.discard(position)
+        if self._failed and not self._waiting:
+            self.ctx.cancel(f"{self._failed[0]} failed")
 
 
 def _raise_first(errors: Sequence[BaseException]) -> None:
@@ -167,10 +197,45 @@ class _Made:
         return f"<task {self.name}>"
 
 
-def _around(task: Task, do: Callable[[Context], None]) -> Task:
+class _MadeOfAccountable(_Made):
+    """One that keeps account, as the task inside does."""
+
+    def __init__(self, inside: Accountable, name: str, do: Callable[[Context], None], **abilities: object) -> None:
+        super().__init__(name, do, **abilities)
+        self._inside = inside
+
+    @property
+    def made(self) -> Sequence[Change]:
+        # Asked for when it is read: the task may make a new list each time.
+        return self._inside.made
+
+
+def _around(task: Task, do: Callable[[Context], None], **others: object) -> Task:
     """A task with another `do`, and all else as it was: nobody who plans or reports sees the wrapping."""
-    abilities = ("plan", "undo", "subtasks", "anonymous")
-    return _Made(task.name, do, **{ability: getattr(task, ability, None) for ability in abilities})
+    names = ("plan", "undo", "subtasks", "anonymous", "tolerate")
+    abilities = {name: getattr(task, name, None) for name in names} | others
+    if isinstance(task, Accountable):
+        return _MadeOfAccountable(task, task.name, do, **abilities)
+    return _Made(task.name, do, **abilities)
+
+
+def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:
+    """The task, but its failure is a warning: logged and reported as `failed`, and not raised.
+
+    The group goes on and is no worse for it; `on_failure` tells those who want to know. What was
+    cancelled or interrupted is raised all the same, and so are failures of `plan` and `undo`. Such
+    a failure does not make `run` undo anything; the task, as any that failed, is not undone either.
+
+    >>> from phases.testing import FailingTask
+    >>> failures = []
+    >>> probes = tolerate(FailingTask("probes", OSError("no IPv6")), on_failure=failures.append)
+    >>> execute(Serial(probes, task("routes")(lambda ctx: print("routes are there"))))
+    routes are there
+    >>> print(*failures)
+    probes: no IPv6
+    """
+    require_runnable(task)
+    return _around(task, task.do, tolerate=on_failure or (lambda _: None))
 
 
 def with_timeout(task: Task, seconds: float) -> Task:
@@ -182,7 +247,7 @@ def with_timeout(task: Task, seconds: float) -> Task:
     Traceback (most recent call last):
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
-    _require_task(task)
+    require_runnable(task)
     return _around(task, lambda ctx: task.do(ctx.child(timeout=seconds)))
 
 
@@ -203,7 +268,7 @@ def with_retry(
     >>> from phases.testing import FailingTask
     >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
     """
-    _require_task(task)
+    require_runnable(task)
     if attempts < 1:
         raise ValueError(f"attempts is 1 or more, not {attempts}")
 
@@ -242,7 +307,7 @@ def task(
     plan: Callable[[Context], Sequence[Change]] | None = None,
     undo: Callable[[Context], None] | None = None,
 ) -> Callable[[Callable[[Context], None]], Task]:
-    """Make a Task of a function.
+    """Make a Task of a plain function that returns nothing.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):
@@ -252,9 +317,12 @@ def task(
     """
     if not isinstance(name, str):
         raise TypeError('a task needs a name: write @task("name")')
-    return lambda function: _Made(name, function, plan=plan, undo=undo)
+    for ability, given in (("plan", plan), ("undo", undo)):
+        if given is not None:
+            require_plain(given, f"{ability} of task {name!r}")
 
+    def make(function: Callable[[Context], None]) -> Task:
+        require_plain(function, f"do of task {name!r}")
+        return _Made(name, function, plan=plan, undo=undo)
 
-def _require_task(candidate: object) -> None:
-    if not isinstance(candidate, Task):
-        raise TypeError(f"{candidate!r} is no task: a task has a name and do(ctx)")
+    return make

@@ -61,8 +61,8 @@ class Observer:
         """A task is about to begin; the answer observes it and those inside it."""
         return self
 
-    def skips(self) -> bool:
-        """Whether the task is to be left out."""
+    def skips(self, task: Task) -> bool:  # noqa: ARG002 - the interface
+        """Whether a task is to be left out."""
         return False
 
     def begin(self, ctx: Context) -> None:
@@ -182,6 +182,23 @@ class Context:
             raise CancelledError(reason)
         if self._limit is not None and self.remaining() == 0:
             raise DeadlineExceededError(self._limit[1])
+
+    def skips(self, task: Task) -> bool:
+        """Whether `execute(task, ctx)` would leave the task out, as `run(skip=...)` asked; False outside of a run.
+
+        For a group that prepares something for its subtasks.
+
+        >>> from phases import Serial, run, task
+        >>> class Bootstrap(Serial):
+        ...     def do(self, ctx):
+        ...         print("will do", [each.name for each in self.subtasks if not ctx.skips(each)])
+        ...         super().do(ctx)
+        >>> routes, probes = (task(name)(lambda ctx: None) for name in ("routes", "probes"))
+        >>> run(Bootstrap(routes, probes, name="bootstrap"), skip=["probes"]).ok
+        will do ['routes']
+        True
+        """
+        return self.scope.observer.skips(task)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""

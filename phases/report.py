@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from phases.context import Observer, logger_of
 from phases.exceptions import describe
+from phases.mistakes import require_changes
 from phases.task import Accountable, Group, Plannable, names_in_path
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Report:
     """What became of a task, and of the tasks inside it (`children`).
 
     `status` is `ok`, `failed`, `cancelled`, `undone`, or `skipped`: left out, or never reached.
+    A group is `ok` although a subtask that it tolerates `failed`, see `phases.tolerate`.
     `start` is UTC in ISO 8601, `duration` seconds; both None for what did not run. `error` is what
     the task raised. `changes` are those that an accountable task has made, or those that a plannable
     one foresaw when it began; if it could not foresee them, the log says so and the task is no worse for it.
@@ -106,8 +108,12 @@ class RunObserver(Observer):
         """An observer that writes the report of `task`, which is found among `reports` or added to them."""
         with self._opening:
             report = self._find(task, reports) or self._add(task, reports, names)
-            report.status = "skipped" if task.name in self.skip else "running"
+            report.status = "skipped" if self.skips(task) else "running"
         return _TaskObserver(self, report)
+
+    def skips(self, task: Task) -> bool:
+        """See `Observer`."""
+        return task.name in self.skip
 
     def complete(self, report: Report) -> None:
         """Remember what ended well; what is done again has ended when it did so last."""
@@ -143,8 +149,8 @@ class _TaskObserver(Observer):
         within = self._report
         return self._run.open(task, within.children, (*within.names, *names_in_path(within.task)))
 
-    def skips(self) -> bool:
-        return self._report.status == "skipped"
+    def skips(self, task: Task) -> bool:
+        return self._run.skips(task)
 
     def begin(self, ctx: Context) -> None:
         report = self._report
@@ -153,7 +159,7 @@ class _TaskObserver(Observer):
         report.error = None
         if isinstance(report.task, Plannable) and not isinstance(report.task, Group | Accountable):
             try:
-                report.changes = tuple(report.task.plan(ctx))
+                report.changes = require_changes(report.task.plan(ctx))
             except Exception as error:  # noqa: BLE001 - foreseeing is a courtesy; `do` will meet what is really wrong
                 ctx.check()
                 logger_of(ctx).warning("cannot foresee the changes of %s: %s", report.name, describe(error))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from phases.context import Context, Observer, Scope, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
+from phases.mistakes import call, context_of, require_changes, require_task
 from phases.report import Report, RunObserver
-from phases.task import Change, Group, Plannable, Task, Undoable, leaves, names_in_path
+from phases.task import Change, Group, Plannable, Task, Tolerant, Undoable, leaves, names_in_path
 
 if TYPE_CHECKING:
     import logging
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from phases.context import Clock
 
-__all__ = ["Plan", "cancel_on_signals", "execute", "log_line", "plan", "run", "undo"]
+__all__ = ["Plan", "cancel_on_signals", "execute", "execute_telling", "log_line", "plan", "run", "undo"]
 
 
 def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -31,7 +32,8 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
 
     CancelledError and DeadlineExceededError pass as they are if `ctx` itself is over; raised by
     anything narrower (`with_timeout`, a child context of the task's own) they are a failure like
-    any other. KeyboardInterrupt and SystemExit cancel `ctx` and pass as they are. The logger
+    any other. KeyboardInterrupt and SystemExit cancel `ctx` and pass as they are. A `do` that
+    returns anything has failed: a coroutine never ran, a returned error was not raised. The logger
     holds for all that is executed inside; the default is that of the surrounding task, or `phases`.
 
     >>> from phases import Serial, task
@@ -42,17 +44,27 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
     Traceback (most recent call last):
     phases.exceptions.TaskFailedError: bootstrap/static-routes: no such device
     """
-    ctx = ctx or Context()
+    require_task(task)
+    execute_telling(task, context_of(ctx), logger=logger)
+
+
+def execute_telling(
+    task: Task, ctx: Context, *, logger: logging.Logger | None = None, begun: Callable[[], None] | None = None
+) -> None:
+    """Execute a task, and call `begun` in the moment before its `do`; never, if it does not come to that."""
     observer = ctx.scope.observer.enter(task)
-    if observer.skips():
+    if ctx.skips(task):
         log_line((logger or logger_of(ctx)).info, "skipped", (*ctx.scope.names, task.name), "skipped")
         return
 
     def begin_and_do(inside: Context) -> None:
         observer.begin(inside)
-        task.do(inside)
+        if begun is not None:
+            begun()
+        call(task.do, inside, "do")
 
-    _step(task, ctx, begin_and_do, done="ok", logger=logger, observer=observer)
+    tolerate = task.tolerate if isinstance(task, Tolerant) else None
+    _step(task, ctx, begin_and_do, done="ok", logger=logger, observer=observer, tolerate=tolerate)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -61,9 +73,15 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
     A failure does not keep the rest from being undone; one TaskFailedError at the end names them all.
     A task that cannot be undone is left as it is, and the log says so.
     """
-    ctx = ctx or Context()
+    require_task(task)
+    ctx = context_of(ctx)
     if isinstance(task, Undoable):
-        _step(task, ctx, task.undo, done="undone", logger=logger, observer=Observer(), prefix="undo ")
+        method = task.undo
+
+        def act(inside: Context) -> None:
+            call(method, inside, "undo")
+
+        _step(task, ctx, act, done="undone", logger=logger, observer=Observer(), prefix="undo ")
     else:
         log_line((logger or logger_of(ctx)).warning, "cannot undo", (*ctx.scope.names, task.name), "skipped")
 
@@ -76,6 +94,7 @@ def _step(
     done: str,
     logger: logging.Logger | None,
     observer: Observer,
+    tolerate: Callable[[TaskFailedError], None] | None = None,
     prefix: str = "",
 ) -> None:
     logger = logger or logger_of(ctx)
@@ -94,6 +113,10 @@ def _step(
         failed = isinstance(raised, TaskFailedError)
         word = status = "failed" if failed else "cancelled"
         log = logger.error if failed else logger.warning
+        if tolerate is not None and isinstance(raised, TaskFailedError):
+            word, log = "failed, and is optional", logger.warning
+            tolerate(raised)
+            return
         if raised is error:
             raise
         raise raised from raised.__cause__
@@ -169,7 +192,8 @@ class Plan:
 
 def plan(task: Task, ctx: Context | None = None) -> Plan:
     """Collect what a task and all inside it would change; a plan that fails is a TaskFailedError."""
-    ctx = ctx or Context()
+    require_task(task)
+    ctx = context_of(ctx)
     by_task, unplannable = [], []
     for names, leaf in leaves(task):
         if not isinstance(leaf, Plannable):
@@ -177,7 +201,7 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
             continue
         try:
             ctx.check()
-            by_task.append(("/".join(names), tuple(leaf.plan(ctx))))
+            by_task.append(("/".join(names), require_changes(leaf.plan(ctx))))
         except Exception as error:
             raised = _as_raised(error, leaf, ctx)
             if isinstance(raised, TaskFailedError):
@@ -217,6 +241,7 @@ def run(
     >>> run(Serial(greet, name="demo"), timeout=30).to_mapping()["status"]
     'ok'
     """
+    require_task(task)
     observer = RunObserver(task, skip=_known_names(task, skip))
     ctx = Context(timeout=timeout, clock=clock).within(Scope((), logger, observer))
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
@@ -244,6 +269,7 @@ def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
 def _undo_completed(observer: RunObserver, ctx: Context, reason: BaseException) -> None:
     # The run's context is over, or what is left of its time belongs to nobody: undoing gets one of its own.
     ctx = Context(clock=ctx.clock).within(Scope((), ctx.scope.logger))
+    failed_before = {report for report in observer.report.walk() if report.status == "failed"}
     for report in reversed(observer.completed):
         # Groups are undone through their subtasks, each of which completed on its own; and a task
         # that composed others while it ran may have undone them already.
@@ -258,9 +284,9 @@ def _undo_completed(observer: RunObserver, ctx: Context, reason: BaseException) 
         else:
             for each in report.walk() if isinstance(report.task, Undoable) else ():
                 each.status = "undone" if each.status == "ok" else each.status
-    # A group that had completed is now what undoing made of its subtasks.
+    # A group that had completed is now what undoing made of its subtasks; what it had tolerated is no news.
     for report in observer.report.walk():
-        inside = {child.status for child in report.children} - {"skipped"}
+        inside = {child.status for child in report.children if child not in failed_before} - {"skipped"}
         if isinstance(report.task, Group) and report.status == "ok" and inside:
             report.status = "failed" if "failed" in inside else "undone" if inside == {"undone"} else "ok"
 

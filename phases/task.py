@@ -1,8 +1,9 @@
 """What a task is, and what it may be able to do besides.
 
 A task needs a `name` and `do(ctx)`; nothing has to be inherited. What else it can do shows in its
-methods: `plan` says what `do` would change, `made` what it has changed, `undo` takes it back. A task
-made of tasks shows them as `subtasks`, so that the runner can plan, skip and report each of them.
+methods: `plan` says what `do` would change, `made` what it has changed, `undo` takes it back,
+`tolerate` takes note of its failure, which then is none of the group's. A task made of tasks shows
+them as `subtasks`, so that the runner can plan, skip and report each of them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from phases.context import Context
+    from phases.exceptions import TaskFailedError
 
-__all__ = ["Accountable", "Change", "Group", "Plannable", "Task", "Undoable", "leaves", "names_in_path"]
+__all__ = ["Accountable", "Change", "Group", "Plannable", "Task", "Tolerant", "Undoable", "leaves", "names_in_path"]
 
 
 @runtime_checkable
@@ -36,7 +38,8 @@ class Task(Protocol):
     def do(self, ctx: Context) -> None:
         """Bring about what the task stands for, or raise.
 
-        Doing it again is harmless. A task that takes its time calls `ctx.check()` between steps,
+        A plain function that returns nothing: an `async` one, a generator, a returned error or
+        status is refused. Doing it again is harmless. A task that takes its time calls `ctx.check()` between steps,
         waits by `ctx.sleep()` and starts processes by `run_command(ctx, ...)`.
         """
 
@@ -64,6 +67,14 @@ class Undoable(Protocol):
 
     def undo(self, ctx: Context) -> None:
         """Take back what `do` did, in this process or an earlier one; nothing to take back is fine."""
+
+
+@runtime_checkable
+class Tolerant(Protocol):
+    """A task whose failure is a warning, as of one out of `phases.tolerate`."""
+
+    def tolerate(self, error: TaskFailedError) -> None:
+        """Take note of the error that a failed `do` would have raised from `execute`."""
 
 
 @runtime_checkable

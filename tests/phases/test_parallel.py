@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from phases import CancelledError, Context, DeadlineExceededError, Parallel, TaskFailedError, execute, task
+from phases import CancelledError, Context, DeadlineExceededError, Parallel, TaskFailedError, execute, run, task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
     from phases.testing import ManualClock
@@ -141,17 +142,83 @@ def test_interrupt_while_waiting() -> None:
 
 
 def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the system refuses a thread, those that run are cancelled and the group says so."""
+    """If the system refuses a thread, no task begins at all, and the group says so."""
     start = threading.Thread.start
+    began: list[str] = []
 
     def refuse_b(thread: threading.Thread) -> None:
         if thread.name == "b":
             raise RuntimeError("can't start new thread")
         start(thread)
 
+    def do(ctx: Context) -> None:
+        began.append("a")
+        ctx.sleep(3600)
+
     monkeypatch.setattr(threading.Thread, "start", refuse_b)
     with pytest.raises(TaskFailedError, match=r"^both: can't start new thread$"):
-        execute(Parallel(task("a")(lambda ctx: ctx.sleep(3600)), task("b")(lambda _: None), name="both"))
+        execute(Parallel(task("a")(do), task("b")(lambda _: None), name="both"))
+    assert began == []
+
+
+def _after(name: str) -> Callable[[logging.LogRecord], bool]:
+    """A filter for a logger: the line that `b` starts comes after the thread of that name has ended."""
+
+    def wait(record: logging.LogRecord) -> bool:
+        if record.getMessage() == "started task=b":
+            for thread in threading.enumerate():
+                if thread.name == name:
+                    thread.join(10)
+        return True
+
+    return wait
+
+
+def test_all_begin_though_one_has_failed_before() -> None:
+    """A task that fails at once keeps nobody from beginning; those that run learn of it when all have begun."""
+    logger = logging.getLogger("test_all_begin")
+    logger.setLevel(logging.INFO)
+    # Now nobody has to be lucky: when b gets as far as its first line, the thread of a is gone.
+    logger.addFilter(_after("a"))
+    began: list[str] = []
+    reasons: list[str | None] = []
+
+    def fail(_: Context) -> None:
+        raise OSError("x")
+
+    def do(ctx: Context) -> None:
+        began.append("b")
+        ctx.wait(lambda: ctx.cancelled)
+        reasons.append(ctx.reason)
+
+    with pytest.raises(TaskFailedError, match=r"^a: x$") as caught:
+        execute(Parallel(task("a")(fail), task("b")(do)), logger=logger)
+    assert (began, reasons) == (["b"], ["a failed"])
+    assert len(caught.value.failures) == 1
+
+
+def test_who_is_skipped_is_not_waited_for() -> None:
+    """A failure cancels the others also if one of the group never begins, as it is left out."""
+
+    def fail(_: Context) -> None:
+        raise OSError("x")
+
+    group = Parallel(task("a")(fail), task("b")(lambda ctx: ctx.sleep(3600)), task("c")(lambda _: None))
+    report = run(group, skip=["c"])
+    assert [child.status for child in report.children] == ["failed", "cancelled", "skipped"]
+
+
+def test_the_callers_end_keeps_back_who_has_not_begun() -> None:
+    """Nobody begins in a context that is over."""
+    logger = logging.getLogger("test_callers_end")
+    logger.setLevel(logging.INFO)
+    logger.addFilter(_after("a"))
+    began: list[str] = []
+    ctx = Context()
+    group = Parallel(task("a")(lambda _: ctx.cancel("stop")), task("b")(lambda _: began.append("b")))
+    with pytest.raises(CancelledError, match=r"^cancelled: stop$"):
+        execute(group, ctx, logger=logger)
+    assert began == []
 
 
 def test_context_variables_reach_the_threads() -> None:

@@ -98,6 +98,35 @@ def test_skip_leaves_tasks_out() -> None:
     assert _statuses(report) == {"all": "ok", "a": "skipped", "inner": "skipped", "b": "skipped", "c": "ok"}
 
 
+def test_a_group_knows_who_will_be_skipped() -> None:
+    """A group asks before it begins; to ask changes no report, and outside of a run nobody is skipped."""
+    seen: list[dict[str, bool]] = []
+
+    class Asking(Serial):
+        def do(self, ctx: Context) -> None:
+            seen.append({each.name: ctx.child(timeout=5).skips(each) for each in self.subtasks})
+            super().do(ctx)
+
+    tasks = RecordingTask("a", []), with_timeout(RecordingTask("b", []), 5)
+    report = run(Serial(Asking(*tasks, name="inner"), name="outer"), skip=["b"])
+    assert _statuses(report) == {"a": "ok", "b": "skipped", "inner": "ok", "outer": "ok"}
+    assert [child.name for child in report.children[0].children] == ["a", "b"]
+    execute(Asking(*tasks, name="inner"))
+    assert seen == [{"a": False, "b": True}, {"a": False, "b": False}]
+
+
+def test_to_ask_who_is_skipped_adds_nothing_to_the_report() -> None:
+    """Also a task that is never executed, and stands in no group, may be asked for."""
+    inner = RecordingTask("a", [])
+    whole = task("whole")(lambda ctx: _discard(ctx.skips(inner)))
+    report = run(Serial(whole, inner), skip=["a"])
+    assert report.children[0].children == []
+
+
+def _discard(_: object) -> None:
+    pass
+
+
 def test_skip_reaches_into_wrappers() -> None:
     """Tasks inside with_retry and with_timeout have names like all others."""
     journal: list[str] = []

@@ -80,7 +80,7 @@ def test_groups_are_named_after_their_tasks() -> None:
 
 def test_group_refuses_what_is_no_task() -> None:
     """A list instead of tasks is refused when the group is made."""
-    with pytest.raises(TypeError, match=r"is no task: a task has a name and do\(ctx\)$"):
+    with pytest.raises(TypeError, match=r"^a list is no task: pass the tasks themselves, as in Serial\(\*tasks\)$"):
         Serial([FailingTask("a", OSError())])  # type: ignore[arg-type]  # that is the point
 
 

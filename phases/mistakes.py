@@ -1,0 +1,137 @@
+"""Mistakes that Python lets pass: a TypeError says which one it is, and what to write instead.
+
+Without them an `async def do` is called, never runs, and is reported as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from phases.context import Context
+from phases.task import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["call", "context_of", "require_changes", "require_plain", "require_runnable", "require_task"]
+
+# Flags of a code object. `inspect` has names for them, but takes longer to import than all of this package.
+_GENERATOR: Final = 0x20
+_COROUTINE: Final = 0x80
+_ASYNC_GENERATOR: Final = 0x200
+
+_AWAITS: Final = "tasks are not awaited: make it a plain function, which may call asyncio.run(...)"
+_YIELDS: Final = "tasks are not iterated: make it a plain function, without `yield`"
+_CHANGES: Final = "a plan is a list of Change, [] if there is nothing to change"
+
+
+def require_task(candidate: object) -> None:
+    """Refuse what is no task.
+
+    >>> require_task(None)
+    Traceback (most recent call last):
+    TypeError: None is no task: a task has a name and do(ctx); does the function that makes it lack its `return`?
+    """
+    # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes ten times as long.
+    has_name = isinstance(getattr(candidate, "name", None), str)
+    if isinstance(candidate, type) or not has_name or not callable(getattr(candidate, "do", None)):
+        raise TypeError(_why_no_task(candidate))
+
+
+def _why_no_task(candidate: object) -> str:
+    kind = type(candidate).__name__
+    needs = "a task has a name and do(ctx)"
+    if isinstance(candidate, type):
+        return f"{candidate.__name__} is a class, not a task: make an instance of it, {candidate.__name__}(...)"
+    if isinstance(candidate, Context):
+        return "a Context is no task: the task comes first, as in execute(task, ctx)"
+    if candidate is None:
+        return f"None is no task: {needs}; does the function that makes it lack its `return`?"
+    if isinstance(candidate, list | tuple):
+        return f"a {kind} is no task: pass the tasks themselves, as in Serial(*tasks)"
+    if callable(getattr(candidate, "do", None)) and hasattr(candidate, "name"):
+        if callable(candidate.name):
+            return f'{kind}.name is a method, not a text: write name = "...", or put @property above it'
+        return f"{kind}.name is {candidate.name!r}, not a text"
+    if callable(candidate) and not hasattr(candidate, "do"):
+        return f'{candidate!r} is a function, not a task: put @task("name") above it, or write task("name")(function)'
+    return f"{candidate!r} is no task: {needs}"
+
+
+def require_runnable(candidate: object) -> None:
+    """Refuse what is no task, and a task of which one sees at once that its `do` would never run."""
+    require_task(candidate)
+    require_plain(candidate.do, f"{type(candidate).__name__}.do")  # type: ignore[attr-defined]  # it is a task
+
+
+def require_plain(function: object, name: str) -> None:
+    """Refuse what is no function, and one that only makes a coroutine or a generator when it is called."""
+    if not callable(function):
+        raise TypeError(f"{name} is a function, not {function!r}")
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    flags = code.co_flags if code else 0
+    if flags & _COROUTINE:
+        raise TypeError(f"{name} is an async function, and {_AWAITS}")
+    if flags & (_GENERATOR | _ASYNC_GENERATOR):
+        raise TypeError(f"{name} is a generator, and {_YIELDS}")
+
+
+def context_of(ctx: object) -> Context:
+    """The context given, or a new one; refuse what is none."""
+    if ctx is None:
+        return Context()
+    if not isinstance(ctx, Context):
+        raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
+    return ctx
+
+
+def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:
+    """Call a `do` or an `undo`, and refuse every answer but None: nobody would hear it.
+
+    >>> call(lambda ctx: False, Context(), "do")
+    Traceback (most recent call last):
+    TypeError: do(ctx) returned a bool, and must return nothing: a task that fails raises an error
+    """
+    answer = method(ctx)
+    if answer is None:
+        return
+    _close(answer)
+    cause = answer if isinstance(answer, BaseException) else None
+    raise TypeError(_why_not_none(answer, f"{name}(ctx) returned")) from cause
+
+
+def _why_not_none(answer: object, returned: str) -> str:
+    if isinstance(answer, Awaitable):
+        return f"{returned} a {type(answer).__name__}, and {_AWAITS}"
+    if isinstance(answer, Generator | AsyncGenerator):
+        return f"{returned} a {type(answer).__name__}, and {_YIELDS}"
+    if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+        return f"{returned} {answer!r} instead of raising it: write `raise`, not `return`"
+    return f"{returned} a {type(answer).__name__}, and must return nothing: a task that fails raises an error"
+
+
+def require_changes(answer: object) -> tuple[Change, ...]:
+    """The changes that a `plan` returned; refuse all else.
+
+    >>> require_changes(["+ /etc/hosts"])
+    Traceback (most recent call last):
+    TypeError: plan(ctx) returned a list with '+ /etc/hosts' in it: a plan is a list of Change, \
+[] if there is nothing to change
+    """
+    if not isinstance(answer, Sequence):
+        _close(answer)
+        raise TypeError(f"plan(ctx) returned a {type(answer).__name__}: {_CHANGES}")
+    for each in answer:
+        if not isinstance(each, Change):
+            raise TypeError(f"plan(ctx) returned a {type(answer).__name__} with {each!r} in it: {_CHANGES}")
+    return tuple(answer)
+
+
+def _close(answer: object) -> None:
+    # A coroutine that is dropped without this writes a RuntimeWarning beside our error.
+    if isinstance(answer, Coroutine | Generator):
+        answer.close()

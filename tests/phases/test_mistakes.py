@@ -1,0 +1,246 @@
+"""What authors of tasks get wrong is an error that says so; none of it is reported as done."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from phases import (
+    Change,
+    Context,
+    Parallel,
+    Serial,
+    TaskFailedError,
+    execute,
+    plan,
+    run,
+    task,
+    tolerate,
+    undo,
+    with_retry,
+    with_timeout,
+)
+from phases.testing import RecordingTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Task:
+    """A task whose methods are made of functions without a signature, as in a program without a type checker."""
+
+    do: Any
+
+    def __init__(self, name: Any = "greet", **methods: Any) -> None:
+        self.name = name
+        for method, function in ({"do": lambda _: None} | methods).items():
+            setattr(self, method, function)
+
+    def __repr__(self) -> str:
+        return "<greet>"
+
+
+async def _async(_: object) -> None:
+    raise AssertionError("it runs")
+
+
+def _generator(_: object) -> Any:
+    yield Change("+", "a")
+    raise AssertionError("it runs")
+
+
+async def _async_generator(_: object) -> Any:
+    yield 1
+
+
+class _AsyncCallable:
+    async def __call__(self, _: object) -> None:
+        raise AssertionError("it runs")
+
+
+NEVER_RUN = [
+    (_async, r"a coroutine, and tasks are not awaited: make it a plain function, which may call asyncio.run\(...\)"),
+    (_generator, r"a generator, and tasks are not iterated: make it a plain function, without `yield`"),
+    (_async_generator, r"a async_generator, and tasks are not iterated: make it a plain function, without `yield`"),
+]
+ANSWERS = [
+    *NEVER_RUN,
+    (lambda _: OSError("no route"), r"OSError\('no route'\) instead of raising it: write `raise`, not `return`"),
+    (lambda _: OSError, r"<class 'OSError'> instead of raising it: write `raise`, not `return`"),
+    (lambda _: False, r"a bool, and must return nothing: a task that fails raises an error"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_warning() -> Any:
+    """A coroutine that nobody awaited would warn when it is collected, and pytest makes that an error too late."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
+
+
+@pytest.mark.parametrize(("do", "why"), ANSWERS)
+def test_whatever_do_returns_is_a_failure(do: Callable[[object], object], why: str) -> None:
+    """A `do` that never ran, or that returns its error, fails: in execute, in run and in a group."""
+    message = rf"^greet: do\(ctx\) returned {why}$"
+    with pytest.raises(TaskFailedError, match=message) as caught:
+        execute(_Task(do=do))
+    assert isinstance(caught.value.cause, TypeError)
+
+    def hidden(ctx: object) -> object:
+        return do(ctx)  # nothing shows before it is called
+
+    report = run(Serial(_Task(do=hidden)))
+    assert (report.status, report.children[0].status) == ("failed", "failed")
+    with pytest.raises(TaskFailedError, match=message):
+        report.raise_for_failure()
+
+
+def test_a_returned_error_is_the_cause() -> None:
+    """The error that was returned is not lost."""
+    error = OSError("no route")
+    with pytest.raises(TaskFailedError) as caught:
+        execute(_Task(do=lambda _: error))
+    assert caught.value.cause.__cause__ is error
+
+
+def test_wrappers_hand_on_what_do_returned() -> None:
+    """A wrapped task is refused for the same answers, and is not tried again for them."""
+    calls: list[int] = []
+
+    def do(_: object) -> bool:
+        calls.append(1)
+        return True
+
+    for wrapped in (with_retry(_Task(do=do), attempts=3, backoff=0), with_timeout(_Task(do=do), 5)):
+        with pytest.raises(TaskFailedError, match="returned a bool"):
+            execute(wrapped)
+    assert calls == [1, 1]
+
+
+@pytest.mark.parametrize(("method", "why"), ANSWERS)
+def test_whatever_undo_returns_is_a_failure(method: Callable[[object], object], why: str) -> None:
+    """An `undo` that never ran is not reported as undone."""
+    with pytest.raises(TaskFailedError, match=rf"^greet: undo\(ctx\) returned {why}$"):
+        undo(_Task(undo=method))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (_async, "a coroutine"),
+        (_generator, "a generator"),
+        (lambda _: None, "a NoneType"),
+        (lambda _: Change("+", "a"), r"a Change with '\+' in it"),
+        (lambda _: [Change("+", "a"), "b"], "a list with 'b' in it"),
+    ],
+)
+def test_a_plan_is_a_list_of_changes(answer: object, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Anything else is an error that says so; a run only warns, as of any plan that fails."""
+    message = rf"plan\(ctx\) returned {why}: a plan is a list of Change, \[\] if there is nothing to change$"
+    with pytest.raises(TaskFailedError, match=rf"^greet: {message}"):
+        plan(_Task(plan=answer))
+    assert run(_Task(plan=answer)).status == "ok"
+    assert caplog.records[0].getMessage().startswith("cannot foresee the changes of greet: plan(ctx) returned")
+
+
+@pytest.mark.parametrize("function", [_async, partial(_async), _AsyncCallable()])
+def test_an_async_function_is_refused_when_the_task_is_made(function: Any) -> None:
+    """`@task` and the groups do not wait until it runs."""
+    why = r"is an async function, and tasks are not awaited: make it a plain function, which may call asyncio.run\("
+    with pytest.raises(TypeError, match=rf"^do of task 'greet' {why}"):
+        task("greet")(function)
+    with pytest.raises(TypeError, match=rf"^undo of task 'greet' {why}"):
+        task("greet", undo=function)
+    with pytest.raises(TypeError, match=rf"^plan of task 'greet' {why}"):
+        task("greet", plan=function)
+    for wrap in WRAPPERS:
+        with pytest.raises(TypeError, match=rf"^_Task.do {why}"):
+            wrap(_Task(do=function))
+
+
+@pytest.mark.parametrize("function", [_generator, _async_generator])
+def test_a_generator_is_refused_when_the_task_is_made(function: Any) -> None:
+    """The same for a `yield` too many."""
+    with pytest.raises(TypeError, match=r"^do of task 'greet' is a generator, and tasks are not iterated"):
+        task("greet")(function)
+    with pytest.raises(TypeError, match=r"^_Task.do is a generator, and tasks are not iterated"):
+        Serial(_Task(do=function))
+
+
+def test_a_plain_function_may_run_asyncio() -> None:
+    """What the error advises works, and so do functions of all other kinds."""
+    seen: list[str] = []
+
+    async def greet() -> None:
+        seen.append("hello")
+
+    execute(task("greet")(lambda _: asyncio.run(greet())))
+    execute(task("greet")(partial(lambda text, _: seen.append(text), "hi")))
+    execute(Serial(task("greet")(print), RecordingTask("bye", seen)))
+    assert seen == ["hello", "hi", "do bye"]
+
+
+def test_task_needs_a_function() -> None:
+    """`@task` on what cannot be called says so."""
+    with pytest.raises(TypeError, match=r"^do of task 'greet' is a function, not None$"):
+        task("greet")(None)  # type: ignore[arg-type]  # that is the point
+
+
+class _NameIsAMethod:
+    def name(self) -> str:
+        return "greet"
+
+    def do(self, _: object) -> None:
+        raise AssertionError("it runs")
+
+
+def _function(_: object) -> None:
+    raise AssertionError("it runs")
+
+
+WRAPPERS: list[Callable[[Any], object]] = [
+    Serial,
+    Parallel,
+    tolerate,
+    lambda each: with_timeout(each, 5),
+    lambda each: with_retry(each, attempts=2),
+]
+
+
+@pytest.mark.parametrize("use", [execute, run, plan, undo, *WRAPPERS])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (_NameIsAMethod(), '_NameIsAMethod.name is a method, not a text: write name = "...", or put @property above'),
+        (_Task(name=None), "_Task.name is None, not a text"),
+        (RecordingTask, "RecordingTask is a class, not a task: make an instance of it, RecordingTask(...)"),
+        (Context(), "a Context is no task: the task comes first, as in execute(task, ctx)"),
+        (None, "None is no task: a task has a name and do(ctx); does the function that makes it lack its `return`?"),
+        ([RecordingTask("a", [])], "a list is no task: pass the tasks themselves, as in Serial(*tasks)"),
+        (_function, ' is a function, not a task: put @task("name") above it, or write task("name")(function)'),
+        ("greet", "'greet' is no task: a task has a name and do(ctx)"),
+        (_Task(do=None), "<greet> is no task: a task has a name and do(ctx)"),
+    ],
+)
+def test_what_is_no_task_is_refused_by_name(use: Callable[[Any], object], given: object, message: str) -> None:
+    """The error names the mistake and the way out, wherever a task is taken."""
+    with pytest.raises(TypeError) as caught:
+        use(given)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("use", [execute, plan, undo])
+def test_swapped_arguments(use: Callable[[Any, Any], object]) -> None:
+    """`execute(ctx, task)` says which one comes first; something else for a context is refused, too."""
+    with pytest.raises(TypeError, match=r"^a Context is no task: the task comes first, as in execute\(task, ctx\)$"):
+        use(Context(), RecordingTask("a", []))
+    with pytest.raises(TypeError, match=r"^30 is no Context: the second argument is a Context, or is left out$"):
+        use(RecordingTask("a", []), 30)

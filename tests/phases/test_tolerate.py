@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from phases import (
+    Accountable,
+    CancelledError,
+    Change,
+    Context,
+    Group,
+    Parallel,
+    Plannable,
+    Serial,
+    Task,
+    TaskFailedError,
+    Tolerant,
+    Undoable,
+    execute,
+    plan,
+    run,
+    task,
+    tolerate,
+    undo,
+    with_retry,
+    with_timeout,
+)
+from phases.testing import FailingTask, ManualClock, RecordingTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _probes() -> FailingTask:
+    return FailingTask("probes", OSError("no IPv6"))
+
+
+@pytest.mark.parametrize("group", [Serial, Parallel])
+def test_a_tolerated_failure_is_a_warning(group: type[Serial], caplog: pytest.LogCaptureFixture) -> None:
+    """The group goes on and is ok; the task is `failed` in the report, and the log has it as a warning."""
+    journal: list[str] = []
+    report = run(group(tolerate(_probes()), RecordingTask("routes", journal), name="all"), clock=ManualClock())
+    assert [entry for entry in journal if entry.startswith("do")] == ["do routes"]
+    assert {each.name: each.status for each in report.walk()} == {"probes": "failed", "routes": "ok", "all": "ok"}
+    assert report.ok
+    assert str(report.children[0].error) == "probes: no IPv6"
+    report.raise_for_failure()
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (
+            logging.WARNING,
+            "failed, and is optional task=all/probes duration=0.000s status=failed error='no IPv6'",
+        )
+    ]
+
+
+def test_who_wants_to_know_is_told() -> None:
+    """`on_failure` gets the error that execute would have raised, with the cause in it; of success nobody is told."""
+    failures: list[TaskFailedError] = []
+    probes = _probes()
+    execute(tolerate(Serial(probes, name="inner"), on_failure=failures.append))
+    execute(tolerate(RecordingTask("fine", []), on_failure=failures.append))
+    assert [(error.path, error.failures) for error in failures] == [("inner/probes", (probes.error,))]
+
+
+def test_the_end_of_the_context_is_not_tolerated() -> None:
+    """What was cancelled, interrupted or out of its caller's time is raised as ever."""
+    ctx = Context()
+    ctx.cancel("stop")
+    with pytest.raises(CancelledError):
+        execute(tolerate(RecordingTask("a", [])), ctx)
+    with pytest.raises(KeyboardInterrupt):
+        execute(tolerate(FailingTask("a", KeyboardInterrupt())))
+    report = run(tolerate(task("nap")(lambda ctx: ctx.sleep(60))), timeout=5, clock=ManualClock(auto=True))
+    assert report.status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda each: tolerate(with_timeout(each, 5)),
+        lambda each: with_timeout(tolerate(each), 5),
+        lambda each: tolerate(with_retry(each, attempts=2)),
+        lambda each: with_retry(tolerate(each), attempts=2),
+    ],
+)
+def test_wrappers_come_in_any_order(wrap: Callable[[Task], Task]) -> None:
+    """A tolerated task with a deadline or with retries is tolerated, and tried as often."""
+    nap = task("nap")(lambda ctx: ctx.sleep(60))
+    execute(wrap(nap), Context(clock=ManualClock(auto=True)))
+    probes = _probes()
+    execute(wrap(probes), Context(clock=ManualClock(auto=True)))
+    assert probes.calls in {1, 2}
+
+
+def test_a_task_may_be_tolerant_by_itself() -> None:
+    """It is an ability like any other: a method."""
+    noted: list[str] = []
+
+    class Probes(FailingTask):
+        def tolerate(self, error: TaskFailedError) -> None:
+            noted.append(str(error))
+
+    probes = Probes("probes", OSError("no IPv6"))
+    assert isinstance(probes, Tolerant)
+    execute(Serial(probes))
+    assert noted == ["probes: no IPv6"]
+
+
+def test_all_else_passes_through() -> None:
+    """Plan, undo and subtasks are those of the task, and their failures are not tolerated."""
+    journal: list[str] = []
+    whole = tolerate(Serial(RecordingTask("a", journal), name="inner"))
+    assert isinstance(whole, Group)
+    assert isinstance(whole, Plannable)
+    assert plan(whole).by_task == (("inner/a", (Change("+", "a"),)),)
+    undo(whole)
+    assert journal == ["plan a", "undo a"]
+    assert not isinstance(tolerate(_probes()), Plannable | Undoable | Group | Accountable)
+
+    def stuck(_: Context) -> None:
+        raise OSError("stuck")
+
+    with pytest.raises(TaskFailedError, match=r"^b: stuck$"):
+        undo(tolerate(task("b", undo=stuck)(lambda _: None)))
+
+
+def test_a_tolerated_failure_has_not_completed() -> None:
+    """Undo on failure leaves out what was tolerated; the groups that tolerated it are undone, not failed."""
+    journal: list[str] = []
+
+    class Half(RecordingTask):
+        def do(self, ctx: Context) -> None:
+            super().do(ctx)
+            raise OSError("no IPv6")
+
+    inner = Serial(RecordingTask("a", journal), tolerate(Half("half", journal)), name="inner")
+    report = run(Serial(inner, FailingTask("last", OSError("x")), name="all"), undo_on_failure=True)
+    assert [entry for entry in journal if entry.startswith("undo")] == ["undo a"]
+    statuses = {each.name: each.status for each in report.walk()}
+    assert statuses == {"a": "undone", "half": "failed", "inner": "undone", "last": "failed", "all": "failed"}
+
+
+def test_a_tolerated_failure_undoes_nothing() -> None:
+    """A run is not undone for the sake of what it can do without."""
+    journal: list[str] = []
+    assert run(Serial(RecordingTask("a", journal), tolerate(_probes())), undo_on_failure=True).ok
+    assert "undo a" not in journal
+
+
+class _Sweep:
+    """Keeps account in a list that it makes anew each time."""
+
+    name = "sweep"
+
+    def __init__(self) -> None:
+        self._made: tuple[Change, ...] = ()
+
+    @property
+    def made(self) -> Sequence[Change]:
+        return self._made
+
+    def do(self, _: Context) -> None:
+        self._made = (Change("-", "rule"),)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda each: with_timeout(each, 5), lambda each: with_retry(each, attempts=2), tolerate]
+)
+def test_a_wrapped_task_keeps_account(wrap: Callable[[Task], Task]) -> None:
+    """The report of a wrapped task has what the task made, as it was when it ended."""
+    wrapped = wrap(_Sweep())
+    assert isinstance(wrapped, Accountable)
+    assert run(wrapped).changes == (Change("-", "rule"),)
