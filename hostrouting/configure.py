@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from hostrouting.boot import Boot, Departure, is_refusal
 from hostrouting.boot.layout import gate_drop_in, ready_unit
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat, rules_to_install
 from hostrouting.probe_snat import boot_unit as probe_unit
 from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.route_overlap.script import boot_unit as overlap_unit
+from hostrouting.route_overlap import script as overlap
 from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
-from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.script import boot_unit as routes_unit
-from phases import Serial, plan
+from hostrouting.static_routes import WAIT_SECONDS, ConfigureStaticRoutes
+from hostrouting.static_routes import script as routes
+from phases import (
+    CancelledError,
+    DeadlineExceededError,
+    Serial,
+    TaskFailedError,
+    execute,
+    plan,
+    tolerate,
+    with_timeout,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.boot import BootFile, BootUnit
     from hostrouting.findings import NodeFinding
@@ -29,16 +39,31 @@ __all__ = ["Configure", "Reset", "boot_files", "installs_units", "node_findings"
 
 _logger = logging.getLogger(__name__)
 
+#: A sibling of the routing pair may take this long, and never more than half of the time that is left.
+_SIBLING_SECONDS: Final = 60.0
+_ENDED: Final = (CancelledError, DeadlineExceededError)
+
 
 class Configure:
-    """What a removed CNI left, static routes, probes, then the check that holds the gates: live, and for every boot.
+    """Static routes, what a removed CNI left, probes, then the check that holds the gates: live, and for every boot.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
-    >>> [task.name for task in Configure(HostRoutingConfig(), host=FakeHost()).subtasks]
-    ['clean-stale-cni', 'configure-static-routes', 'configure-probe-snat', 'check-route-overlap']
+    >>> for task in Configure(HostRoutingConfig(), host=FakeHost()).subtasks:
+    ...     print(task.name)
+    install-boot-files
+    configure-static-routes
+    clean-stale-cni
+    configure-probe-snat
+    check-route-overlap
 
-    It holds the run lock from the first task to the last: nobody else's routes get between ours and their proof.
+    It holds the run lock from the first task to the last: no other run changes routes between ours and their proof.
+
+    A failure does not keep the others from being done, and all failures are raised at the end, as one. Where nothing of
+    ours is installed, boot files come first: a node that does not pass now must not start its machine at the next boot
+    either. Over an installed config the routes come first, and a config that the kernel refuses leaves the old one as
+    it was, live and for every boot. A sibling (the sweep, the probes) that fails is a warning, unless its section says
+    `required`.
     """
 
     name = "configure"
@@ -47,22 +72,34 @@ class Configure:
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        _refuse_unbuilt(config)
-        logger = logger or logging.getLogger("hostrouting")
+        _refuse_unbuilt(require_config(config))
+        self._config = config
         self._host = host or Host.live()
-        self.subtasks: tuple[Task, ...] = (
-            # First, for what it leaves behind would shadow everything that follows.
-            CleanStaleCNI(config, host=self._host, logger=logger),
-            ConfigureStaticRoutes(config, host=self._host, logger=logger),
-            ConfigureProbeSNAT(config, host=self._host, logger=logger),
-            CheckRouteOverlap(config, host=self._host, logger=logger),
+        self._logger = logger
+        pair = _Pair(config, self._host, logger)
+        self._boot_files = pair.boot_files
+        self._routes, self._check = pair.routes, pair.check
+        log = logger or logging.getLogger("hostrouting")
+        self._siblings = (
+            # Before the proof, for what it leaves behind may shadow routes.
+            self._sibling(CleanStaleCNI(config, host=self._host, logger=log), required=config.stale_cni.required),
+            self._sibling(ConfigureProbeSNAT(config, host=self._host, logger=log), required=config.probe_snat.required),
         )
-        self._serial = Serial(*self.subtasks, name=self.name)
+        self.subtasks: tuple[Task, ...] = (self._boot_files, self._routes, *self._siblings, self._check)
+        self._failures: list[TaskFailedError] = []
 
     def do(self, ctx: Context) -> None:
-        """Bring it all about; the first task that fails ends it."""
+        """Bring it all about; raises one error with every failure in it."""
         with self._host.lock.hold(ctx):
-            self._serial.do(ctx)
+            self._failures = []
+            try:
+                self._do_all(ctx)
+            except _ENDED as error:
+                if self._failures:
+                    raise TaskFailedError.combine(self._failures) from error
+                raise
+            if self._failures:
+                raise TaskFailedError.combine(self._failures)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """What `do` would change; changes nothing, and waits for nobody."""
@@ -71,14 +108,46 @@ class Configure:
     def undo(self, ctx: Context) -> None:
         """Take it all back, the gate first."""
         with self._host.lock.hold(ctx):
-            self._serial.undo(ctx)
+            Serial(self._routes, *self._siblings, self._check, self._boot_files).undo(ctx)
+
+    def _do_all(self, ctx: Context) -> None:
+        # What is wrong in itself, as a gate that could never open, is refused before anything is changed.
+        self._boot_files.plan(ctx)
+        patience = _Patience(ctx)
+        self._routes.patience = self._check.patience = patience
+        if not self._boot_files.is_installed or not self._config.static_routes.routes:
+            self._attempt(self._boot_files, ctx)
+            self._attempt(self._routes, ctx)
+        else:
+            self._attempt(self._routes, ctx)
+            if any(is_refusal(cause) for failure in self._failures for cause in failure.failures):
+                return
+            self._attempt(self._boot_files, ctx)
+        for sibling in self._siblings:
+            self._attempt(sibling, ctx)
+        self._attempt(self._check, ctx)
+
+    def _attempt(self, task: Task, ctx: Context) -> None:
+        try:
+            execute(task, ctx, logger=self._logger)
+        except TaskFailedError as error:
+            self._failures.append(error)
+
+    def _sibling(self, task: Task, *, required: bool) -> Task:
+        bounded = with_timeout(task, _SIBLING_SECONDS, share=0.5)
+        return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
+
+    def _keep_mistakes(self, failure: TaskFailedError) -> None:
+        """Keep the failure if the config is wrong: optional is what may be in trouble, not what cannot work."""
+        if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
+            self._failures.append(failure)
 
 
 class Reset:
     """Everything of ours goes, whatever config brought it, and what was displaced or swept away comes back.
 
     To want nothing is to take away what is ours; only the sweep has to be undone on purpose, since a config without its
-    section must not bring stale objects back.
+    section must not bring stale objects back. A failure does not keep the rest from being done.
     """
 
     name = "reset"
@@ -87,21 +156,122 @@ class Reset:
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        logger = logger or logging.getLogger("hostrouting")
+        require_config(config)
         self._host = host or Host.live()
+        self._logger = logger
         nothing = HostRoutingConfig(gates=())
+        pair = _Pair(nothing, self._host, logger)
+        log = logger or logging.getLogger("hostrouting")
         self.subtasks: tuple[Task, ...] = (
-            ConfigureStaticRoutes(nothing, host=self._host, logger=logger),
-            ConfigureProbeSNAT(nothing, host=self._host, logger=logger),
-            CheckRouteOverlap(nothing, host=self._host, logger=logger),
-            _PutBack(CleanStaleCNI(config, host=self._host, logger=logger)),
+            # The gate first: a machine that starts meanwhile would have the units bring the routes back.
+            pair.boot_files,
+            pair.routes,
+            ConfigureProbeSNAT(nothing, host=self._host, logger=log),
+            pair.check,
+            _PutBack(CleanStaleCNI(config, host=self._host, logger=log)),
         )
-        self._serial = Serial(*self.subtasks, name=self.name)
 
     def do(self, ctx: Context) -> None:
-        """Take it all away, and put back."""
+        """Take it all away, and put back; raises one error with every failure in it."""
+        failures: list[TaskFailedError] = []
         with self._host.lock.hold(ctx):
-            self._serial.do(ctx)
+            for task in self.subtasks:
+                try:
+                    execute(task, ctx, logger=self._logger)
+                except TaskFailedError as error:
+                    failures.append(error)
+        if failures:
+            raise TaskFailedError.combine(failures)
+
+
+class _Pair:
+    """The tasks of the routing pair, whose boot files are installed together: both scripts change at once."""
+
+    def __init__(self, config: HostRoutingConfig, host: Host, logger: logging.Logger | None) -> None:
+        logger = logger or logging.getLogger("hostrouting")
+        self.routes = _LiveHalf(ConfigureStaticRoutes(config, host=host, logger=logger))
+        self.check = _LiveHalf(CheckRouteOverlap(config, host=host, logger=logger))
+        self.boot_files = _InstallBootFiles(
+            Boot(host, gates=config.gates, logger=logger),
+            (
+                (
+                    self.routes,
+                    routes.boot_unit(config) if config.static_routes.routes else None,
+                    Departure(routes.UNIT_NAME, routes.PATHS),
+                ),
+                (
+                    self.check,
+                    overlap.boot_unit(config) if config.route_overlap.expected_cidrs else None,
+                    Departure(overlap.UNIT_NAME, overlap.PATHS),
+                ),
+            ),
+        )
+
+
+class _Patience:
+    """The time for which the pair waits for DHCP: what the first has waited, the second does not wait again."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._until = ctx.clock.monotonic() + WAIT_SECONDS
+
+    def left(self, ctx: Context) -> float:
+        """Seconds, never less than 0."""
+        return max(0.0, self._until - ctx.clock.monotonic())
+
+
+class _LiveHalf:
+    """A task of the pair without its boot files."""
+
+    def __init__(self, task: ConfigureStaticRoutes | CheckRouteOverlap) -> None:
+        self.name = task.name
+        self.patience: _Patience | None = None
+        self._task = task
+
+    def do(self, ctx: Context) -> None:
+        """See the task's `act`."""
+        self._task.act(ctx, seconds=WAIT_SECONDS if self.patience is None else self.patience.left(ctx))
+
+    def plan(self, ctx: Context) -> Sequence[Change]:
+        """See the task's `plan_act`."""
+        return self._task.plan_act(ctx)
+
+    def undo(self, ctx: Context) -> None:
+        """See the task's `undo_act`."""
+        self._task.undo_act(ctx)
+
+
+class _InstallBootFiles:
+    """Scripts, units and gates of the pair: each with its live half, its unit if it is wanted, and how it goes."""
+
+    name = "install-boot-files"
+
+    def __init__(self, boot: Boot, parts: Iterable[tuple[Task, BootUnit | None, Departure]]) -> None:
+        self._boot = boot
+        self._parts = tuple(parts)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether an earlier run has installed anything that gates wait for."""
+        return self._boot.is_installed
+
+    def do(self, ctx: Context) -> None:
+        """Install what is wanted, and take away what is not; a part that is skipped stays as it is."""
+        units, gone = self._wanted(ctx)
+        self._boot.install(ctx, *units, gone=gone)
+
+    def plan(self, ctx: Context) -> Sequence[Change]:
+        """What `do` would change."""
+        units, gone = self._wanted(ctx)
+        return self._boot.plan_install(ctx, *units, gone=gone)
+
+    def undo(self, ctx: Context) -> None:
+        """Take all of it away."""
+        self._boot.install(ctx, gone=[departure for _, _, departure in self._parts])
+
+    def _wanted(self, ctx: Context) -> tuple[list[BootUnit], list[Departure]]:
+        parts = [part for part in self._parts if not ctx.skips(part[0])]
+        units = [unit for _, unit, _ in parts if unit is not None]
+        return units, [departure for _, unit, departure in parts if unit is None]
 
 
 class _PutBack:
@@ -133,11 +303,11 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     """
     units: list[BootUnit] = []
     if config.static_routes.routes:
-        units.append(routes_unit(config))
+        units.append(routes.boot_unit(config))
     if config.probe_snat.enabled:
-        units.append(probe_unit(rules_to_install(config, host=host)))
+        units.append(probe_unit(rules_to_install(config, host=host), required=config.probe_snat.required))
     if config.route_overlap.expected_cidrs:
-        units.append(overlap_unit(config))
+        units.append(overlap.boot_unit(config))
     if not units:
         return []
     files = [file for unit in (*units, ready_unit()) for file in unit.files]

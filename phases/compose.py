@@ -238,17 +238,23 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     return _around(task, task.do, tolerate=on_failure or (lambda _: None))
 
 
-def with_timeout(task: Task, seconds: float) -> Task:
+def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     """The task with at most `seconds` for its `do`; running out is a failure, with DeadlineExceededError as its cause.
 
-    It is the task's context that ends: a task that does not look at it is not stopped.
+    It is the task's context that ends: a task that does not look at it is not stopped. With a `share` of less than 1
+    the task gets no more than that part of the time that is left, so that the tasks after it have the rest.
 
     >>> execute(with_timeout(task("nap")(lambda ctx: ctx.sleep(60)), 0))
     Traceback (most recent call last):
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
     require_runnable(task)
-    return _around(task, lambda ctx: task.do(ctx.child(timeout=seconds)))
+
+    def do(ctx: Context) -> None:
+        left = ctx.remaining()
+        return task.do(ctx.child(timeout=seconds if left is None else min(seconds, share * left)))
+
+    return _around(task, do)
 
 
 def with_retry(

@@ -64,7 +64,9 @@ def node() -> Iterator[KernelNode]:
 
 
 def files_below(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
+    """As a plan names them: scripts by their well-known names, without the folders that these lead to."""
+    found = sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir() or path.is_symlink())
+    return [path for path in found if not path.startswith("etc/aks-flex-node/hostrouting")]
 
 
 # --- images

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset, boot_files, node_findings
-from hostrouting.exceptions import InvalidConfigError, LockHeldError, PermissionDeniedError, RouteOverlapError
+from hostrouting.exceptions import (
+    BackendError,
+    HostFileError,
+    InvalidConfigError,
+    LinkNotFoundError,
+    LockHeldError,
+    PermissionDeniedError,
+    RouteOverlapError,
+    RouteRejectedError,
+    ToolNotFoundError,
+)
+from hostrouting.host import RouteChange
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost
+from hostrouting.testing.memory_metadata import MemoryMetadata
 from phases import Context, TaskFailedError, execute, plan, run, undo
 from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 OVERLAP = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
@@ -101,12 +122,15 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
     """Upstream's names are what `skip` goes by."""
     report = run(configure(host, **ROUTES, **OVERLAP), skip=["configure-static-routes"])
     assert [(each.name, each.status) for each in report.walk()] == [
-        ("clean-stale-cni", "ok"),
+        ("install-boot-files", "ok"),
         ("configure-static-routes", "skipped"),
+        ("clean-stale-cni", "ok"),
         ("configure-probe-snat", "ok"),
         ("check-route-overlap", "failed"),
         ("configure", "failed"),
     ]
+    assert not host.files.exists("/etc/systemd/system/static-routes.service")
+    assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
 
 
 def test_a_section_that_this_release_cannot_do_is_refused(host: FakeHost) -> None:
@@ -155,13 +179,15 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     before = (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines())
     task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
     planned = [str(change) for change in plan(task).changes]
-    assert planned[0].startswith(f"- ebtables nft nat: {DEAD_POD}")
+    assert any(line.startswith(f"- ebtables nft nat: {DEAD_POD}") for line in planned)
     execute(task, in_time())
     assert crowded.ebtables.lines() == []
     assert TABLE in crowded.nftables.tables
     assert plan(task).changes == ()
     required = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.requires")
-    assert required == ["check-route-overlap.service", "probe-snat.service", "static-routes.service"]
+    assert required == ["check-route-overlap.service", "static-routes.service"]
+    wanted = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.wants")
+    assert wanted == ["probe-snat.service"]
     reset = Reset(HostRoutingConfig(), host=crowded)
     assert f"+ ebtables nft nat: {DEAD_POD} (put back)" in [str(change) for change in plan(reset).changes]
     execute(reset, in_time())
@@ -256,3 +282,158 @@ def test_what_is_rendered_names_the_device_that_was_looked_up(crowded: FakeHost)
     assert 'iifname "eth0"' in files["/etc/aks-flex-node/probe-snat.nft"]
     with pytest.raises(InvalidConfigError, match=r"hostRouting\.probeSnat\.dev"):
         boot_files(config)
+
+
+# --- the essential never waits for the optional
+
+
+GATED = {"gates": ["systemd-nspawn@.service"]}
+DROP_IN = "/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf"
+CHECK_UNIT = "/etc/systemd/system/check-route-overlap.service"
+SHADOWED = {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT"}}
+
+
+def lose_the_default_route(host: FakeHost) -> None:
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+
+
+def silent_imds(host: FakeHost) -> None:
+    host.metadata.error = BackendError("the instance metadata service gave no answer")
+
+
+def slow_imds(host: FakeHost) -> None:
+    class Slow(MemoryMetadata):
+        def network_interfaces(self, ctx: Context) -> object:
+            ctx.sleep(3600)
+            return super().network_interfaces(ctx)
+
+    object.__setattr__(host, "metadata", Slow())
+
+
+def missing_nft(host: FakeHost) -> None:
+    for number in range(1, 9):
+        host.nftables.fail_at(number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules"))
+
+
+def no_ipv6_route(host: FakeHost) -> None:
+    host.ipv6.defaults.clear()
+
+
+def configured_azure_vnet(host: FakeHost) -> None:
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+
+
+TROUBLES = {
+    "silent IMDS": (silent_imds, {"probeSnat": {"enabled": True}}),
+    "slow IMDS": (slow_imds, {"probeSnat": {"enabled": True}}),
+    "no nft": (missing_nft, PROBES),
+    "no IPv6 default route": (no_ipv6_route, {"probeSnat": {"enabled": True}}),
+    "azure-vnet configured": (configured_azure_vnet, SWEEP),
+}
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize(("trouble", "sections"), TROUBLES.values(), ids=TROUBLES.keys())
+def test_a_sibling_in_trouble(
+    crowded: FakeHost, trouble: Callable[[FakeHost], None], sections: dict[str, dict[str, object]], required: bool
+) -> None:
+    """Routes, proof and gate are there all the same; the run fails only if the section says `required`."""
+    trouble(crowded)
+    [(section, values)] = sections.items()
+    task = configure(crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}})
+    report = run(task, timeout=120, clock=ManualClock(auto=True))
+    failed = [each.name for each in report.walk() if each.status == "failed" and each.name != "configure"]
+    assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
+    assert report.ok != required
+    assert ours(crowded) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
+    assert crowded.files.exists(CHECK_UNIT)
+    assert crowded.files.exists(DROP_IN)
+
+
+def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
+    """No lease yet: unit, script and gate of routes and check are there for the next boot; all failures are told."""
+    lose_the_default_route(host)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **GATED, **ROUTES, **OVERLAP), in_time())
+    assert [type(failure) for failure in caught.value.failures] == [BackendError, RouteOverlapError]
+    assert "no IPv4 default route" in str(caught.value.failures[0])
+    for path in (DROP_IN, CHECK_UNIT, "/etc/systemd/system/static-routes.service"):
+        assert host.files.exists(path)
+
+
+def test_the_pair_waits_once(host: FakeHost) -> None:
+    """What the routes have waited for a lease, the check does not wait again: 30 s in all."""
+    lose_the_default_route(host)
+    ctx = in_time()
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **ROUTES, **OVERLAP), ctx)
+    assert ctx.clock.monotonic() == 30
+
+
+def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: FakeHost) -> None:
+    """Live, on the disk, and at the next boot: a gateway beside the device's net is a mistake, not a late lease."""
+    execute(configure(host, **GATED, **ROUTES, **OVERLAP))
+    before = (host.routes.routes(), host.files.tree.snapshot())
+    typo = {"destination": "172.20.0.0/16", "gateway": "10.9.9.9", "dev": "eth0"}
+    task = configure(host, **GATED, staticRoutes={"enabled": True, "routes": [typo]}, **SHADOWED)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(task, in_time())
+    assert [type(failure) for failure in caught.value.failures] == [RouteRejectedError]
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
+
+
+def test_what_may_heal_is_installed(host: FakeHost) -> None:
+    """A device that is not there yet: the new config is what the next boot brings about."""
+    execute(configure(host, **GATED, **ROUTES))
+    later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **GATED, staticRoutes={"enabled": True, "routes": [later]}), in_time())
+    assert [type(failure) for failure in caught.value.failures] == [LinkNotFoundError]
+    assert b"172.20.0.0/16" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
+
+
+def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost) -> None:
+    """/etc is read-only: what can be done is done and proven, and the failure says what could not."""
+
+    class ReadOnly(type(host.files)):  # type: ignore[misc]
+        def write(self, path: str, content: bytes, *, mode: int) -> bool:
+            if path.startswith("/etc/"):
+                raise HostFileError(f"cannot write {path}: Read-only file system")
+            return bool(super().write(path, content, mode=mode))
+
+    object.__setattr__(host, "files", ReadOnly(host.files.tree))
+    task = configure(host, **GATED, **ROUTES, **OVERLAP)
+    with pytest.raises(TaskFailedError) as caught:
+        execute(task)
+    assert [type(failure) for failure in caught.value.failures] == [HostFileError]
+    assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
+    assert host.files.exists("/run/aks-flex-node/route-overlap.ok")
+
+
+def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None:
+    """The plan is for all boot files at once: what both configs need is not taken away to come back."""
+    execute(configure(host, **GATED, **ROUTES))
+    planned = plan(configure(host, **GATED, **OVERLAP)).changes
+    assert "- /etc/systemd/system/hostrouting-ready.service" not in [str(change) for change in planned]
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **GATED, **OVERLAP))
+    assert plan(configure(host, **GATED, **OVERLAP)).changes == ()
+    assert ours(host) == []
+
+
+@pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
+@pytest.mark.parametrize("config", [None, {"staticRoutes": {}}, "config.json"])
+def test_what_is_no_config_is_told_at_once(task: type[Configure], config: object) -> None:
+    """A TypeError that names the mistake and the step."""
+    with pytest.raises(TypeError, match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map"):
+        task(config, host=FakeHost())  # type: ignore[arg-type]
+
+
+def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """`Configure(config, logger=...)` means all of its lines, also those of the runner."""
+    logger = logging.getLogger("tests.agent")
+    with caplog.at_level(logging.INFO):
+        execute(Configure(HostRoutingConfig.from_mapping({**GATED, **ROUTES}), host=host, logger=logger))
+    names = {record.name for record in caplog.records if "configure/" in record.getMessage()}
+    assert names == {"tests.agent"}

@@ -41,7 +41,7 @@ class Generation:
     """Scripts by path, one for each of `SCRIPT_PATHS`.
 
     >>> Generation.of([], carried={}).folder
-    '/etc/aks-flex-node/hostrouting-f40b829c'
+    '/etc/aks-flex-node/hostrouting-a8f1d520'
     """
 
     scripts: Mapping[str, bytes]

@@ -1,6 +1,7 @@
 """The routes that a node must have, now and at every boot.
 
-task.py         ConfigureStaticRoutes: look up, reconcile, apply, persist
+task.py         ConfigureStaticRoutes: look up, apply, wait for what may heal, persist
+live.py         the routes of the running kernel become those that are wanted
 resolve.py      a config and the default routes -> routes, and what cannot be looked up yet; pure
 reconcile.py    desired and observed routes -> ordered changes; pure
 displaced.py    routes of others that we took the place of, kept under /run until they are put back
@@ -12,9 +13,10 @@ from __future__ import annotations
 from hostrouting.static_routes.reconcile import Reconciliation, reconcile
 from hostrouting.static_routes.resolve import Resolution, resolve
 from hostrouting.static_routes.script import render_script, render_unit
-from hostrouting.static_routes.task import ConfigureStaticRoutes
+from hostrouting.static_routes.task import WAIT_SECONDS, ConfigureStaticRoutes
 
 __all__ = [
+    "WAIT_SECONDS",
     "ConfigureStaticRoutes",
     "Reconciliation",
     "Resolution",
