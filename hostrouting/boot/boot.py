@@ -6,7 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from hostrouting.boot.gates import BREAK_GLASS, refuse_early_gates, unread_gates
+from hostrouting.boot.held import forget
 from hostrouting.boot.layout import (
+    GATE_UNITS,
     READY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
@@ -116,8 +118,10 @@ class Boot:
         for link in self._disk.foreign_links():
             self._remove(link)
         names = [name, READY_UNIT] if last else [name]
+        if last:
+            forget(ctx, self._host.services)
         self._host.services.disable(ctx, *(unit for unit in names if self._is_installed(unit)))
-        for path in [*(unit_path(unit) for unit in reversed(names)), *paths]:
+        for path in [*self._shared_paths(last), unit_path(name), *paths]:
             self._host.files.remove(path)
         if self._host.is_live:
             self._reload(ctx, name)
@@ -176,7 +180,7 @@ class Boot:
             *map(drop_in_of, self._disk.gates() if last else self._departed()),
             *self._disk.foreign_links(),
             *(link for unit in names for link in self._disk.links_to(unit)),
-            *self._disk.existing([*map(unit_path, names), *paths]),
+            *self._disk.existing([unit_path(name), *self._shared_paths(last), *paths]),
         ]
         return [Change("-", path) for path in dict.fromkeys(gone)]
 
@@ -184,9 +188,13 @@ class Boot:
         """The gates that left the config."""
         return [gate for gate in self._disk.gates() if gate not in self._gates]
 
+    def _shared_paths(self, last: bool) -> list[str]:
+        """What the last unit of ours takes along."""
+        return [file.path for file in reversed(ready_unit().files)] if last else []
+
     def _is_last(self, name: str) -> bool:
         # A unit that somebody disabled is one all the same: its own task will enable it again, or take it away.
-        installed = [unit for unit in OWN_UNITS - {READY_UNIT} if self._host.files.exists(unit_path(unit))]
+        installed = [unit for unit in OWN_UNITS - GATE_UNITS if self._host.files.exists(unit_path(unit))]
         return not {*self._disk.required_units(), *installed} - {name}
 
     def _is_installed(self, name: str) -> bool:
