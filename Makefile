@@ -29,7 +29,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 scripts: $(VENV)/ready
-	$(BIN)/shellcheck .ci/run .ci/venv .ci/lock tests/support/*.sh
+	$(BIN)/shellcheck .ci/run .ci/venv .ci/lock tests/support/*.sh hostrouting/boot/assets/*.sh
 
 # The same tests against what users would install. A fresh environment, and -P keeps this folder off the path.
 wheel-test: $(VENV)/ready

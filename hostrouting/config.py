@@ -66,13 +66,15 @@ DEFAULT_ALLOWED_DEVS: Final = (
     "vxlan0",
     "ipip0",
 )
-#: Every machine of systemd-nspawn, whatever its name.
-DEFAULT_GATES: Final = ("systemd-nspawn@.service",)
+#: Every machine of systemd-nspawn, whatever its name, and a kubelet that runs outside of one.
+DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
 #: Units that we install: one of them as a gate would wait for itself.
 OWN_UNITS: Final = frozenset(
     {
         "check-route-overlap.service",
+        "hostrouting-held@.service",
         "hostrouting-ready.service",
+        "hostrouting-retry.service",
         "probe-snat.service",
         "static-routes.service",
         "watch-routes.service",
@@ -252,7 +254,7 @@ class HostRoutingConfig(WireValue):
     ...     "staticRoutes": {"enabled": true, "routes": [{"destination": "172.16.1.0/24"}]},
     ...     "routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT"}}}''')
     >>> config.static_routes.routes[0].destination, config.gates
-    ('172.16.1.0/24', ('systemd-nspawn@.service',))
+    ('172.16.1.0/24', ('systemd-nspawn@.service', 'kubelet.service'))
     >>> HostRoutingConfig.from_mapping(config.to_mapping()) == config
     True
     """

@@ -87,7 +87,7 @@ def test_defaults_are_documented_values() -> None:
     config = HostRoutingConfig.from_mapping({})
     assert config == HostRoutingConfig()
     assert config.to_mapping() == {}
-    assert config.gates == DEFAULT_GATES == ("systemd-nspawn@.service",)
+    assert config.gates == DEFAULT_GATES == ("systemd-nspawn@.service", "kubelet.service")
     assert config.static_routes == StaticRoutesConfig(enabled=False, routes=())
     assert config.route_overlap == RouteOverlapConfig(expected_cidrs=(), mode=OverlapMode.WARN, allowed_devs=())
     assert config.probe_snat == ProbeSNATConfig(

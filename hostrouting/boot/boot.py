@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from hostrouting.boot.gates import BREAK_GLASS, refuse_early_gates, unread_gates
+from hostrouting.boot.held import forget
 from hostrouting.boot.layout import (
     READY_UNIT,
     RUNTIME_DIRECTORY,
@@ -77,6 +78,7 @@ class Boot:
         self._take(ctx, steps)
         changed = bool(steps)
         if self._host.is_live and (changed or self._must_reload(ctx, units)):
+            self._forget_held(ctx)
             self._reload(ctx, *(departure.name for departure in gone))
             changed = True
         if self._host.is_live:
@@ -87,6 +89,13 @@ class Boot:
         if changed and self._host.is_live:
             self._host.files.remove(UNFINISHED)
         return changed
+
+    def _forget_held(self, ctx: Context) -> None:
+        """Where no gate is left, give up what waits behind one: what was down stays down."""
+        if self.is_installed:
+            return
+        for name in forget(ctx, self._host.services):
+            self._logger.warning("%s was held by its gate and stays down; to start it: systemctl start %s", name, name)
 
     def _stop_remaining(self, ctx: Context, units: Sequence[BootUnit]) -> bool:
         """Stop the units that upstream left `active (exited)`, and that therefore would not run when started."""

@@ -11,8 +11,11 @@ from hostrouting.host.units import words
 
 __all__ = [
     "DROP_IN_NAME",
+    "GATE_UNITS",
+    "HELD_TEMPLATE",
     "READY_LINKS",
     "READY_UNIT",
+    "RETRY_UNIT",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
     "UNFINISHED",
@@ -31,6 +34,13 @@ SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 READY_UNIT: Final = "hostrouting-ready.service"
+#: Remembers a unit that its gate has refused; see its asset.
+HELD_TEMPLATE: Final = "hostrouting-held@.service"
+#: Starts what is remembered, once routing is right.
+RETRY_UNIT: Final = "hostrouting-retry.service"
+
+#: What comes and goes with the gates, whichever capability is installed.
+GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, RETRY_UNIT})
 
 #: The folder with a link to every unit that READY_UNIT requires.
 READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
@@ -41,7 +51,9 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
 _ASSETS: Final = Path(__file__).parent / "assets"
+_RETRY_SCRIPT: Final = "hostrouting-retry.sh"
 _UNIT_MODE: Final = 0o644
+_SCRIPT_MODE: Final = 0o755
 _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 
 
@@ -112,11 +124,19 @@ def drop_in_of(gate: str) -> str:
 
 
 def ready_unit() -> BootUnit:
-    """hostrouting-ready.service, the same on every machine."""
-    content = (_ASSETS / READY_UNIT).read_bytes()
-    return BootUnit(name=READY_UNIT, files=(BootFile(path=unit_path(READY_UNIT), content=content, mode=_UNIT_MODE),))
+    """hostrouting-ready.service with all that brings refused units back; the same on every machine."""
+    script = BootFile(path=f"{SCRIPT_DIRECTORY}/{_RETRY_SCRIPT}", content=_asset(_RETRY_SCRIPT), mode=_SCRIPT_MODE)
+    units = (
+        BootFile(path=unit_path(name), content=_asset(name), mode=_UNIT_MODE)
+        for name in (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)
+    )
+    return BootUnit(name=READY_UNIT, files=(script, *units))
 
 
 def gate_drop_in(gate: str) -> BootFile:
     """The drop-in of a gate, the same in every folder."""
-    return BootFile(path=drop_in_of(gate), content=(_ASSETS / DROP_IN_NAME).read_bytes(), mode=_UNIT_MODE)
+    return BootFile(path=drop_in_of(gate), content=_asset(DROP_IN_NAME), mode=_UNIT_MODE)
+
+
+def _asset(name: str) -> bytes:
+    return (_ASSETS / name).read_bytes()

@@ -12,7 +12,7 @@ from hostrouting.boot.generation import (
     link_to_script,
     scripts_in_force,
 )
-from hostrouting.boot.layout import READY_UNIT, drop_in_of, gate_drop_in, ready_unit, unit_path
+from hostrouting.boot.layout import GATE_UNITS, READY_UNIT, drop_in_of, gate_drop_in, ready_unit, unit_path
 from hostrouting.config import OWN_UNITS
 from phases import Change
 
@@ -68,7 +68,7 @@ class Steps:
 
     def _installed(self) -> set[str]:
         # A unit that was disabled by hand is one all the same: its own task will enable it again, or take it away.
-        files = {unit for unit in OWN_UNITS - {READY_UNIT} if self._files.exists(unit_path(unit))}
+        files = {unit for unit in OWN_UNITS - GATE_UNITS if self._files.exists(unit_path(unit))}
         return files | set(self._disk.required_units())
 
     # --- the scripts, which change at once
@@ -133,7 +133,7 @@ class Steps:
         links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
         paths = [
             *(unit_path(departure.name) for departure in gone),
-            *(file.path for file in ready_unit().files),
+            *(file.path for file in reversed(ready_unit().files)),
             *(path for departure in gone for path in departure.paths),
         ]
         return [

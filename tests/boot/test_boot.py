@@ -37,7 +37,7 @@ def reloads(services: MemoryServices) -> int:
 
 class TestInstall:
     def test_a_machine_that_has_nothing(self, host: FakeHost, ctx: Context) -> None:
-        """The unit's files, hostrouting-ready.service, both enabled, and one drop-in a gate; nothing else."""
+        """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a gate; nothing else."""
         before = host.files.tree.snapshot()
         unit = stand_in(STATIC)
         assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
@@ -45,6 +45,9 @@ class TestInstall:
         assert seen(host.files.tree) == before | {
             **{file.path: file.content.decode() for file in unit.files},
             READY: (GOLDEN / "hostrouting-ready.service").read_text(),
+            f"{UNITS}/hostrouting-held@.service": (GOLDEN / "hostrouting-held@.service").read_text(),
+            f"{UNITS}/hostrouting-retry.service": (GOLDEN / "hostrouting-retry.service").read_text(),
+            "/etc/aks-flex-node/hostrouting-retry.sh": (GOLDEN / "hostrouting-retry.sh").read_text(),
             f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
             f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
             DROP_IN: drop_in,
@@ -57,6 +60,7 @@ class TestInstall:
         }
         [folder] = generation_folders(host.files)
         scripts = {
+            "/etc/aks-flex-node/hostrouting-retry.sh",
             "/etc/aks-flex-node/static-routes.sh",
             f"{folder}/static-routes.sh",
             f"{folder}/check-route-overlap.sh",
@@ -284,6 +288,9 @@ class TestRemove:
             f"- {UNITS}/multi-user.target.wants/hostrouting-ready.service",
             f"- {UNITS}/check-route-overlap.service",
             f"- {READY}",
+            f"- {UNITS}/hostrouting-held@.service",
+            f"- {UNITS}/hostrouting-retry.service",
+            "- /etc/aks-flex-node/hostrouting-retry.sh",
             "- /etc/aks-flex-node/check-route-overlap.sh",
         ]
         assert boot(host).remove(ctx, "check-route-overlap.service", paths_of(stand_in(CHECK)))
@@ -416,10 +423,12 @@ class TestOnDisk:
     def test_the_shell_line_is_clean(self, image: Path) -> None:
         """What systemd hands to sh after joining the lines is a script that sh can read."""
         drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()
-        [line] = re.findall(r"^ExecStartPre=\+/bin/sh -c '(.*)'$", drop_in.replace("\\\n", " "), flags=re.MULTILINE)
-        # Nothing in it that systemd would replace: specifiers and variables.
-        assert not set(line) & set("%$'\\")
-        subprocess.run(["sh", "-n"], input=line, text=True, check=True)
+        [line] = re.findall(
+            r"^ExecStartPre=\+/bin/sh -c '(.*)' hostrouting %n$", drop_in.replace("\\\n", " "), flags=re.MULTILINE
+        )
+        # Nothing in it that systemd would replace: specifiers, and variables but for the doubled sign.
+        assert not set(line.replace("$$", "")) & set("%$'\\")
+        subprocess.run(["sh", "-n"], input=line.replace("$$", "$"), text=True, check=True)
 
     def test_modes_and_links(self, image: Path) -> None:
         """Scripts are for all to run, units for all to read, and a link leads to the unit as seen from the image."""

@@ -35,7 +35,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 RemainAfterExit=no
-ExecStart={script}
+ExecStart=flock --timeout 10 {SCRIPT_DIRECTORY} {script}
 RuntimeDirectory=aks-flex-node
 RuntimeDirectoryPreserve=yes
 {service}

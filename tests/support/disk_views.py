@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS
+from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, generation_folders
 
 if TYPE_CHECKING:
     from hostrouting.testing import MemoryTree
@@ -14,6 +14,10 @@ __all__ = ["seen"]
 
 def seen(tree: MemoryTree) -> dict[str, str]:
     """The text of each file, and the target of each link but those to scripts, by path."""
-    snapshot = tree.snapshot()
-    scripts = {path: (tree.read(path) or b"").decode() for path in SCRIPT_PATHS if path in snapshot}
-    return {path: text for path, text in snapshot.items() if not path.startswith(GENERATION_LINK)} | scripts
+    folders = tuple(f"{folder}/" for folder in generation_folders(tree))
+    shown = {
+        path: text
+        for path, text in tree.snapshot().items()
+        if path != GENERATION_LINK and not path.startswith(folders or "\0")
+    }
+    return {path: (tree.read(path) or b"").decode() if path in SCRIPT_PATHS else text for path, text in shown.items()}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
     from hostrouting.host import UnitState
 
-__all__ = ["GATES", "KUBE", "KUBELET", "STAND_INS", "GatedMachine", "require_nspawn"]
+__all__ = ["GATES", "KUBE", "KUBELET", "STAND_INS", "GatedMachine", "refusal", "require_nspawn"]
 
 GATES: Final = (NSPAWN, "kubelet.service")
 KUBE: Final = "systemd-nspawn@kube1.service"
@@ -38,17 +38,13 @@ STAND_INS: Final = (
         unit="After=network.target static-routes.service",
     ),
 )
-#: Everything of the distribution's unit stays as it is, but for what runs, which would need an image of a container.
+#: Everything of the distribution's unit stays as it is, but for what runs, which would need an image of a container. It
+#: speaks before the unit counts as started, and so before a boot is over.
 _PAYLOAD: Final = """\
 [Service]
-Type=exec
 ExecStart=
-ExecStart=/bin/sleep infinity
-# Before the unit counts as started, and so before a boot is over.
-ExecStartPost=/bin/sh -c 'echo %i >> /run/payloads; echo up'
-WatchdogSec=0
-Restart=on-failure
-RestartSec=100ms
+ExecStart=/bin/sh -c '\\
+    trap "exit 133" USR1; echo %i >> /run/payloads; echo up; systemd-notify --ready; sleep infinity & wait'
 """
 _KUBELET: Final = """\
 [Service]
@@ -58,6 +54,16 @@ ExecStartPost=/bin/sh -c 'echo kubelet >> /run/payloads; echo up'
 Restart=always
 RestartSec=100ms
 """
+
+
+def refusal(unit: str = KUBE) -> str:
+    """What the gate tells of a unit that it refuses, when one of our units has failed."""
+    return (
+        f"hostrouting: {unit} is refused, because routing is not right, or could not be checked; it starts by itself "
+        "once that is mended; what is wrong: journalctl -b -u static-routes.service -u probe-snat.service "
+        "-u check-route-overlap.service; systemd says: A dependency job for hostrouting-ready.service failed. "
+        "See 'journalctl -xe' for details."
+    )
 
 
 def require_nspawn() -> None:
@@ -129,6 +135,10 @@ class GatedMachine(SystemdBox):
         """Wait until what is behind a gate has started, at all or `after` a cursor of the journal."""
         self.wait_for("up", unit=unit, after=after)
 
+    def wait_for_refusal(self, unit: str = KUBE, *, after: str | None = None) -> None:
+        """Wait until the gate says that it has refused a unit."""
+        self.wait_for(refusal(unit), unit=unit, after=after)
+
     def wait_for_failure(self, unit: str) -> None:
         """Wait until systemd says that a unit has failed, be it after the longest wait of our scripts."""
         self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit, timeout=90)
@@ -145,6 +155,10 @@ class GatedMachine(SystemdBox):
         """Now it finds none."""
         self.files.remove("/etc/overlap")
 
-    def crash(self, unit: str) -> None:
+    def crash(self, unit: str = KUBELET) -> None:
         """Kill what runs in the unit, as a fault would."""
         self.run("systemctl", "kill", "--signal=KILL", unit)
+
+    def reboot(self, unit: str = KUBE) -> None:
+        """Have a container reboot itself: it ends with 133, and its unit starts it again."""
+        self.run("systemctl", "kill", "--kill-who=main", "--signal=USR1", unit)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from support.gated_machine import GATES, KUBE, GatedMachine, require_nspawn
+from support.gated_machine import GATES, GatedMachine, require_nspawn
 from support.probe_worlds import RULES
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
@@ -88,7 +88,7 @@ def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None
         assert are_in_force(machine)
         machine.run("nft", "flush", "ruleset")
         cursor = machine.cursor()
-        machine.crash(KUBE)
+        machine.reboot()
         machine.wait_until_up(after=cursor)
         assert witnessed(machine) == ["4", "4"]
         assert are_in_force(machine)
@@ -135,7 +135,9 @@ def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
         assert f"{RULESET_PATH}:" in said
         assert "Error: syntax error" in said
         assert "ip6 saddr sit" in said
-        assert "hostrouting: refused" in "\n".join(machine.journal("--unit=systemd-nspawn@late.service"))
+        assert "hostrouting: systemd-nspawn@late.service is refused" in "\n".join(
+            machine.journal("--unit=systemd-nspawn@late.service")
+        )
         ConfigureProbeSNAT(CONFIG, host=node(machine)).do(machine.ctx)
         machine.wait_until_up()
         assert are_in_force(machine)

@@ -166,7 +166,7 @@ class TestLive:
         assert [type(failure) for failure in caught.value.failures] == [RouteOverlapError]
         assert machine.payloads().count("kube1") == 1
         cursor = machine.cursor()
-        machine.crash(KUBE)
+        machine.reboot()
         machine.wait_for_failure("check-route-overlap.service")
         configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))(machine.host)
         machine.wait_until_up(after=cursor)

@@ -1,0 +1,238 @@
+#!/bin/bash
+# Starts the units that their gate has refused, once routing is right; run by hostrouting-retry.service.
+# Installed by hostrouting; 'hostrouting reset' removes it.
+#
+# While hostrouting-held@<gate>.service is active, <gate> waits: its drop-in has refused it, or asks just now. A unit
+# that somebody stops has lost its hostrouting-held@ by that, and is none of ours any more. So has one that passed.
+# This script looks at routing with the scripts that the units of hostrouting run, never by starting those, and ends
+# when nothing waits.
+
+set -u
+export LC_ALL=C
+
+folder=/etc/aks-flex-node
+required=/etc/systemd/system/hostrouting-ready.service.requires
+shortest_pause=2 longest_pause=10 # seconds
+
+declare -A held=()    # gate: which start of its hostrouting-held@ this is; another one means that it asked again
+declare -A started=() # gate: the start of its hostrouting-held@ for which this script has started it
+declare -A seen=()    # every gate that was held while this script ran
+declare -A enabled=() # gates that were enabled when they were first seen
+declare -A state=()   # gate: its properties as `systemctl show` last told, one a line
+told='' quiet=60      # the last line for the journal, and the seconds since
+
+# Fill `held`.
+list_held() {
+    local line gate='' active='' invocation=''
+    held=()
+    while IFS= read -r line; do
+        case $line in
+            Id=*) gate=${line#Id=hostrouting-held@} gate=${gate%.service} ;;
+            ActiveState=*) active=${line#*=} ;;
+            InvocationID=*) invocation=${line#*=} ;;
+            '')
+                # `activating` as well: it is on its way.
+                [[ -z $gate || $active != *activ* || $active == inactive ]] || held[$gate]=$invocation
+                gate='' active='' invocation=''
+                ;;
+        esac
+    done <<< "$(systemctl show --property=Id,ActiveState,InvocationID 'hostrouting-held@*.service')"$'\n'
+    for gate in "${!held[@]}"; do seen[$gate]=1; done
+}
+
+# Fill `state` for these units.
+look_at() {
+    local line name='' block='' wanted=Id,LoadState,UnitFileState,ActiveState,InactiveExitTimestampMonotonic,Job
+    state=()
+    (($#)) || return 0
+    while IFS= read -r line; do
+        case $line in
+            Id=*) name=${line#Id=} ;;
+            '')
+                [[ -z $name ]] || state[$name]=$block
+                name='' block=''
+                continue
+                ;;
+        esac
+        block+=$line$'\n'
+    done <<< "$(systemctl show --property="$wanted,WantedBy,RequiredBy,BoundBy" -- "$@")"$'\n'
+}
+
+# Set `answer` to one property of a unit that was looked at.
+property() {
+    answer=$'\n'${state[$1]-}
+    [[ $answer == *$'\n'"$2="* ]] || { answer=''; return; }
+    answer=${answer#*$'\n'"$2="} answer=${answer%%$'\n'*}
+    # systemctl quotes names that have a backslash.
+    answer=${answer//\"/} answer=${answer//\\\\/\\}
+}
+
+# Give up units that were masked, or disabled since they were first seen.
+forget_unwanted() {
+    local gate load file
+    look_at "${!held[@]}"
+    for gate in "${!held[@]}"; do
+        property "$gate" LoadState; load=$answer
+        property "$gate" UnitFileState; file=$answer
+        case $file in enabled*) enabled[$gate]=1 ;; esac
+        if [[ $load == masked || $file == masked* || (-n ${enabled[$gate]-} && $file == disabled) ]]; then
+            forget "$gate" "it was ${file%%-*}"
+        fi
+    done
+}
+
+forget() {
+    echo "<5>hostrouting: $1 waits no longer: $2"
+    systemctl stop -- "hostrouting-held@$1.service"
+    unset -v "held[$1]" "seen[$1]" "enabled[$1]" "started[$1]"
+}
+
+# Set `open` to the reason why no gate asks; as in the drop-in of the gates.
+break_glass() {
+    local file words
+    open=''
+    for file in "$folder/hostrouting.disabled" /run/hostrouting.disabled; do
+        [[ ! -e $file ]] || open="$file exists"
+    done
+    read -r words < /proc/cmdline || :
+    [[ " $words " != *' hostrouting.disabled '* ]] || open='the kernel was told hostrouting.disabled'
+    [[ -n $open ]]
+}
+
+# Do what the units of hostrouting would do, one look each, without waiting for anything; says what is wrong.
+look() {
+    local unit
+    for unit in static-routes probe-snat check-route-overlap; do
+        [[ -L $required/$unit.service ]] || continue
+        # Where it leads nowhere, or to a mask, a gate cannot pass.
+        [[ -f $required/$unit.service ]] || { echo "$unit.service has no unit file, or is masked"; return 1; }
+        case $unit in
+            probe-snat) timeout 15 nft -f "$folder/probe-snat.nft" ;;
+            *) timeout 45 "$folder/$unit.sh" now ;;
+        esac || { echo "$unit does not succeed"; return 1; }
+    done
+}
+
+# Whether routing is right; 75 if another run did not end within 10 s.
+is_right() {
+    problem=$(
+        exec 2>&1 9< "$folder" || exit
+        flock --timeout 10 --conflict-exit-code 75 9 && look
+    )
+}
+
+# Tell of a change, at most once a minute.
+tell_problem() {
+    local line=${problem%%$'\n'*}
+    # What the scripts say may begin with a priority.
+    line="still waiting: ${line#<[0-7]>}"
+    ((quiet >= 60)) && [[ $line != "$told" ]] || return 0
+    told=$line quiet=0
+    echo "<4>hostrouting: $line; see: journalctl -b -u static-routes.service -u probe-snat.service" \
+        "-u check-route-overlap.service"
+}
+
+# Start what waits, and what could not start because of it.
+release() {
+    local gate active line names=()
+    look_at "${!held[@]}"
+    for gate in "${!held[@]}"; do
+        property "$gate" ActiveState; active=$answer
+        property "$gate" Job
+        if [[ $active == active ]]; then
+            systemctl stop -- "hostrouting-held@$gate.service"
+        elif [[ -n $answer || ($active != inactive && $active != failed) ]]; then
+            # It asks, or ends a refusal, or is about to restart: a start would change nothing. It is looked at again.
+            [[ -n ${started[$gate]-} ]] || pause=$shortest_pause
+        elif [[ ${started[$gate]-} != "${held[$gate]}" ]]; then
+            started[$gate]=${held[$gate]}
+            names+=("$gate")
+        else
+            # It was started and has not even asked: something else of it fails.
+            forget "$gate" "it was started, and did not come to ask for routing; see: systemctl status $gate"
+        fi
+    done
+    ((${#names[@]})) || return 0
+    line="starting ${names[*]}: ${1}"
+    [[ $line == "$told" ]] || echo "<5>hostrouting: $line"
+    told=$line
+    find_dependents "${names[@]}"
+    systemctl reset-failed -- "${names[@]}" 2> /dev/null
+    # Dependents first: they pull in what they require, so that nothing is lost if this script is killed here.
+    systemctl start --no-block -- "${dependents[@]}" "${names[@]}"
+}
+
+# Start what could not start because of units that have come up by themselves.
+start_dependents() {
+    local gate up=()
+    look_at "${!seen[@]}"
+    for gate in "${!seen[@]}"; do
+        property "$gate" ActiveState
+        [[ $answer == inactive || $answer == failed ]] || up+=("$gate")
+    done
+    find_dependents "${up[@]}"
+    ((${#dependents[@]} == 0)) || systemctl start --no-block -- "${dependents[@]}"
+}
+
+# Set `dependents` to the units that require one of these, directly or through others, were never started in this boot,
+# and would have been: a target that is active wants them.
+find_dependents() {
+    local unit by next targets=() ring=("$@")
+    local -A known=() wanted_by=()
+    dependents=()
+    look_at "${ring[@]}"
+    while ((${#ring[@]})); do
+        next=()
+        for unit in "${ring[@]}"; do
+            property "$unit" RequiredBy; by=$answer
+            property "$unit" BoundBy; by+=" $answer"
+            for by in $by; do
+                [[ $by == *.target || -n ${known[$by]-} ]] || next+=("$by")
+                known[$by]=1
+            done
+        done
+        ring=()
+        look_at "${next[@]}"
+        for unit in "${next[@]}"; do
+            property "$unit" InactiveExitTimestampMonotonic
+            [[ $answer == 0 ]] || continue
+            ring+=("$unit")
+            property "$unit" WantedBy; by=$answer
+            property "$unit" RequiredBy; by+=" $answer"
+            for by in $by; do
+                [[ $by != *.target ]] || { wanted_by[$unit]+=" $by" && targets+=("$by"); }
+            done
+        done
+    done
+    look_at "${targets[@]}"
+    for unit in "${!wanted_by[@]}"; do
+        for by in ${wanted_by[$unit]}; do
+            property "$by" ActiveState
+            [[ $answer != active ]] || { dependents+=("$unit") && break; }
+        done
+    done
+}
+
+pause=$shortest_pause
+list_held
+while :; do
+    sleep "$pause"
+    ((quiet += pause))
+    ((pause = pause * 3 / 2, pause = pause < longest_pause ? pause : longest_pause))
+    list_held
+    forget_unwanted
+    ((${#held[@]})) || break
+    if break_glass; then
+        release "$open"
+    elif is_right; then
+        # Read again: somebody may have stopped a unit meanwhile.
+        list_held
+        release 'routing is right'
+    elif (($? == 75)); then
+        # Another run holds the lock, and 10 s are over already.
+        ((quiet += 10, pause = shortest_pause))
+    else
+        tell_problem
+    fi
+done
+start_dependents
