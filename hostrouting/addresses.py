@@ -9,7 +9,7 @@ from __future__ import annotations
 from socket import AF_INET, inet_ntop, inet_pton
 from typing import Final
 
-__all__ = ["check_device_name", "format_cidr", "format_ipv4", "netmask", "parse_cidr", "parse_ipv4"]
+__all__ = ["check_device_name", "contains", "format_cidr", "format_ipv4", "netmask", "parse_cidr", "parse_ipv4"]
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15
@@ -90,6 +90,17 @@ def parse_cidr(text: str) -> tuple[int, int]:
     if length not in _PREFIX_LENGTHS:
         raise ValueError(f"{text!r} has no prefix length from 0 to 32 behind the slash")
     return network, _PREFIX_LENGTHS[length]
+
+
+def contains(outer: str, inner: str) -> bool:
+    """Whether every address of the CIDR `inner` lies in the CIDR `outer`.
+
+    >>> contains("172.16.0.0/16", "172.16.8.0/22"), contains("172.16.8.0/22", "172.16.0.0/16")
+    (True, False)
+    """
+    network, length = parse_cidr(outer)
+    address, narrower = parse_cidr(inner)
+    return length <= narrower and address & netmask(length) == network
 
 
 def check_device_name(name: str) -> str:

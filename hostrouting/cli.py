@@ -1,7 +1,7 @@
 """The command: `hostrouting plan|apply|check|explain|render|reset`. Thin: the tasks do it, this says it.
 
 stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
-3 it could not.
+3 it could not; 4 there is something to change (`plan --exit-code`).
 """
 
 from __future__ import annotations
@@ -13,24 +13,21 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
-from hostrouting.exceptions import HostRoutingError, InvalidConfigError, RouteOverlapError
+from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.findings import NodeFinding
     from hostrouting.host import Host
     from phases import Change, Context, Plan, Task
 
 __all__ = ["main"]
 
-FINE, BAD, USAGE, FAILED = 0, 1, 2, 3
+FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
 #: apply and reset: what waits for DHCP (30 s) and for systemd has to fit, and a second run behind the lock.
 _DEFAULT_TIMEOUT: Final = 120.0
-#: check: for all that it looks at beside routes; the cloud has a limit of its own.
-_LONGEST_LOOK: Final = 30.0
 _logger = logging.getLogger("hostrouting")
 
 
@@ -40,13 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset"})
     try:
         status: int = arguments.run(arguments)
-        sys.stdout.flush()
+        _say("", end="")
     except InvalidConfigError as error:
         return _refuse_config(arguments, error)
-    except BrokenPipeError:
-        # Whoever read us has seen enough; without this the interpreter would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FINE
     except KeyboardInterrupt:
         return _refuse(arguments, "interrupted", FAILED)
     except Exception as error:
@@ -63,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hostrouting",
         description="Make a Kubernetes node's host routing right, and prove it.",
-        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not.",
+        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not; "
+        "4 plan --exit-code: there is something to change.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -85,11 +79,13 @@ def _parser() -> argparse.ArgumentParser:
     added = command("plan", _plan, "what apply would change; changes nothing, needs no root")
     config(added)
     offline(added)
+    added.add_argument("--exit-code", action="store_true", help=f"exit {DIFFERS} where there is something to change")
     added = command("apply", _apply, "configure: live and for every boot")
     config(added)
     offline(added)
     added = command("check", _check, "prove every expected CIDR, and look for what drifted; changes nothing")
     config(added)
+    added.add_argument("--fail-on", choices=["error", "warning"], default="error", help="the least that is exit 1")
     added = command("explain", _explain, "which route and interface decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
     added = command("render", _render, "the exact files that apply would install")
@@ -114,6 +110,7 @@ def _seconds(text: str) -> float:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.configure import Configure
+    from hostrouting.findings import is_refused
     from phases import plan
 
     config = _config(arguments.config)
@@ -121,11 +118,13 @@ def _plan(arguments: argparse.Namespace) -> int:
         changes = _without_repeats(plan(Configure(config, host=_host(arguments)), ctx))
     if arguments.json:
         _print_json({"changes": [change.to_mapping() for change in changes]})
-        return FINE
-    _print_changes(changes)
-    if not changes:
-        _logger.info("nothing to change")
-    return FINE
+    else:
+        _print_changes(changes)
+        if not changes:
+            _logger.info("nothing to change")
+    if any(is_refused(change.detail) for change in changes):
+        return BAD
+    return DIFFERS if arguments.exit_code and changes else FINE
 
 
 def _without_repeats(plan: Plan) -> list[Change]:
@@ -139,7 +138,8 @@ def _without_repeats(plan: Plan) -> list[Change]:
 
 def _apply(arguments: argparse.Namespace) -> int:
     from hostrouting.boot import Boot
-    from hostrouting.configure import Configure, installs_units
+    from hostrouting.boot_files import installs_units
+    from hostrouting.configure import Configure
 
     config, host = _config(arguments.config), _host(arguments)
     task = Configure(config, host=host)
@@ -152,44 +152,21 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from hostrouting.check import check_node
     from hostrouting.host import Host
-    from hostrouting.route_overlap import check_now
-    from phases import Context, DeadlineExceededError
+    from phases import Context
 
-    config, host = _config(arguments.config), Host.live()
-    findings: list[NodeFinding] = []
-    problem: Exception | None = None
+    config = _config(arguments.config)
     with _signalled(Context()) as ctx:
         # The time that was given is for the default route: that it is up is an answer.
-        report = check_now(ctx.child(timeout=arguments.timeout), config.route_overlap, host.routes)
-        try:
-            findings = _findings(ctx.child(timeout=_LONGEST_LOOK), config, host)
-        except (HostRoutingError, DeadlineExceededError) as error:
-            # Without root nobody can read packet rules; what could be answered is answered all the same.
-            problem = error
-    ok = report.ok and not findings and problem is None
+        report = check_node(ctx, config, Host.live(), seconds=arguments.timeout)
     if arguments.json:
-        answer = {**report.to_mapping(mode=config.route_overlap.mode), "ok": ok}
-        answer |= {"findings": [finding.to_mapping() for finding in findings]} if findings else {}
-        answer |= {"error": str(problem)} if problem else {}
-        _print_json(answer)
+        _print_json(report.to_mapping())
     else:
-        lines = [*filter(None, [str(report)]), *map(str, findings)]
-        for line in lines or (["no findings"] if ok else []):
-            print(line)
-    if problem is not None:
-        _logger.error("%s", problem)
-    if not report.ok or findings:
-        return BAD
-    return FINE if ok else FAILED
-
-
-def _findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    if not (config.probe_snat.enabled or config.stale_cni.enabled):
-        return []  # and spare the others all that the tasks import
-    from hostrouting.configure import node_findings
-
-    return node_findings(ctx, config, host=host)
+        for line in report.lines():
+            _say(line)
+    bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
+    return FINE if report.severities.isdisjoint(bad) else BAD
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -205,12 +182,12 @@ def _explain(arguments: argparse.Namespace) -> int:
         return FINE
     for explanation in explanations:
         for line in explanation.lines(picture=_colourful()):
-            print(line)
+            _say(line)
     return FINE
 
 
 def _render(arguments: argparse.Namespace) -> int:
-    from hostrouting.configure import boot_files
+    from hostrouting.boot_files import boot_files
     from hostrouting.host import Host
     from hostrouting.host.files import RootedFiles
 
@@ -231,8 +208,8 @@ def _render(arguments: argparse.Namespace) -> int:
     else:
         for file in files:
             if arguments.name is None:
-                print(f"==> {file.path} ({file.mode:04o}) <==")
-            print(file.content.decode(), end="" if arguments.name else "\n")
+                _say(f"==> {file.path} ({file.mode:04o}) <==")
+            _say(file.content.decode(), end="" if arguments.name else "\n")
     return FINE
 
 
@@ -318,7 +295,17 @@ def _refuse_config(arguments: argparse.Namespace, error: InvalidConfigError) -> 
 def _print_json(answer: object) -> None:
     import json
 
-    print(json.dumps(answer, indent=2))
+    _say(json.dumps(answer, indent=2))
+
+
+def _say(text: str, *, end: str = "\n") -> None:
+    """Write to stdout; a reader that has seen enough does not change what the answer is, nor the exit status."""
+    try:
+        sys.stdout.write(text + end)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What follows, and the interpreter's own flush at its end, goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_changes(changes: Sequence[Change]) -> None:
@@ -327,7 +314,7 @@ def _print_changes(changes: Sequence[Change]) -> None:
         lines = [f"\x1b[{colours[change.action]}m{change}\x1b[0m\n" for change in changes]
     else:
         lines = [f"{change}\n" for change in changes]
-    sys.stdout.writelines(lines)
+    _say("".join(lines), end="")
 
 
 def _colourful() -> bool:

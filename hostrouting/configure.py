@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import Boot, Departure, is_refusal
-from hostrouting.boot.layout import gate_drop_in, ready_unit
+from hostrouting.boot import Boot, is_refusal
+from hostrouting.boot_files import boot_parts, wanted_and_gone
 from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
+from hostrouting.exceptions import ConfigError, InvalidConfigError
 from hostrouting.host import Host
-from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat, rules_to_install
-from hostrouting.probe_snat import boot_unit as probe_unit
+from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.route_overlap import script as overlap
-from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
+from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import WAIT_SECONDS, ConfigureStaticRoutes
-from hostrouting.static_routes import script as routes
 from phases import (
     CancelledError,
     DeadlineExceededError,
@@ -29,15 +26,12 @@ from phases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from hostrouting.boot import BootFile, BootUnit
-    from hostrouting.findings import NodeFinding
+    from hostrouting.boot_files import BootPart
     from phases import Change, Context, Task
 
-__all__ = ["Configure", "Reset", "boot_files", "installs_units", "node_findings"]
-
-_logger = logging.getLogger(__name__)
+__all__ = ["Configure", "Reset"]
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
@@ -191,21 +185,8 @@ class _Pair:
         logger = logger or logging.getLogger("hostrouting")
         self.routes = _LiveHalf(ConfigureStaticRoutes(config, host=host, logger=logger))
         self.check = _LiveHalf(CheckRouteOverlap(config, host=host, logger=logger))
-        self.boot_files = _InstallBootFiles(
-            Boot(host, gates=config.gates, logger=logger),
-            (
-                (
-                    self.routes,
-                    routes.boot_unit(config) if config.static_routes.routes else None,
-                    Departure(routes.UNIT_NAME, routes.PATHS),
-                ),
-                (
-                    self.check,
-                    overlap.boot_unit(config) if config.route_overlap.expected_cidrs else None,
-                    Departure(overlap.UNIT_NAME, overlap.PATHS),
-                ),
-            ),
-        )
+        parts = list(zip((self.routes, self.check), boot_parts(config), strict=True))
+        self.boot_files = _InstallBootFiles(Boot(host, gates=config.gates, logger=logger), parts)
 
 
 class _Patience:
@@ -241,13 +222,13 @@ class _LiveHalf:
 
 
 class _InstallBootFiles:
-    """Scripts, units and gates of the pair: each with its live half, its unit if it is wanted, and how it goes."""
+    """Scripts, units and gates of the pair."""
 
     name = "install-boot-files"
 
-    def __init__(self, boot: Boot, parts: Iterable[tuple[Task, BootUnit | None, Departure]]) -> None:
+    def __init__(self, boot: Boot, parts: Sequence[tuple[Task, BootPart]]) -> None:
         self._boot = boot
-        self._parts = tuple(parts)
+        self._parts = parts
 
     @property
     def is_installed(self) -> bool:
@@ -255,23 +236,21 @@ class _InstallBootFiles:
         return self._boot.is_installed
 
     def do(self, ctx: Context) -> None:
-        """Install what is wanted, and take away what is not; a part that is skipped stays as it is."""
-        units, gone = self._wanted(ctx)
+        """Install what is wanted, and take away what is not; the part of a task that is skipped stays as it is."""
+        units, gone = wanted_and_gone(self._present(ctx))
         self._boot.install(ctx, *units, gone=gone)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """What `do` would change."""
-        units, gone = self._wanted(ctx)
+        units, gone = wanted_and_gone(self._present(ctx))
         return self._boot.plan_install(ctx, *units, gone=gone)
 
     def undo(self, ctx: Context) -> None:
         """Take all of it away."""
-        self._boot.install(ctx, gone=[departure for _, _, departure in self._parts])
+        self._boot.install(ctx, gone=[part.departure for _, part in self._parts])
 
-    def _wanted(self, ctx: Context) -> tuple[list[BootUnit], list[Departure]]:
-        parts = [part for part in self._parts if not ctx.skips(part[0])]
-        units = [unit for _, unit, _ in parts if unit is not None]
-        return units, [departure for _, unit, departure in parts if unit is None]
+    def _present(self, ctx: Context) -> list[BootPart]:
+        return [part for task, part in self._parts if not ctx.skips(task)]
 
 
 class _PutBack:
@@ -294,47 +273,6 @@ class _PutBack:
     def plan(self, ctx: Context) -> Sequence[Change]:
         """See `CleanStaleCNI.plan_undo`."""
         return self._sweep.plan_undo(ctx)
-
-
-def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:
-    """The exact files that `Configure` installs for every boot; none for a config that asks for nothing.
-
-    Of the machine it is only asked what the config leaves open: the device of the probes.
-    """
-    units: list[BootUnit] = []
-    if config.static_routes.routes:
-        units.append(routes.boot_unit(config))
-    if config.probe_snat.enabled:
-        units.append(probe_unit(rules_to_install(config, host=host), required=config.probe_snat.required))
-    if config.route_overlap.expected_cidrs:
-        units.append(overlap.boot_unit(config))
-    if not units:
-        return []
-    files = [file for unit in (*units, ready_unit()) for file in unit.files]
-    return files + [gate_drop_in(gate) for gate in config.gates]
-
-
-def installs_units(config: HostRoutingConfig) -> bool:
-    """Whether gates would wait for anything."""
-    return bool(config.static_routes.routes or config.probe_snat.enabled or config.route_overlap.expected_cidrs)
-
-
-def node_findings(ctx: Context, config: HostRoutingConfig, *, host: Host) -> list[NodeFinding]:
-    """What is not as the config wants it, beside the routing of expected CIDRs; changes nothing.
-
-    Where one capability cannot be looked at, the others are all the same; the error is raised if they are fine.
-    """
-    findings: list[NodeFinding] = []
-    problem: HostRoutingError | None = None
-    for look in (check_stale_cni, check_probe_snat):
-        try:
-            findings += look(ctx, config, host)
-        except HostRoutingError as error:
-            problem = error
-            _logger.warning("%s", error)
-    if problem is not None and not findings:
-        raise problem
-    return findings
 
 
 def _refuse_unbuilt(config: HostRoutingConfig) -> None:

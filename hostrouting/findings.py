@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
-__all__ = ["NodeFinding"]
+__all__ = ["NodeFinding", "Severity", "is_refused", "refused"]
+
+Severity = Literal["error", "warning", "note"]
+
+_REFUSED = "will be refused: "
 
 
 @attrs.frozen
 class NodeFinding:
     """One thing that is not as the config wants it: its kind, what it is about, and why that is wrong.
 
+    An `error` keeps the node from doing its work, or will at the next boot; a `warning` wants a look; a `note` is for
+    those who want to know.
+
     >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing; run: hostrouting apply CONFIG"))
-    probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG
+    error: probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG
     """
 
-    #: The capability that speaks: `probe-snat` or `stale-cni`.
+    #: `not-applied`, `lost-route`, `boot-file`, `gate-open`, `held`, `failed-unit`, `disabled`; or a sibling's:
+    #: `probe-snat`, `stale-cni`.
     kind: str
     subject: str
     reason: str
+    severity: Severity = "error"
 
     def to_mapping(self) -> dict[str, Any]:
         """For JSON."""
         return attrs.asdict(self)
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.subject}: {self.reason}"
+        return f"{self.severity}: {self.kind}: {self.subject}: {self.reason}"
+
+
+def refused(reason: str) -> str:
+    """The detail of a planned change that will be refused.
+
+    >>> is_refused(refused("the kernel's own route is never overwritten"))
+    True
+    """
+    return f"{_REFUSED}{reason}"
+
+
+def is_refused(detail: str | None) -> bool:
+    """Whether the detail of a planned change says that it will be refused."""
+    return detail is not None and detail.startswith(_REFUSED)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hostrouting.boot_files import boot_files
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset, boot_files, node_findings
+from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import (
     BackendError,
     HostFileError,
     InvalidConfigError,
     LinkNotFoundError,
     LockHeldError,
-    PermissionDeniedError,
     RouteOverlapError,
     RouteRejectedError,
     ToolNotFoundError,
@@ -209,40 +209,6 @@ def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost
     execute(configure(crowded), in_time())
     assert list(crowded.nftables.tables) == [("ip6", "other")]
     assert not crowded.files.exists("/etc/systemd/system/hostrouting-ready.service")
-
-
-def test_what_would_be_found(crowded: FakeHost) -> None:
-    """A finding for each stale object and for the missing table, and none once it is all configured."""
-    config = HostRoutingConfig.from_mapping({"gates": [], **PROBES, **SWEEP})
-    found = node_findings(in_time(), config, host=crowded)
-    assert [(each.kind, each.subject) for each in found] == [
-        ("stale-cni", f"ebtables nft nat: {DEAD_POD}"),
-        ("probe-snat", "nft table ip6 azureSLBProbe"),
-    ]
-    execute(Configure(config, host=crowded), in_time())
-    assert node_findings(in_time(), config, host=crowded) == []
-    crowded.nftables.flush()
-    assert [str(each) for each in node_findings(in_time(), config, host=crowded)] == [
-        "probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG"
-    ]
-
-
-def test_nothing_is_found_where_nothing_is_asked(crowded: FakeHost) -> None:
-    """Sections that are off are not looked into: that would need root."""
-    crowded.nftables.may_read = False
-    assert node_findings(in_time(), HostRoutingConfig(), host=crowded) == []
-    with pytest.raises(PermissionDeniedError):
-        node_findings(in_time(), HostRoutingConfig.from_mapping(PROBES), host=crowded)
-
-
-def test_what_cannot_be_looked_at_hides_nothing_else(crowded: FakeHost) -> None:
-    """Without privilege for the one, the other's finding is told; and where there is none, that it is not known."""
-    crowded.ebtables.may_read = False
-    config = HostRoutingConfig.from_mapping({"gates": [], **PROBES, **SWEEP})
-    assert [each.kind for each in node_findings(in_time(), config, host=crowded)] == ["probe-snat"]
-    execute(configure(crowded, **PROBES), in_time())
-    with pytest.raises(PermissionDeniedError, match="cannot be told without root"):
-        node_findings(in_time(), config, host=crowded)
 
 
 def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHost) -> None:

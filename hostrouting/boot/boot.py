@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hostrouting.boot.gates import BREAK_GLASS, refuse_early_gates, unread_gates
+from hostrouting.boot.gates import break_glass, refuse_early_gates, unread_gates
 from hostrouting.boot.held import forget
 from hostrouting.boot.layout import (
+    HELD_TEMPLATE,
     READY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
@@ -138,9 +139,18 @@ class Boot:
                     f"{state.name} runs already and goes on; the gate will first hold it at its next start"
                     for state in self._host.services.running(ctx, gate)
                 ]
-        if self._host.files.exists(BREAK_GLASS):
-            said.append(f"the gates are open, whatever the routes are, as long as {BREAK_GLASS} exists")
+        reason = self.break_glass()
+        if reason:
+            said.append(f"the gates are open, whatever the routes are: {reason}")
         return said
+
+    def break_glass(self) -> str | None:
+        """Why every gate is open now; None if they hold."""
+        return break_glass(self._host.files)
+
+    def installed_units(self) -> list[str]:
+        """The oneshots of ours that are on the disk, and the one that gates ask."""
+        return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._host.files.exists(unit_path(name))]
 
     def _steps(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(units, gone)

@@ -11,15 +11,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.boot.layout import BootUnit
-    from hostrouting.host import ServiceManager
+    from hostrouting.host import FileStore, ServiceManager
     from phases import Context
 
-__all__ = ["BREAK_GLASS", "refuse_early_gates", "unread_gates"]
+__all__ = ["break_glass", "refuse_early_gates", "unread_gates"]
 
-#: While this file exists, every gate is open. Its name stands in the drop-in, too.
-BREAK_GLASS: Final = f"{SCRIPT_DIRECTORY}/hostrouting.disabled"
+#: While one of these files exists, every gate is open; the drop-in and the retry look for them, too.
+BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
+#: The same as a word on the kernel's command line, for a machine whose /etc cannot be written.
+BREAK_GLASS_WORD: Final = "hostrouting.disabled"
 #: What every service waits for unless it says DefaultDependencies=no.
 _ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
+
+
+def break_glass(files: FileStore) -> str | None:
+    """Why every gate is open, whatever the routes are; None if they hold."""
+    for path in BREAK_GLASS:
+        if files.exists(path):
+            return f"{path} exists"
+    if BREAK_GLASS_WORD in (files.read("/proc/cmdline") or b"").decode(errors="replace").split():
+        return f"the kernel's command line has the word {BREAK_GLASS_WORD}"
+    return None
 
 
 def refuse_early_gates(

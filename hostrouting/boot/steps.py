@@ -89,7 +89,8 @@ class Steps:
         given = {file.path for unit in units for file in unit.files}
         steps = []
         for path, file in zip(generation.scripts, generation.files, strict=True):
-            is_news = in_force.get(path) != file.content or self._files.mode(path) != file.mode
+            # Where there is no link yet, it is the link that is told of.
+            is_news = path in in_force and (in_force[path] != file.content or self._files.mode(path) != file.mode)
             steps += self._write(file, shown=path if path in given and is_news else None)
         if self._files.read_link(GENERATION_LINK) is None:
             # The first one: the links to its scripts must lead somewhere before a unit runs them.
@@ -116,8 +117,8 @@ class Steps:
             if file.path not in SCRIPT_PATHS:
                 steps += self._write(file)
             elif self._files.read_link(file.path) != link_to_script(file.path):
-                # How it differs is told by the step that writes the script.
-                steps.append(self._link(file.path, link_to_script(file.path)))
+                change = Change("~" if self._files.exists(file.path) else "+", file.path)
+                steps.append(self._link(file.path, link_to_script(file.path), change))
         links = self._disk.missing_links(unit)
         return steps + [self._link(link, unit_path(unit.name), Change("+", link)) for link in links]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from hostrouting.boot import Boot
 from hostrouting.findings import NodeFinding
-from hostrouting.probe_snat.boot_files import is_installed
+from hostrouting.probe_snat.boot_files import PATHS, UNIT_NAME, boot_unit, is_installed
 from hostrouting.probe_snat.detect import NotWanted, Obstacle
 from hostrouting.probe_snat.ruleset import FAMILY, TABLE, TABLE_NAME, expected_listing
 from hostrouting.probe_snat.task import drift, wanted_now
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from phases import Context
 
 __all__ = ["check_probe_snat"]
+
+_APPLY: Final = "run: hostrouting apply CONFIG"
 
 
 def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
@@ -31,8 +34,14 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
         return []
     if isinstance(outcome, Obstacle):
         return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
+    unit = boot_unit(outcome, required=config.probe_snat.required)
+    found = [
+        NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
+        for change in Boot(host, gates=config.gates).plan_install(ctx, unit)
+        if UNIT_NAME in change.subject or change.subject in PATHS
+    ]
     listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
-    if listing == expected_listing(outcome):
-        return []
-    reason = "is missing" if listing is None else f"has drifted: {drift(listing)}"
-    return [NodeFinding("probe-snat", TABLE, f"{reason}; run: hostrouting apply CONFIG")]
+    if listing != expected_listing(outcome):
+        reason = "is missing" if listing is None else f"has drifted: {drift(listing)}"
+        found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
+    return found

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from hostrouting.addresses import contains
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["CidrReport", "Finding", "OverlapReport", "SuggestedRoute"]
 
@@ -86,6 +88,8 @@ class CidrReport:
     cidr: str
     findings: tuple[Finding, ...] = ()
     suggested_routes: tuple[SuggestedRoute, ...] = ()
+    #: Destinations of the config's own routes that would mend it, once they are in force.
+    configured: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -99,7 +103,20 @@ class CidrReport:
             "ok": self.ok,
             "findings": [finding.to_mapping() for finding in self.findings],
             "suggested_routes": [route.to_mapping() for route in self.suggested_routes],
+            **({"configured_routes": list(self.configured)} if self.configured else {}),
         }
+
+    def knowing(self, destinations: Sequence[str]) -> CidrReport:
+        """Suggest nothing that a route of the config already says."""
+        covers = {
+            route: [destination for destination in destinations if contains(destination, route.destination)]
+            for route in self.suggested_routes
+        }
+        return attrs.evolve(
+            self,
+            suggested_routes=tuple(route for route, covering in covers.items() if not covering),
+            configured=tuple(dict.fromkeys(name for covering in covers.values() for name in covering)),
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -130,6 +147,10 @@ class OverlapReport:
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
         """Every suggested route, each once."""
         return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
+
+    def knowing(self, destinations: Sequence[str]) -> OverlapReport:
+        """The report for a config with routes to these destinations: what it has is to be applied, not to be added."""
+        return attrs.evolve(self, cidrs=tuple(report.knowing(destinations) for report in self.cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
         """What `check --json` prints; `not_covered` only where there is something."""
@@ -182,6 +203,12 @@ class OverlapReport:
         if not self.expected_devs:
             yield "Give the node a default route: see what its DHCP client or network configuration says of it."
             return
+        configured = dict.fromkeys(name for report in self.cidrs for name in report.configured)
+        if configured:
+            yield (
+                f"The config has routes for it that are not in force ({', '.join(configured)}): run hostrouting apply "
+                "CONFIG; if it refuses them, it says why"
+            )
         routes = self.suggested_routes
         if routes:
             yield from _paste(routes)
@@ -212,7 +239,7 @@ def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
 
 def _what_else(report: OverlapReport) -> Iterator[str]:
     kinds = {finding.kind for _, finding in report.findings}
-    unmended = [cidr.cidr for cidr in report.cidrs if not cidr.ok and not cidr.suggested_routes]
+    unmended = [cidr.cidr for cidr in report.cidrs if not (cidr.ok or cidr.suggested_routes or cidr.configured)]
     if unmended:
         yield f"No route in the main table would mend {', '.join(unmended)}: change the routes or rules named above."
     if "local" in kinds:

@@ -79,7 +79,7 @@ class CheckRouteOverlap:
             return
         if not self._host.is_live:
             return
-        report = check_now(ctx, self._section, self._host.routes, seconds=seconds)
+        report = check_now(ctx, self._config, self._host.routes, seconds=seconds)
         self._leave_marker(report)
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
@@ -117,15 +117,18 @@ class CheckRouteOverlap:
 
 
 def check_now(
-    ctx: Context, section: RouteOverlapConfig, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT
+    ctx: Context, config: HostRoutingConfig, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT
 ) -> OverlapReport:
     """Wait for a default route as long as `ctx` allows, but no more than `seconds`, and prove the expected CIDRs.
 
     Time that runs out is no error, for a node without default route is an answer; only a cancelled context raises.
     """
+    section = config.route_overlap
     if section.expected_cidrs:
         wait_for_default_route(ctx, backend, seconds=seconds)
-    return prove_egress(backend, section.expected_cidrs, allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
+    allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
+    report = prove_egress(backend, section.expected_cidrs, allowed_devs=allowed)
+    return report if report.ok else report.knowing([route.destination for route in config.static_routes.routes])
 
 
 def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.addresses import parse_cidr
 from hostrouting.exceptions import BackendError, HostFileError, LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.findings import refused
 from hostrouting.host.routes import MAIN_TABLE
 from hostrouting.static_routes.displaced import read_records, write_records
 from hostrouting.static_routes.reconcile import GivenUp, Reconciliation, place, reconcile
@@ -158,7 +159,7 @@ def _shown(change: RouteChange, outcome: Reconciliation) -> Change:
     if before is None and not outcome.in_the_way and not outcome.put_back:
         return Change("+", str(after))  # what most are
     if change in outcome.in_the_way:
-        return Change("+", str(after), f"will be refused: {_never_overwritten(outcome.in_the_way[change])}")
+        return Change("+", str(after), refused(_never_overwritten(outcome.in_the_way[change])))
     if after is None:
         return Change("-", str(before))
     comes_back = change in outcome.put_back

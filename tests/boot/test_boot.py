@@ -370,13 +370,21 @@ class TestNotices:
             "if it is not to be installed later, correct hostRouting.gates"
         )
 
-    def test_an_open_break_glass(self, host: FakeHost, ctx: Context) -> None:
-        """Who opened it may have forgotten."""
-        host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
-        [notice] = boot(host).notices(ctx)
-        assert notice == (
-            "the gates are open, whatever the routes are, as long as /etc/aks-flex-node/hostrouting.disabled exists"
-        )
+    @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
+    def test_an_open_break_glass(self, host: FakeHost, ctx: Context, path: str) -> None:
+        """It may have been forgotten."""
+        assert boot(host).notices(ctx) == []
+        host.files.write(path, b"", mode=0o644)
+        assert boot(host).notices(ctx) == [f"the gates are open, whatever the routes are: {path} exists"]
+
+    def test_a_break_glass_on_the_kernels_command_line(self, host: FakeHost, ctx: Context) -> None:
+        """For a machine whose /etc cannot be written; a word that only contains it is another one."""
+        host.files.write("/proc/cmdline", b"ro no-hostrouting.disabled=1 quiet\n", mode=0o444)
+        assert boot(host).notices(ctx) == []
+        host.files.write("/proc/cmdline", b"ro hostrouting.disabled quiet\n", mode=0o444)
+        assert boot(host).notices(ctx) == [
+            "the gates are open, whatever the routes are: the kernel's command line has the word hostrouting.disabled"
+        ]
 
 
 def test_a_unit_has_its_unit_file() -> None:

@@ -316,9 +316,8 @@ class TestRefusals:
         No route may have changed. An installed config stays as it was, unless time may heal the new one.
         """
         task = ConfigureStaticRoutes(config_of([StaticRoute(destination="172.16.8.0/22"), *routes]), host=host)
-        for installed in (False, True):
-            if installed:
-                ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+
+        def refuse(*, installed: bool) -> BackendError:
             routes_before, files_before = host.routes.routes(), host.files.tree.snapshot()
             with pytest.raises(BackendError) as raised:
                 task.do(ctx)
@@ -326,7 +325,11 @@ class TestRefusals:
             assert host.routes.routes() == routes_before
             assert (host.files.tree.snapshot() == files_before) == (installed and not may_heal)
             assert host.files.exists(DROP_IN)
-        return raised.value
+            return raised.value
+
+        refuse(installed=False)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        return refuse(installed=True)
 
     def test_a_connected_route_in_the_way(self, host: FakeHost, ctx: Context) -> None:
         """It is named, is still there, and the reader is told what to do."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hostrouting.boot.generation import GENERATION_LINK, SCRIPT_PATHS, generation_folders
 
 if TYPE_CHECKING:
-    from hostrouting.testing import MemoryTree
+    from hostrouting.testing.memory_files import MemoryTree
 
 __all__ = ["seen"]
 

@@ -1,0 +1,91 @@
+"""What a config installs for every boot: shared by Configure, which installs it, `check` and `render`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.boot import Departure
+from hostrouting.boot.layout import gate_drop_in, ready_unit
+from hostrouting.route_overlap import script as overlap
+from hostrouting.static_routes import script as routes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hostrouting.boot import Boot, BootFile, BootUnit
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+    from phases import Change, Context
+
+__all__ = [
+    "PROBE_UNIT",
+    "BootPart",
+    "boot_files",
+    "boot_parts",
+    "installs_units",
+    "plan_boot_files",
+    "wanted_and_gone",
+]
+
+#: Here as well, so that nodes without probes need not import their room.
+PROBE_UNIT: Final = "probe-snat.service"
+
+
+class BootPart(NamedTuple):
+    """One half of the routing pair for boot: its unit if the config wants it, and how it goes if not."""
+
+    unit: BootUnit | None
+    departure: Departure
+
+
+def boot_parts(config: HostRoutingConfig) -> tuple[BootPart, BootPart]:
+    """The static routes and the check."""
+    return (
+        BootPart(
+            routes.boot_unit(config) if config.static_routes.routes else None,
+            Departure(routes.UNIT_NAME, routes.PATHS),
+        ),
+        BootPart(
+            overlap.boot_unit(config) if config.route_overlap.expected_cidrs else None,
+            Departure(overlap.UNIT_NAME, overlap.PATHS),
+        ),
+    )
+
+
+def wanted_and_gone(parts: Iterable[BootPart]) -> tuple[list[BootUnit], list[Departure]]:
+    """The units to install, and those to take away."""
+    parts = list(parts)
+    units = [part.unit for part in parts if part.unit is not None]
+    return units, [part.departure for part in parts if part.unit is None]
+
+
+def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list[Change]:
+    """What the next apply would change of the pair's boot files."""
+    units, gone = wanted_and_gone(boot_parts(config))
+    return boot.plan_install(ctx, *units, gone=gone)
+
+
+def installs_units(config: HostRoutingConfig) -> bool:
+    """Whether anything is installed for a config at all."""
+    return bool(config.static_routes.routes or config.probe_snat.enabled or config.route_overlap.expected_cidrs)
+
+
+def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:
+    """The exact files that `Configure` installs for every boot; none for a config that asks for nothing.
+
+    Of the machine it is only asked what the config leaves open: the device of the probes.
+    """
+    static, check = boot_parts(config)
+    units = [static.unit, _probe_unit(config, host), check.unit]
+    files = [file for unit in units if unit is not None for file in unit.files]
+    if not files:
+        return []
+    return [*files, *ready_unit().files, *(gate_drop_in(gate) for gate in config.gates)]
+
+
+def _probe_unit(config: HostRoutingConfig, host: Host | None) -> BootUnit | None:
+    if not config.probe_snat.enabled:
+        return None
+    from hostrouting.probe_snat import boot_unit, rules_to_install
+
+    return boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)

@@ -1,0 +1,186 @@
+"""What `hostrouting check` looks at: the proof, everything that a plan would change, and the state of the gates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostrouting.boot import Boot, held_gates
+from hostrouting.boot_files import PROBE_UNIT, installs_units, plan_boot_files
+from hostrouting.config import OverlapMode
+from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
+from hostrouting.findings import NodeFinding, is_refused
+from hostrouting.route_overlap import check_now
+from phases import DeadlineExceededError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.findings import Severity
+    from hostrouting.host import Host
+    from hostrouting.route_overlap import OverlapReport
+    from phases import Context
+
+__all__ = ["NodeReport", "check_node"]
+
+#: For all that is looked at beside routes; the cloud has a limit of its own.
+_LONGEST_LOOK: Final = 30.0
+_APPLY: Final = "run: hostrouting apply CONFIG"
+
+
+@attrs.frozen(kw_only=True)
+class NodeReport:
+    """The proof, the findings beside it, and what could not be looked at."""
+
+    overlap: OverlapReport
+    mode: OverlapMode
+    findings: tuple[NodeFinding, ...] = ()
+    not_asked: tuple[str, ...] = ()
+
+    @property
+    def severities(self) -> frozenset[Severity]:
+        """How bad it is, all in all."""
+        found: set[Severity] = {finding.severity for finding in self.findings}
+        if not self.overlap.ok:
+            # A node without default route reaches nothing, whatever the mode.
+            is_error = self.mode is OverlapMode.STRICT or not self.overlap.expected_devs
+            found.add("error" if is_error else "warning")
+        return frozenset(found)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error."""
+        return "error" not in self.severities
+
+    def to_mapping(self) -> dict[str, Any]:
+        """What `check --json` prints; `findings` and `not_asked` only where there are any."""
+        answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
+        if self.findings:
+            answer["findings"] = [finding.to_mapping() for finding in self.findings]
+        if self.not_asked:
+            answer["not_asked"] = list(self.not_asked)
+        return answer
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        proof = str(self.overlap)
+        notes = [f"note: not looked at: {reason}" for reason in self.not_asked]
+        return [*([proof] if proof else []), *map(str, self.findings), *notes] or ["no findings"]
+
+
+def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:
+    """Look at everything; changes nothing, and needs no root. `seconds` bounds the wait for a default route."""
+    overlap = check_now(ctx.child(timeout=seconds), config, host.routes)
+    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host)
+    findings = tuple(look.everything())
+    return NodeReport(
+        overlap=overlap,
+        mode=config.route_overlap.mode,
+        findings=findings,
+        not_asked=tuple(dict.fromkeys(look.not_asked)),
+    )
+
+
+class _Look:
+    """Asks each part of the machine by itself: one that cannot be asked does not keep the others from being told."""
+
+    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
+        self._ctx = ctx
+        self._config = config
+        self._host = host
+        self._boot = Boot(host, gates=config.gates)
+        self.not_asked: list[str] = []
+
+    def everything(self) -> Iterator[NodeFinding]:
+        """All findings, the most pressing first."""
+        if installs_units(self._config) and not self._boot.is_installed:
+            reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
+            yield NodeFinding("not-applied", "hostRouting", reason, "warning")
+        else:
+            yield from self._ask(self._routes)
+            yield from self._ask(self._files)
+            if self._boot.is_installed:
+                yield from self._ask(self._break_glass)
+                yield from self._ask(self._gates)
+                yield from self._ask(self._units)
+            if self._config.probe_snat.enabled:
+                yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
+        if self._config.stale_cni.enabled:
+            yield from self._ask(self._leftovers, trouble=self._finding("stale-cni", "leftovers of azure-vnet"))
+
+    def _finding(self, kind: str, subject: str) -> NodeFinding:
+        """Of a sibling, whose troubles are errors only if its section says that it is required."""
+        section = self._config.probe_snat if kind == "probe-snat" else self._config.stale_cni
+        return NodeFinding(kind, subject, "", "error" if section.required else "warning")
+
+    def _ask(
+        self, look: Callable[[], Iterable[NodeFinding]], *, trouble: NodeFinding | None = None
+    ) -> list[NodeFinding]:
+        """Return what `look` finds; what cannot be looked at is noted, or is `trouble` itself."""
+        found: list[NodeFinding] = []
+        try:
+            # One by one: what was found before the look was cut short is told.
+            found.extend(look())
+        except PermissionDeniedError as error:
+            self.not_asked.append(str(error))
+        except (HostRoutingError, DeadlineExceededError) as error:
+            self._ctx.check()
+            reason = str(error).partition("\n")[0]
+            if trouble is None:
+                self.not_asked.append(reason)
+            else:
+                found.append(attrs.evolve(trouble, reason=reason))
+        return found
+
+    # --- the pair
+
+    def _routes(self) -> Iterator[NodeFinding]:
+        from hostrouting.static_routes import ConfigureStaticRoutes
+
+        for change in ConfigureStaticRoutes(self._config, host=self._host).plan_act(self._ctx):
+            state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
+            told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
+            step = "" if is_refused(change.detail) else f"; {_APPLY}"
+            yield NodeFinding("lost-route", change.subject, f"{told}{step}")
+
+    def _files(self) -> Iterator[NodeFinding]:
+        for change in plan_boot_files(self._ctx, self._config, self._boot):
+            state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
+            yield NodeFinding("boot-file", change.subject, f"{change.detail or state[change.action]}; {_APPLY}")
+
+    # --- the gates
+
+    def _break_glass(self) -> Iterator[NodeFinding]:
+        reason = self._boot.break_glass()
+        if reason:
+            yield NodeFinding("disabled", "gates", f"every gate is open, whatever the routes are: {reason}", "warning")
+
+    def _gates(self) -> Iterator[NodeFinding]:
+        for gate in held_gates(self._ctx, self._host.services):
+            step = "starts by itself once routing is right; see: journalctl -b -u hostrouting-retry.service"
+            yield NodeFinding("held", gate, f"waits behind its gate, and {step}")
+
+    def _units(self) -> Iterator[NodeFinding]:
+        optional = set() if self._config.probe_snat.required else {PROBE_UNIT}
+        for name in self._boot.installed_units():
+            state = self._host.services.state(self._ctx, name)
+            if state.active_state == "failed":
+                reason = f"its last run failed ({state.result}); see: journalctl -b -u {name}"
+                yield NodeFinding("failed-unit", name, reason, "warning" if name in optional else "error")
+
+    # --- the siblings
+
+    def _probes(self) -> Iterable[NodeFinding]:
+        from hostrouting.probe_snat import check_probe_snat
+
+        return self._weighed(check_probe_snat(self._ctx, self._config, self._host))
+
+    def _leftovers(self) -> Iterable[NodeFinding]:
+        from hostrouting.stale_cni import check_stale_cni
+
+        return self._weighed(check_stale_cni(self._ctx, self._config, self._host))
+
+    def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:
+        return [attrs.evolve(self._finding(each.kind, each.subject), reason=each.reason) for each in findings]

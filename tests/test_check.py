@@ -1,0 +1,249 @@
+"""What `check` sees: the proof, drift from the config, and the gates; on a fake machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.check import check_node
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.exceptions import ToolNotFoundError, UnitError
+from hostrouting.host import RouteChange
+from hostrouting.testing import FakeHost
+from phases import Context, execute
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.check import NodeReport
+
+NSPAWN = "systemd-nspawn@.service"
+DROP_IN = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
+SCRIPT = "/etc/aks-flex-node/static-routes.sh"
+ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+OVERLAP = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
+PROBES = {"probeSnat": {"enabled": True, "detect": "address"}}
+SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+DEAD_POD = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
+
+
+def config_of(**sections: object) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping({"gates": [NSPAWN], **sections})
+
+
+def in_time() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = FakeHost()
+    host.files.write(f"/lib/systemd/system/{NSPAWN}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.16.1.4/16")
+    host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
+    host.ipv6.defaults.append("eth0")
+    host.ipv6.by_dev["eth0"] = ["2001:db8::4"]
+    host.link_layer.add_device("azure0", kind="bridge")
+    return host
+
+
+def applied(host: FakeHost, **sections: object) -> HostRoutingConfig:
+    config = config_of(**sections)
+    execute(Configure(config, host=host), in_time())
+    return config
+
+
+def check(host: FakeHost, config: HostRoutingConfig) -> NodeReport:
+    return check_node(in_time(), config, host, seconds=0)
+
+
+def told(report: NodeReport) -> list[tuple[str, str, str]]:
+    return [(finding.severity, finding.kind, finding.subject) for finding in report.findings]
+
+
+def lose_our_routes(host: FakeHost) -> None:
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if route.protocol == 142])
+
+
+def test_a_node_that_is_as_the_config_wants_it(host: FakeHost) -> None:
+    """Nothing to say, in words and in JSON."""
+    report = check(host, applied(host, **ROUTES, **OVERLAP))
+    assert report.ok
+    assert report.lines() == ["172.16.8.0/22 leaves by eth0"]
+    assert check(host, applied(host, **ROUTES)).lines() == ["no findings"]
+    assert set(report.to_mapping()) == {"ok", "mode", "expected_devs", "cidrs"}
+
+
+def test_routes_alone_are_looked_at(host: FakeHost) -> None:
+    """Route, drop-in, boot script and link gone: each is an error, as in the plan."""
+    config = applied(host, **ROUTES)
+    lose_our_routes(host)
+    link = "/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service"
+    for path in (DROP_IN, SCRIPT, link):
+        host.files.remove(path)
+    host.services.daemon_reload(in_time())
+    report = check(host, config)
+    assert not report.ok
+    assert set(told(report)) == {
+        ("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"),
+        ("error", "boot-file", SCRIPT),
+        ("error", "boot-file", link),
+        ("error", "boot-file", DROP_IN),
+    }
+
+
+def test_a_script_without_its_run_bit(host: FakeHost) -> None:
+    """It would hold every gate: 203/EXEC."""
+    config = applied(host, **ROUTES)
+    host.files.write(SCRIPT.replace("static", "hostrouting/static"), host.files.read(SCRIPT) or b"", mode=0o644)
+    assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
+
+
+def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
+    """On a node before its first apply the proof decides, and it does not propose what the config has."""
+    config = config_of(**ROUTES, **OVERLAP, **PROBES)
+    report = check(host, config)
+    assert told(report) == [("warning", "not-applied", "hostRouting")]
+    assert not report.ok
+    assert "add these routes" not in str(report.overlap)
+    assert "172.16.8.0/22" in report.overlap.advice
+    assert "run hostrouting apply CONFIG" in report.overlap.advice
+    execute(Configure(config, host=host), in_time())
+    assert check(host, config).ok
+
+
+def test_a_lost_route_says_apply(host: FakeHost) -> None:
+    """The route is in the config already: to add it there would mend nothing."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    lose_our_routes(host)
+    report = check(host, config)
+    assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
+    [finding] = report.findings
+    assert finding.reason == "is not in force; run: hostrouting apply CONFIG"
+    assert "add these routes" not in report.overlap.advice
+    [cidr] = report.to_mapping()["cidrs"]
+    assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
+
+
+def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:
+    """A better default route came after the apply: the route still goes by the first one, and that is told."""
+    config = applied(host, **ROUTES)
+    host.routes.add_link("eth1")
+    host.routes.add_address("eth1", "10.9.0.4/16")
+    [default] = [route for route in host.routes.routes() if not route.prefix_length]
+    host.routes.apply([RouteChange.remove(default)])
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", metric=200)
+    host.routes.add_route("default", gateway="10.9.0.1", dev="eth1", metric=100)
+    [finding] = check(host, config).findings
+    assert (finding.kind, finding.subject) == ("lost-route", "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142")
+    assert "was '172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'" in finding.reason
+
+
+def test_the_mode_decides_what_an_overlap_is(host: FakeHost) -> None:
+    """Under WARN it is a warning, under STRICT an error; a node without default route is in error either way."""
+    shadowed = {"expectedCidrs": ["172.16.0.0/16"]}
+    assert check(host, config_of(routeOverlap=shadowed)).severities == {"warning"}
+    assert "error" in check(host, config_of(routeOverlap={**shadowed, "mode": "STRICT"})).severities
+    host.routes.apply([RouteChange.remove(route) for route in host.routes.routes() if not route.prefix_length])
+    assert "error" in check(host, config_of(routeOverlap=shadowed)).severities
+
+
+@pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
+def test_an_open_break_glass(host: FakeHost, path: str) -> None:
+    """A warning: it was opened on purpose, and may have been forgotten."""
+    config = applied(host, **ROUTES)
+    host.files.write(path, b"", mode=0o644)
+    assert told(check(host, config)) == [("warning", "disabled", "gates")]
+
+
+def test_what_is_held_now(host: FakeHost) -> None:
+    """The marker of a refused unit runs: the unit is named."""
+    config = applied(host, **ROUTES)
+    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    report = check(host, config)
+    assert told(report) == [("error", "held", "systemd-nspawn@kube1.service")]
+
+
+def test_a_unit_that_failed(host: FakeHost) -> None:
+    """Its last run is what a gate would meet; the journal is where to read on."""
+    config = applied(host, **ROUTES)
+    host.services.failing.add("static-routes.service")
+    with pytest.raises(UnitError):
+        host.services.start(in_time(), "static-routes.service")
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind) == ("error", "failed-unit")
+    assert finding.reason == "its last run failed (exit-code); see: journalctl -b -u static-routes.service"
+
+
+def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
+    """What needs no systemd is told all the same, and what was not asked is said, once each."""
+    config = applied(host, **ROUTES)
+    lose_our_routes(host)
+    for number in range(1, 30):
+        host.services.fail_at(number)
+    report = check(host, config)
+    assert told(report) == [("error", "lost-route", "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142")]
+    assert report.not_asked == ("Failed to connect to bus: Connection refused",)
+
+
+# --- the siblings
+
+
+def no_table(host: FakeHost) -> None:
+    host.nftables.flush()
+
+
+def no_nft(host: FakeHost) -> None:
+    for number in range(1, 9):
+        host.nftables.fail_at(number, ToolNotFoundError("nft", package="nftables", purpose="for the probes' rules"))
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize("trouble", [no_table, no_nft])
+def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: bool) -> None:
+    """A table that is gone, or cannot be read: a warning, or an error where the section says `required`."""
+    config = applied(host, probeSnat={**PROBES["probeSnat"], "required": required})
+    assert told(check(host, config)) == []
+    trouble(host)
+    [(severity, kind, _)] = told(check(host, config))
+    assert (severity, kind) == ("error" if required else "warning", "probe-snat")
+
+
+def test_the_probes_boot_files(host: FakeHost) -> None:
+    """Live rules alone are gone after the next boot."""
+    config = applied(host, **PROBES)
+    host.files.remove("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
+    assert [kind for _, kind, _ in told(check(host, config))] == ["probe-snat"]
+
+
+def test_leftovers(host: FakeHost) -> None:
+    """Each stale object is a warning; after the sweep there is none."""
+    config = config_of(**SWEEP)
+    host.ebtables.add(DEAD_POD)
+    assert told(check(host, config)) == [("warning", "stale-cni", f"ebtables nft nat: {DEAD_POD}")]
+    execute(Configure(config, host=host), in_time())
+    assert told(check(host, config)) == []
+
+
+def test_what_needs_root_is_said_and_is_no_error(host: FakeHost) -> None:
+    """Without privilege for packet rules the rest is told, and what was not asked, by `not_asked`."""
+    config = applied(host, **ROUTES, **PROBES, **SWEEP)
+    host.nftables.may_read = host.ebtables.may_read = False
+    report = check(host, config)
+    assert report.ok
+    assert len(report.not_asked) == 2
+    assert all("root" in reason for reason in report.not_asked)
+    assert report.to_mapping()["not_asked"] == list(report.not_asked)
+
+
+def test_sections_that_are_off_are_not_looked_into(host: FakeHost) -> None:
+    """That would need root."""
+    host.nftables.may_read = host.ebtables.may_read = False
+    assert check(host, config_of()).not_asked == ()
