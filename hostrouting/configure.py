@@ -120,6 +120,15 @@ class Configure:
         for sibling in self._siblings:
             self._attempt(sibling, ctx)
         self._attempt(self._check, ctx)
+        if not self._failures:
+            self._release(ctx)
+
+    def _release(self, ctx: Context) -> None:
+        """Have started what was refused while routing was wrong: its own unit may have no `Restart=`."""
+        held = Boot(self._host, gates=self._config.gates).release(ctx)
+        if held:
+            log = self._logger or logging.getLogger("hostrouting")
+            log.warning("routing is right, so these start within seconds: %s", ", ".join(held), extra={"held": held})
 
     def _attempt(self, task: Task, ctx: Context) -> None:
         try:

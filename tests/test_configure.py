@@ -19,6 +19,7 @@ from hostrouting.exceptions import (
     RouteOverlapError,
     RouteRejectedError,
     ToolNotFoundError,
+    UnitError,
 )
 from hostrouting.host import RouteChange
 from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -403,3 +404,29 @@ def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.Lo
         execute(Configure(HostRoutingConfig.from_mapping({**GATED, **ROUTES}), host=host, logger=logger))
     names = {record.name for record in caplog.records if "configure/" in record.getMessage()}
     assert names == {"tests.agent"}
+
+
+def test_what_was_held_is_started_and_named(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """The retry looks at once; a failure of our own units, from an earlier look, is forgotten."""
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **GATED, **OVERLAP))
+    host.services.failing.add("check-route-overlap.service")
+    with pytest.raises(UnitError):
+        host.services.start(in_time(), "check-route-overlap.service")
+    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    host.services.started.clear()
+    execute(configure(host, **GATED, **ROUTES, **OVERLAP))
+    assert host.services.started == ["hostrouting-retry.service"]
+    assert "routing is right, so these start within seconds: systemd-nspawn@kube1.service" in caplog.messages
+    assert host.services.state(in_time(), "check-route-overlap.service").active_state == "inactive"
+
+
+def test_nothing_is_started_while_routing_is_wrong(host: FakeHost) -> None:
+    """A failure of the pair, or of what is required, leaves what is held where it is."""
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **GATED, **OVERLAP))
+    host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
+    host.services.started.clear()
+    with pytest.raises(TaskFailedError):
+        execute(configure(host, **GATED, **OVERLAP))
+    assert host.services.started == []

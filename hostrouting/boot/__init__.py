@@ -16,7 +16,7 @@ Nobody else writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import Boot
-from hostrouting.boot.held import held_gates, release
+from hostrouting.boot.held import held_gates
 from hostrouting.boot.layout import (
     READY_UNIT,
     RUNTIME_DIRECTORY,
@@ -40,5 +40,4 @@ __all__ = [
     "held_gates",
     "install_around",
     "is_refusal",
-    "release",
 ]

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from hostrouting.boot.gates import break_glass, refuse_early_gates, unread_gates
-from hostrouting.boot.held import forget
+from hostrouting.boot.held import forget, release
 from hostrouting.boot.layout import (
     HELD_TEMPLATE,
     READY_UNIT,
@@ -143,6 +143,18 @@ class Boot:
         if reason:
             said.append(f"the gates are open, whatever the routes are: {reason}")
         return said
+
+    def release(self, ctx: Context) -> list[str]:
+        """Have what waits behind a gate started, now that routing was found right; return what that is.
+
+        Failures of our own units are of an earlier look, and are forgotten.
+        """
+        if not self._host.is_live or not self.is_installed:
+            return []
+        for name in self.installed_units():
+            if self._host.services.state(ctx, name).active_state == "failed":
+                self._host.services.stop(ctx, name)
+        return release(ctx, self._host.services)
 
     def break_glass(self) -> str | None:
         """Why every gate is open now; None if they hold."""
