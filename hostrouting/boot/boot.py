@@ -20,7 +20,7 @@ from hostrouting.boot.layout import (
 from hostrouting.boot.steps import Steps
 from hostrouting.boot.survey import Survey
 from hostrouting.config import OWN_UNITS
-from hostrouting.exceptions import UnitError
+from hostrouting.exceptions import HostFileError, UnitError
 from phases import Change
 
 if TYPE_CHECKING:
@@ -201,12 +201,19 @@ class Boot:
         """Take the steps, after a note on the machine that systemd will have to read what they change."""
         ctx.check()
         if steps and self._host.is_live:
-            text = b"A run of hostrouting changes unit files. If none runs now, the next one will end what it began.\n"
-            self._host.files.write(UNFINISHED, text, mode=0o644)
+            self._note()
         for step in steps:
             for change in step.changes:
                 self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
             step.act()
+
+    def _note(self) -> None:
+        text = b"A run of hostrouting changes unit files. If none runs now, the next one will end what it began.\n"
+        try:
+            self._host.files.write(UNFINISHED, text, mode=0o644)
+        except HostFileError as error:
+            # /run may be full. Without the note only a run that is killed right now would not be finished by the next.
+            self._logger.warning("%s; going on without it", error)
 
     def _reload(self, ctx: Context, *removed: str) -> None:
         """Have systemd read everything, and forget units whose files are gone: what failed, or what upstream left."""

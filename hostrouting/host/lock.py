@@ -81,7 +81,9 @@ class FileLock:
                 # Its holder ended between our two calls and took the name along: this lock excludes nobody.
                 if os.fstat(descriptor).st_nlink:
                     os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+                    # On a full disk nobody can read who holds it; it is held all the same.
+                    with suppress(OSError):
+                        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
                     return descriptor
             except BlockingIOError:
                 os.close(descriptor)

@@ -80,7 +80,13 @@ class CheckRouteOverlap:
         if not self._host.is_live:
             return
         report = check_now(ctx, self._config, self._host.routes, seconds=seconds)
-        self._leave_marker(report)
+        try:
+            self._leave_marker(report)
+        finally:
+            # What was found is told also where no marker can be left.
+            self._tell(report)
+
+    def _tell(self, report: OverlapReport) -> None:
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
             return

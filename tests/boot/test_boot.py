@@ -31,6 +31,12 @@ def boot(host: FakeHost, *gates: str) -> Boot:
     return Boot(host, gates=gates or (NSPAWN,))
 
 
+def _calls_of_an_install(ctx: Context) -> list[tuple[str, ...]]:
+    host = FakeHost()
+    boot(host).install(ctx, stand_in(STATIC))
+    return host.files.operations.calls
+
+
 def reloads(services: MemoryServices) -> int:
     return services.operations.calls.count(("daemon_reload",))
 
@@ -89,6 +95,13 @@ class TestInstall:
         assert boot(host).install(ctx, changed)
         assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
         assert reloads(host.services) == 2
+
+    def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
+        """The note that systemd has yet to read the files cannot be left there; the files are what counts."""
+        host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))
+        assert boot(host).install(ctx, stand_in(STATIC))
+        assert host.files.exists(DROP_IN)
+        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
     def test_permissions_are_mended(self, host: FakeHost, ctx: Context) -> None:
         """A script that somebody made unreadable is a script again."""

@@ -91,6 +91,19 @@ class TestFileLock(RunLockContract):
         with FileLock(root=str(tmp_path)).hold(Context(timeout=0.001)):
             assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
 
+    def test_a_full_disk_locks_nobody_out(self, tmp_path: Path) -> None:
+        """Who holds it cannot be written down there, and nothing else is missing."""
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to mount a small file system")
+        script = f"""
+            mount -t tmpfs -o size=4k tmpfs {tmp_path} && mkdir {tmp_path}/run || exit 1
+            head -c 4096 /dev/zero > {tmp_path}/full
+            ! echo more > {tmp_path}/more || exit 1
+            exec {sys.executable} -P -c '{HOLDER}' {tmp_path} < /dev/null
+        """
+        told = subprocess.run(["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, check=False)
+        assert (told.returncode, told.stdout) == (0, "held\n"), told.stderr
+
     def test_children_do_not_hold_it(self, tmp_path: Path) -> None:
         """A daemon that a run leaves behind does not keep the next run waiting."""
         with FileLock(root=str(tmp_path)).hold(Context()):
