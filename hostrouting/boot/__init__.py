@@ -2,7 +2,8 @@
 
     Boot            install, start, remove and the plans of them, for one unit at a time
     BootUnit        a oneshot with all its files, rendered by the capability
-    assets/         hostrouting-ready.service, and the drop-in of every gate
+    with_shared     the functions that all boot scripts have, put into one
+    assets/         hostrouting-ready.service, the drop-in of every gate, those functions
 
     static-routes.service ───────┐ Before= and RequiredBy=
                                  ├──> hostrouting-ready.service <── ExecStartPre= of every gate, by a drop-in
@@ -14,6 +15,7 @@ Nobody else writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import Boot
+from hostrouting.boot.boot_script import with_shared
 from hostrouting.boot.layout import (
     READY_UNIT,
     RUNTIME_DIRECTORY,
@@ -31,4 +33,5 @@ __all__ = [
     "Boot",
     "BootFile",
     "BootUnit",
+    "with_shared",
 ]
