@@ -208,7 +208,8 @@ class TestRunning:
 
     def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
         """As the kernel does: of a default route with two next hops, the one whose device is up counts."""
-        node.ip(*"route add default nexthop via 172.16.1.1 dev ib0 nexthop via 10.224.0.1 dev eth0".split())
+        hops = ["nexthop", "via", "172.16.1.1", "dev", "ib0", "nexthop", "via", "10.224.0.1", "dev", "eth0"]
+        node.ip("route", "add", "default", *hops)
         node.ip("link", "set", "ib0", "down")
         assert run(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
@@ -221,8 +222,10 @@ class TestRunning:
             0,
             [
                 "routes in force: 1",
-                "172.20.1.0/24 via 10.224.0.1 dev eth0 is put before '172.20.1.0/24 via 10.224.0.9 dev eth0 proto "
-                "dhcp' of another's, which decides again when ours goes",
+                (
+                    "172.20.1.0/24 via 10.224.0.1 dev eth0 is put before '172.20.1.0/24 via 10.224.0.9 dev eth0 proto "
+                    "dhcp' of another's, which decides again when ours goes"
+                ),
             ],
         )
         assert "via 10.224.0.1" in node.ip("route", "get", "172.20.1.1")
@@ -297,8 +300,8 @@ class TestRunning:
             [
                 (
                     "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: the kernel's own route '172.16.0.0/16 dev ib0 "
-                    "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never overwritten; configure "
-                    "narrower destinations, or another metric"
+                    "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never overwritten; "
+                    "configure narrower destinations, or another metric"
                 ),
                 "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
                 'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',
