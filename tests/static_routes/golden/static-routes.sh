@@ -238,11 +238,14 @@ compare() {
   local line key near=() far=()
   todo=() surplus=() stale=()
   split "$wanted"
-  for line in "${lines[@]}"; do
+  todo=("${lines[@]}")
+  if [[ $wanted == *' scope link'* ]]; then
     # On-link ones first: others may have their gateway there.
-    if [[ $line == *' scope link'* ]]; then near+=("$line"); else far+=("$line"); fi
-  done
-  todo=("${near[@]}" "${far[@]}")
+    for line in "${lines[@]}"; do
+      if [[ $line == *' scope link'* ]]; then near+=("$line"); else far+=("$line"); fi
+    done
+    todo=("${near[@]}" "${far[@]}")
+  fi
   [[ $standing == $'\n' ]] && return
   for line in "${todo[@]}"; do
     parse_route "$line"
