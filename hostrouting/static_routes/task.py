@@ -6,14 +6,14 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.addresses import parse_cidr
-from hostrouting.boot import Boot
+from hostrouting.boot import RUNTIME_DIRECTORY, Boot
 from hostrouting.exceptions import BackendError, HostFileError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.host import Host
 from hostrouting.host.routes import MAIN_TABLE
 from hostrouting.static_routes.displaced import read_records, write_records
 from hostrouting.static_routes.reconcile import GivenUp, Reconciliation, place, reconcile
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import PATHS, UNIT_NAME, boot_unit
+from hostrouting.static_routes.script import PATHS, RUN_FILES, UNIT_NAME, boot_unit
 from phases import Change
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class ConfigureStaticRoutes:
         self._boot.remove(ctx, UNIT_NAME, PATHS)
         if self._host.is_live:
             self._converge(())
+        if any([self._host.files.remove(path) for path in RUN_FILES]):
+            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
     @property
     def _boot(self) -> Boot:
