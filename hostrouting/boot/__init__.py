@@ -3,8 +3,9 @@
     Boot            install, start, remove and the plans of them, for one unit at a time
     BootUnit        a oneshot with all its files, rendered by the capability; a Departure is one that goes
     generation      the scripts of all capabilities, which change at once
-    steps           what leads from the disk as it is to the disk as it should be
-    assets/         hostrouting-ready.service, and the drop-in of every gate
+    steps           from the disk as it is to the disk as it should be
+    with_shared     the functions that all boot scripts have, put into one
+    assets/         hostrouting-ready.service, the drop-in of every gate, those functions
 
     static-routes.service ───────┐ Before= and RequiredBy=
                                  ├──> hostrouting-ready.service <── ExecStartPre= of every gate, by a drop-in
@@ -16,6 +17,7 @@ Nobody else writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import Boot
+from hostrouting.boot.boot_script import with_shared
 from hostrouting.boot.held import held_gates
 from hostrouting.boot.layout import (
     READY_UNIT,
@@ -40,4 +42,5 @@ __all__ = [
     "held_gates",
     "install_around",
     "is_refusal",
+    "with_shared",
 ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit
+from hostrouting.addresses import format_cidr, netmask, parse_cidr
+from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, with_shared
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from hostrouting.config import HostRoutingConfig
 
 __all__ = [
@@ -16,6 +20,7 @@ __all__ = [
     "MARKER_DETECTED",
     "MARKER_OK",
     "PATHS",
+    "RUN_FILES",
     "SCRIPT_PATH",
     "UNIT_NAME",
     "UNIT_PATH",
@@ -33,22 +38,31 @@ PATHS: Final = (SCRIPT_PATH, UNIT_PATH)
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
+#: All that the script may leave on a machine that runs; the last is what it told the journal last.
+RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
+
+#: Each costs the script a reading of all tables, and each row outside of the CIDRs that it lets through a line of work.
+_MOST_ROOTS: Final = 8
 
 _ASSETS: Final = Path(__file__).parent / "assets"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """The boot script; the same config gives the same bytes."""
+    """The boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
     overlap = config.route_overlap
-    template = (_ASSETS / "check-route-overlap.sh").read_text(encoding="utf-8")
+    template = with_shared((_ASSETS / "check-route-overlap.sh").read_text(encoding="utf-8"))
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
-    return (
-        template.replace("@MODE@", overlap.mode)
-        .replace("  # @CIDRS@\n", "".join(f"  {cidr}\n" for cidr in overlap.expected_cidrs))
+    destinations = _merged(route.destination for route in config.static_routes.routes)
+    lists = {
+        "CIDRS": overlap.expected_cidrs,
+        "ROOTS": _roots(overlap.expected_cidrs),
+        "ROUTED": [cidr for cidr in overlap.expected_cidrs if _is_inside(cidr, destinations)],
         # A pattern has no quote in it: see hostrouting.rules.
-        .replace("  # @ALLOWED@\n", "".join(f"  '{pattern}'\n" for pattern in patterns))
-        .encode()
-    )
+        "ALLOWED": [f"'{pattern}'" for pattern in patterns],
+    }
+    for name, words in lists.items():
+        template = template.replace(f"  # @{name}@\n", "".join(f"  {word}\n" for word in words))
+    return template.replace("@MODE@", overlap.mode).encode()
 
 
 def render_unit() -> bytes:
@@ -60,3 +74,46 @@ def boot_unit(config: HostRoutingConfig) -> BootUnit:
     """What is to be installed for this config."""
     script = BootFile(path=SCRIPT_PATH, content=render_script(config), mode=0o755)
     return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
+
+
+def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
+    """What the CIDRs cover, as (first, last) without overlap, sorted; neighbours are one."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(map(_bounds, cidrs)):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _is_inside(cidr: str, ranges: Sequence[tuple[int, int]]) -> bool:
+    first, last = _bounds(cidr)
+    return any(start <= first and last <= end for start, end in ranges)
+
+
+def _roots(cidrs: Iterable[str]) -> list[str]:
+    """A few CIDRs that cover all these, and little else.
+
+    >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12"])
+    ['10.0.0.0/23', '172.16.0.0/12']
+    """
+    roots = [_root(first, last) for first, last in _merged(cidrs)]
+    while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
+        joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
+        # Those that touch first of all, else those that are the smallest together.
+        best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
+        roots[best : best + 2] = [joined[best]]
+    return [format_cidr(first, 32 - (last - first).bit_length()) for first, last in roots]
+
+
+def _root(first: int, last: int) -> tuple[int, int]:
+    """The smallest CIDR around a range."""
+    length = 32 - (first ^ last).bit_length()
+    network = first & netmask(length)
+    return network, network | ~netmask(length) & 0xFFFFFFFF
+
+
+def _bounds(cidr: str) -> tuple[int, int]:
+    network, length = parse_cidr(cidr)
+    return network, network | ~netmask(length) & 0xFFFFFFFF

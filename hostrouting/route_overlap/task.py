@@ -13,7 +13,7 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.route_overlap.proof import default_route, prove_egress
-from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, UNIT_NAME, boot_unit
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, RUN_FILES, UNIT_NAME, boot_unit
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class CheckRouteOverlap:
     def undo_act(self, ctx: Context) -> None:
         """Take the markers away."""
         ctx.check()
-        removed = [self._host.files.remove(marker) for marker in MARKERS]
+        removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
             # Boot has left it to us, as long as something was in there.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)

@@ -5,12 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit
+from hostrouting.addresses import parse_cidr
+from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, with_shared
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
 
-__all__ = ["PATHS", "SCRIPT_PATH", "UNIT_NAME", "UNIT_PATH", "boot_unit", "render_script", "render_unit"]
+__all__ = [
+    "PATHS",
+    "RUN_FILES",
+    "SCRIPT_PATH",
+    "UNIT_NAME",
+    "UNIT_PATH",
+    "boot_unit",
+    "render_script",
+    "render_unit",
+]
 
 UNIT_NAME: Final = "static-routes.service"
 SCRIPT_PATH: Final = f"{SCRIPT_DIRECTORY}/static-routes.sh"
@@ -18,14 +28,17 @@ UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
 #: All that is installed, in the order in which it is written.
 PATHS: Final = (SCRIPT_PATH, UNIT_PATH)
 
+#: What the script may leave on a machine that runs: how long it waited, and what it told the journal last.
+RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/static-routes.waited", f"{RUNTIME_DIRECTORY}/static-routes.told")
+
 _ASSETS: Final = Path(__file__).parent / "assets"
-_ROUTES: Final = "  # @ROUTES@\n"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """The boot script; the same config gives the same bytes."""
-    template = (_ASSETS / "static-routes.sh").read_text(encoding="utf-8")
-    return template.replace(_ROUTES, "".join(map(_line, config.static_routes.routes))).encode()
+    """The boot script; the same config gives the same bytes. Without routes it takes away those that are ours."""
+    routes = sorted(config.static_routes.routes, key=_kernels_order)
+    template = with_shared((_ASSETS / "static-routes.sh").read_text(encoding="utf-8"))
+    return template.replace("@COUNT@", str(len(routes))).replace("@ROUTES@", "".join(map(_line, routes))).encode()
 
 
 def render_unit() -> bytes:
@@ -39,6 +52,12 @@ def boot_unit(config: HostRoutingConfig) -> BootUnit:
     return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
 
 
+def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
+    """As the kernel lists them, so that the script can compare all of them at once."""
+    network, prefix_length = parse_cidr(route.destination)
+    return network, -prefix_length, route.metric
+
+
 def _line(route: StaticRoute) -> str:
     """One route as ip reads it, and as it shows it: a single address has no length there.
 
@@ -47,4 +66,4 @@ def _line(route: StaticRoute) -> str:
     """
     metric = f" metric {route.metric}" if route.metric else ""
     destination = route.destination.removesuffix("/32")
-    return f"  '{destination}{metric} via {route.gateway or '?'} dev {route.dev or '?'}'\n"
+    return f"{destination} via {route.gateway or '?'} dev {route.dev or '?'}{metric}\n"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import Boot, install_around
+from hostrouting.boot import RUNTIME_DIRECTORY, Boot, install_around
 from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host import Host
 from hostrouting.static_routes.live import LiveRoutes
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import PATHS, UNIT_NAME, boot_unit
+from hostrouting.static_routes.script import PATHS, RUN_FILES, UNIT_NAME, boot_unit
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
@@ -80,7 +80,7 @@ class ConfigureStaticRoutes:
         if self._config.static_routes.routes:
             self._converge_in_time(ctx, seconds)
         else:
-            self._live.converge(())
+            self._take_back()
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """What `act` would change now."""
@@ -91,7 +91,13 @@ class ConfigureStaticRoutes:
         """Take away our routes, and put back what they displaced."""
         ctx.check()
         if self._host.is_live:
-            self._live.converge(())
+            self._take_back()
+
+    def _take_back(self) -> None:
+        self._live.converge(())
+        removed = [self._host.files.remove(path) for path in RUN_FILES]
+        if any(removed):
+            self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
     @property
     def _boot(self) -> Boot:

@@ -9,7 +9,7 @@ import subprocess
 import time
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Sized
@@ -34,14 +34,18 @@ class Contender(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """What all contenders took for the same `items`, round for round."""
+    """What all contenders took for the same `items`, round for round: seconds that passed, or of processor time."""
 
     items: int
     samples: Mapping[str, Sequence[Sample]]
+    clock: Literal["wall", "cpu"] = "wall"
 
     def seconds(self, name: str) -> float:
         """The median of a contender's rounds."""
-        return median(sample.wall for sample in self.samples[name])
+        return median(self._rounds(name))
+
+    def _rounds(self, name: str) -> list[float]:
+        return [sample.cpu if self.clock == "cpu" else sample.wall for sample in self.samples[name]]
 
     def milliseconds(self, name: str) -> float:
         """The same for the whole work."""
@@ -55,7 +59,7 @@ class Contest(NamedTuple):
         """The median of the rounds' ratios: what slows the machine for a while slows both sides of a round."""
         if name not in self.samples or to not in self.samples:
             return None
-        return median(one.wall / other.wall for one, other in zip(self.samples[name], self.samples[to], strict=True))
+        return median(one / other for one, other in zip(self._rounds(name), self._rounds(to), strict=True))
 
 
 def contest(

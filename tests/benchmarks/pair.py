@@ -21,13 +21,15 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.routes import Route, RouteChange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from benchmarks.cases import Setting
 
-BOOT, MANY_AT_BOOT, CHECK, PROOF, APPLY = (
+BOOT, MANY_AT_BOOT, MANY_AGAIN, MANY_CIDRS, CHECK, PROOF, APPLY = (
     "boot, routes and check",
     "boot, routes alone",
+    "start, routes in force",
+    "start, check alone",
     "hostrouting check",
     "prove_egress",
     "hostrouting apply",
@@ -38,7 +40,9 @@ TOTAL, DUMP, LOOKUPS, FREEING, ANALYSIS = "total", "dump", "lookups", "freeing",
 LEGEND: Final = """\
 The routing pair: milliseconds of the whole work, not of an item, with the same rounds and ratios.
   boot      the rendered scripts, one bash after the other, against scripts that start one `ip` a route and one
-            `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well
+            `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well. Of these
+            and the next it is processor time, children included: what a node pays that does much else at boot
+  start     the same at a later start of a gated unit: the routes are in force, or are that and a CIDR each
   check     `python -m hostrouting check CONFIG`, start and imports included, beside `python -c pass`; its target is
             one of milliseconds, so it says as much about the machine as about us
   proof     one call of prove_egress: dump and lookups are the backend's part of it, freeing is to give back the
@@ -99,7 +103,15 @@ def pair(setting: Setting) -> list[Result]:
     world.clean()
     world.ip_batch([f"route add default via {world.GATEWAY} dev {world.DEVICE}"])
     try:
-        return [_boot(setting), _many_at_boot(setting), _check(setting), _proof(setting), _apply(setting)]
+        return [
+            _boot(setting),
+            _many_at_boot(setting),
+            _many_again(setting),
+            _many_cidrs(setting),
+            _check(setting),
+            _proof(setting),
+            _apply(setting),
+        ]
     finally:
         world.sweep()
         world.ip_batch([f"route delete default via {world.GATEWAY} dev {world.DEVICE}"])
@@ -111,37 +123,63 @@ def _boot(setting: Setting) -> Result:
         _file(setting, "static-routes.sh", static_routes.render_script(config)),
         _file(setting, "check-route-overlap.sh", route_overlap.render_script(config)),
     ]
-    upstream = [_upstream_routes(setting, AT_BOOT), _upstream_check(setting)]
-    return _scripts(setting, BOOT, AT_BOOT, ours, upstream)
+    upstream = [_upstream_routes(setting, AT_BOOT), _upstream_check(setting, CIDRS)]
+    measured = _scripts(ours, upstream, AT_BOOT, rounds=setting.rounds(AT_BOOT), before=_fresh_boot)
+    return Result(BOOT, [measured], [(OURS, UPSTREAM)], f"and {len(CIDRS)} CIDRs", whole=True)
 
 
 def _many_at_boot(setting: Setting) -> Result:
     count = min(MANY, max(setting.sizes))
-    ours = [_file(setting, "static-routes.sh", static_routes.render_script(_config(count)))]
-    return _scripts(setting, MANY_AT_BOOT, count, ours, [_upstream_routes(setting, count)])
+    ours = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
+    return _many(setting, MANY_AT_BOOT, ours, _upstream_routes(setting, count), before=_fresh_boot)
 
 
-def _scripts(setting: Setting, name: str, count: int, ours: Sequence[str], upstream: Sequence[str]) -> Result:
+def _many_again(setting: Setting) -> Result:
+    count = min(MANY, max(setting.sizes))
+    ours = _file(setting, "static-routes.sh", static_routes.render_script(_config(count)))
+    before = partial(_routes_in_force, count)
+    return _many(setting, MANY_AGAIN, ours, _upstream_routes(setting, count), before=before)
+
+
+def _many_cidrs(setting: Setting) -> Result:
+    count = min(MANY, max(setting.sizes))
+    cidrs = [route.destination for route in world.uniform(count)]
+    ours = _file(setting, "check-route-overlap.sh", route_overlap.render_script(_config(0, cidrs)))
+    before = partial(_routes_in_force, count)
+    return _many(setting, MANY_CIDRS, ours, _upstream_check(setting, cidrs), before=before)
+
+
+def _many(setting: Setting, name: str, ours: str, upstream: str, *, before: Callable[[], None]) -> Result:
+    count = min(MANY, max(setting.sizes))
+    rounds = min(_SOME_ROUNDS, setting.rounds(count))
+    measured = _scripts([ours], [upstream], count, rounds=rounds, before=before)
+    return Result(name, [measured], [(UPSTREAM, OURS)], whole=True)
+
+
+def _scripts(
+    ours: Sequence[str], upstream: Sequence[str], count: int, *, rounds: int, before: Callable[[], None]
+) -> Contest:
     if not world.has_own_run():
         raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
-
-    def fresh_boot() -> None:
-        world.sweep()
-        shutil.rmtree(_RUN, ignore_errors=True)
-        _RUN.mkdir()
-
     contenders = [Contender(OURS, lambda: _in_turn(ours)), Contender(UPSTREAM, lambda: _in_turn(upstream))]
-    rounds = setting.rounds(count) if count == AT_BOOT else min(_SOME_ROUNDS, setting.rounds(count))
-    measured = contest(
+    return contest(
         contenders,
         count,
         rounds=rounds,
-        before=fresh_boot,
+        before=before,
         check=lambda: world.check_installed(count, world.EVERYBODYS),
-    )
-    remark = f"and {len(CIDRS)} CIDRs" if len(ours) > 1 else ""
-    ratio = (OURS, UPSTREAM) if len(ours) > 1 else (UPSTREAM, OURS)
-    return Result(name, [measured], [ratio], remark, whole=True)
+    )._replace(clock="cpu")
+
+
+def _fresh_boot() -> None:
+    world.sweep()
+    shutil.rmtree(_RUN, ignore_errors=True)
+    _RUN.mkdir()
+
+
+def _routes_in_force(count: int) -> None:
+    _fresh_boot()
+    world.fill(world.uniform(count))
 
 
 def _in_turn(scripts: Sequence[str]) -> Sample:
@@ -155,8 +193,8 @@ def _upstream_routes(setting: Setting, count: int) -> str:
     return _file(setting, "upstream-routes.sh", _UPSTREAM_ROUTES.replace("@ROUTES@", "".join(lines)).encode())
 
 
-def _upstream_check(setting: Setting) -> str:
-    probes = [format_ipv4(parse_cidr(cidr)[0] + 1) for cidr in CIDRS]
+def _upstream_check(setting: Setting, cidrs: Sequence[str]) -> str:
+    probes = [format_ipv4(parse_cidr(cidr)[0] + 1) for cidr in cidrs]
     return _file(setting, "upstream-check.sh", _UPSTREAM_CHECK.replace("@PROBES@", " ".join(probes)).encode())
 
 

@@ -71,12 +71,16 @@ def _pair(results: Mapping[str, Result]) -> list[Target]:
 
     boot = at(pair.BOOT, pair.AT_BOOT, lambda one: one.ratio(OURS, pair.UPSTREAM))
     many = at(pair.MANY_AT_BOOT, pair.MANY, lambda one: one.ratio(pair.UPSTREAM, OURS))
+    again = at(pair.MANY_AGAIN, pair.MANY, lambda one: one.ratio(pair.UPSTREAM, OURS))
+    cidrs = at(pair.MANY_CIDRS, pair.MANY, lambda one: one.ratio(pair.UPSTREAM, OURS))
     check = at(pair.CHECK, pair.CHECKED, lambda one: one.milliseconds(OURS))
     analysis = at(pair.PROOF, pair.PROVEN, lambda one: one.seconds(pair.ANALYSIS))
     apply = at(pair.APPLY, pair.APPLIED, lambda one: one.ratio(OURS, IP))
     return [
-        Target("boot scripts of 8 routes and 4 CIDRs, to upstream-style ones", boot, 0.7),
-        Target("upstream-style boot script of 1,000 routes, to ours", many, 30, at_least=True),
+        Target("boot scripts of 8 routes and 4 CIDRs, to upstream-style ones", boot, 0.6),
+        Target("upstream-style boot script of 1,000 routes, to ours", many, 45, at_least=True),
+        Target("the same where they are in force already", again, 100, at_least=True),
+        Target("upstream-style check of 1,000 CIDRs, 1,000 routes, to ours", cidrs, 15, at_least=True),
         Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
         Target("proof of a /8 with 900,000 routes, beside dump and lookups", analysis, 0.15, unit=" s"),
         Target("hostrouting apply of 10,000 routes, whole process, to ip -batch", apply, 3),

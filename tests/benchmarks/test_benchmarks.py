@@ -21,6 +21,8 @@ RUN = Path(__file__).with_name("run.py")
 PAIR = {
     "boot, routes and check": {"8": {"ours", "upstream"}},
     "boot, routes alone": {"30": {"ours", "upstream"}},
+    "start, routes in force": {"30": {"ours", "upstream"}},
+    "start, check alone": {"30": {"ours", "upstream"}},
     "hostrouting check": {"50": {"ours", "bare"}},
     "prove_egress": {"30": {"total", "dump", "lookups", "freeing", "analysis"}},
     "hostrouting apply": {"30": {"ours", "ip"}} if shutil.which("systemctl") else {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from support.kernel import needs_kernel
-from support.static_route_worlds import config_of
+from support.static_route_worlds import config_of, impatient
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.static_routes import render_script, render_unit
@@ -56,7 +57,7 @@ class TestFiles:
             subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
 
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
-        """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
+        """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
         unit = tmp_path / "static-routes.service"
         script = tmp_path / "static-routes.sh"
         script.write_bytes(render_script(CONFIG))
@@ -66,7 +67,7 @@ class TestFiles:
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )
         assert (verify.stdout, verify.stderr) == ("", "")
-        security = ["systemd-analyze", "security", "--offline=true", "--threshold=17", "--no-pager", str(unit)]
+        security = ["systemd-analyze", "security", "--offline=true", "--threshold=32", "--no-pager", str(unit)]
         subprocess.run(security, check=True, capture_output=True)
 
     @settings(max_examples=50)
@@ -74,24 +75,25 @@ class TestFiles:
     def test_any_config_is_data_to_bash(self, config: HostRoutingConfig) -> None:
         """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
         script = render_script(config)
-        start = script.index(b"routes=(")
-        array = script[start : script.index(b"\n)\n", start) + 3]
-        program = b"LC_ALL=C\nset -f\n" + array + b'\nprintf "%s\\n" "${routes[@]}"\n'
+        start = script.index(b"count=")
+        text = script[start : script.index(b"'\n\n", start) + 2]
+        program = b"LC_ALL=C\nset -f\n" + text + b'\nprintf "%s\\n" "$count" "$routes"\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
-        routes = config.static_routes.routes
-        assert done.stdout.decode().splitlines() == [
-            f"{route.destination.removesuffix('/32')}{f' metric {route.metric}' if route.metric else ''} "
-            f"via {route.gateway or '?'} dev {route.dev or '?'}"
-            for route in routes
-        ] + ([] if routes else [""])
+        lines = [
+            f"{route.destination.removesuffix('/32')} via {route.gateway or '?'} dev {route.dev or '?'}"
+            f"{f' metric {route.metric}' if route.metric else ''}"
+            for route in config.static_routes.routes
+        ]
+        count, *found = done.stdout.decode().splitlines()
+        assert (count, found[0], found[-1]) == (str(len(lines)), "", "")
+        assert sorted(found[1:-1]) == sorted(lines)
         assert done.stderr == b""
 
 
 def run(node: KernelNode, *routes: StaticRoute, waits: int = 0) -> tuple[int, list[str]]:
-    """Run the script, with less patience than it has; its exit status, and what the journal would hold of it."""
-    script = render_script(config_of(routes)).replace(b"waits=30 ", f"waits={waits} ".encode())
+    """Run the script, with less patience than it has; its exit status, and what an operator reads of it."""
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
-    done = subprocess.run(argv, input=script, capture_output=True, check=False)
+    done = subprocess.run(argv, input=impatient(config_of(routes), waits=waits), capture_output=True, check=False)
     return done.returncode, (done.stdout + done.stderr).decode().splitlines()
 
 
@@ -124,7 +126,7 @@ class TestRunning:
 
     def test_the_default_route_is_waited_for(self, node: KernelNode) -> None:
         """A lease that comes late is in time; how long it can be late is said once."""
-        script = render_script(config_of([StaticRoute(destination="172.16.1.0/24")])).decode()
+        script = impatient(config_of([StaticRoute(destination="172.16.1.0/24")]), waits=30).decode()
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
             assert waiting.stderr is not None
@@ -132,6 +134,143 @@ class TestRunning:
             node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
             assert waiting.communicate(timeout=20) == ("routes in force: 1\n", "")
         assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+
+    @pytest.mark.parametrize(
+        ("missing", "reason", "steps"),
+        [
+            ("address", "Error: Nexthop has invalid gateway.", ["address add 10.224.0.4/16 dev eth0"]),
+            ("link", "Error: Nexthop has invalid gateway.", ["link set eth0 up"]),
+            (
+                "device",
+                'Cannot find device "eth0"',
+                ["link add eth0 type ifb", "link set eth0 up", "address add 10.224.0.4/16 dev eth0"],
+            ),
+        ],
+    )
+    def test_a_route_that_may_heal_is_waited_for(
+        self, node: KernelNode, tmp_path: Path, missing: str, reason: str, steps: list[str]
+    ) -> None:
+        """The route says gateway and device, and neither is there yet: refused by the kernel, it is tried again."""
+        node.ip(
+            *{"address": "address del 10.224.0.4/16 dev eth0", "link": "link set eth0 down"}.get(
+                missing, "link del eth0"
+            ).split()
+        )
+        config = config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")])
+        script = impatient(config, waits=30, folder=str(tmp_path)).decode()
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr is not None
+            line = f"waiting up to 30 s: 172.16.1.0/24 via 10.224.0.1 dev eth0: {reason}\n"
+            assert waiting.stderr.readline() == line
+            for step in steps:
+                node.ip(*step.split())
+            assert waiting.communicate(timeout=20) == ("routes in force: 1\n", "")
+        assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+        seconds, outcome = (tmp_path / "static-routes.waited").read_text().split()
+        assert (int(seconds) in range(1, 20), outcome) == (True, "ok")
+
+    def test_now_is_one_look(self, node: KernelNode, tmp_path: Path) -> None:
+        """With `now` nothing is waited for; the verdict and the exit status are the same, the seconds are none."""
+        config = config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0")])
+        said = {}
+        for argument, waits in ("", 1), ("now", 30):
+            script = impatient(config, waits=waits, folder=str(tmp_path))
+            argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s", argument]
+            done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=20)
+            said[argument] = done.returncode, done.stderr.decode().splitlines()
+            assert (tmp_path / "static-routes.waited").read_text() == f"{0 if argument else 1} failed\n"
+        assert said["now"][0] == said[""][0] == 1
+        assert said["now"][1] == said[""][1][1:]
+        assert said[""][1][0].startswith("waiting up to 1 s: ")
+
+    def test_without_routes_ours_go(self, node: KernelNode) -> None:
+        """The script of a config without routes takes away what carries our mark, and is content."""
+        node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
+        node.add_route("172.21.0.0/16", gateway="10.224.0.1", dev="eth0")
+        for _ in range(2):
+            assert run(node) == (0, ["routes in force: 0"])
+            assert ours(node) == []
+        assert "172.21.0.0/16" in node.ip("route")
+
+    @pytest.mark.parametrize("first", [100, 200])
+    def test_the_best_default_route_decides(self, node: KernelNode, first: int) -> None:
+        """The lowest metric, whichever was there first; each run looks afresh."""
+        gateways = {100: "10.224.0.1", 200: "10.224.0.2"}
+        other = 300 - first
+        route = StaticRoute(destination="172.16.1.0/24")
+        node.add_route("default", gateway=gateways[first], dev="eth0", protocol=16, metric=first)
+        assert run(node, route)[0] == 0
+        assert ours(node) == [f"172.16.1.0/24 via {gateways[first]} dev eth0"]
+        node.add_route("default", gateway=gateways[other], dev="eth0", protocol=16, metric=other)
+        assert run(node, route) == (0, ["routes in force: 1"])
+        assert ours(node) == ["172.16.1.0/24 via 10.224.0.1 dev eth0"]
+
+    def test_a_dead_next_hop_is_passed_over(self, node: KernelNode) -> None:
+        """As the kernel does: of a default route with two next hops, the one whose device is up counts."""
+        hops = ["nexthop", "via", "172.16.1.1", "dev", "ib0", "nexthop", "via", "10.224.0.1", "dev", "eth0"]
+        node.ip("route", "add", "default", *hops)
+        node.ip("link", "set", "ib0", "down")
+        assert run(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
+        assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
+
+    def test_a_foreign_route_in_the_place_is_kept_behind_ours(self, node: KernelNode) -> None:
+        """It is told once, decides no more, and decides again when ours is gone."""
+        node.add_route("172.20.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
+        assert run(node, route) == (
+            0,
+            [
+                "routes in force: 1",
+                (
+                    "172.20.1.0/24 via 10.224.0.1 dev eth0 is put before '172.20.1.0/24 via 10.224.0.9 dev eth0 proto "
+                    "dhcp' of another's, which decides again when ours goes"
+                ),
+            ],
+        )
+        assert "via 10.224.0.1" in node.ip("route", "get", "172.20.1.1")
+        assert run(node, route) == (0, ["routes in force: 1"])
+        assert run(node) == (0, ["routes in force: 0"])
+        assert node.ip("route", "show", "172.20.1.0/24") == "172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp \n"
+
+    def test_upstreams_route_is_given_the_mark(self, node: KernelNode) -> None:
+        """A route that is ours but for the mark is ours from then on."""
+        node.ip("route", "add", "172.20.1.0/24", "via", "10.224.0.1", "dev", "eth0")
+        route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
+        assert run(node, route) == (0, ["routes in force: 1"])
+        assert node.ip("route", "show", "172.20.1.0/24") == "172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n"
+
+    def test_many_at_once(self, node: KernelNode) -> None:
+        """A thousand that upstream left, a thousand of which the gateway changes, a thousand of which one is lost."""
+        lines = [f"route add 11.0.{n >> 8}.{n & 255} via 10.224.0.1 dev eth0\n" for n in range(1000)]
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "ip", "-batch", "-"]
+        subprocess.run(argv, input="".join(lines), text=True, check=True)
+        routes: list[StaticRoute] = []
+        for gateway in "10.224.0.1", "10.224.0.2":
+            routes = [
+                StaticRoute(destination=f"11.0.{n >> 8}.{n & 255}/32", gateway=gateway, dev="eth0") for n in range(1000)
+            ]
+            assert run(node, *routes) == (0, ["routes in force: 1000"])
+            assert node.ip("route", "show", "root", "11.0.0.0/8").count(f"via {gateway} dev eth0 proto 142") == 1000
+        node.ip("route", "del", "11.0.1.7")
+        assert run(node, *routes) == (0, ["routes in force: 1000"])
+        assert len(ours(node)) == 1000
+
+    @pytest.mark.parametrize("program", ["", "kill -9 $$", "head -c 9 >/dev/null; echo 172.16.1.0/24; exit 0"])
+    def test_a_broken_ip_is_told_at_once(self, node: KernelNode, tmp_path: Path, program: str) -> None:
+        """Missing, killed, or ended half-way: no verdict is made of what it said, and nothing is waited for."""
+        if program:
+            (tmp_path / "ip").write_text(f"#!/bin/bash\n{program}\n")
+            (tmp_path / "ip").chmod(0o755)
+        for tool in "bash", "head":
+            (tmp_path / tool).symlink_to(shutil.which(tool) or "")
+        script = impatient(config_of([StaticRoute(destination="172.16.1.0/24", dev="eth0")]), waits=30)
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "/bin/bash"]
+        done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=10)
+        assert done.returncode == 1
+        reason = "ip ended before it had answered everything" if program else f"there is no program 'ip' in {tmp_path}"
+        assert f"cannot see or change routes: {reason}" in done.stderr.decode()
+        assert done.stderr.decode().count("\n") == 1
 
     def test_no_default_route_in_time(self, node: KernelNode) -> None:
         """It fails hard, says what is missing, and has changed nothing."""
@@ -141,8 +280,8 @@ class TestRunning:
             [
                 "waiting up to 1 s: no IPv4 default route leaves by ib0, so it has no gateway there",
                 (
-                    "no route was changed: no IPv4 default route leaves by ib0, so it has no gateway there, also not "
-                    "after 1 s; see why DHCP or the network's configuration brings none"
+                    "no route was changed: no IPv4 default route leaves by ib0, so it has no gateway there; "
+                    "see why DHCP or the network's configuration brings none"
                 ),
             ],
         )
@@ -162,8 +301,8 @@ class TestRunning:
             [
                 (
                     "refused: 172.16.0.0/16 via 10.224.0.1 dev eth0: the kernel's own route '172.16.0.0/16 dev ib0 "
-                    "scope link src 172.16.1.4' has this destination and metric, and is never overwritten; configure "
-                    "narrower destinations, or another metric"
+                    "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never "
+                    "overwritten; configure narrower destinations, or another metric"
                 ),
                 "refused: 172.16.1.0/24 via 10.9.9.9 dev eth0: Error: Nexthop has invalid gateway.",
                 'refused: 172.16.3.0/24 via 10.224.0.1 dev eth7: Cannot find device "eth7"',
@@ -206,7 +345,7 @@ class TestRunning:
 
     def test_without_privilege(self, node: KernelNode) -> None:
         """Whoever may not change routes is told so for each of them."""
-        script = render_script(config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")]))
+        script = impatient(config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")]))
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "setpriv", "--bounding-set=-all", "--inh-caps=-all", "bash"]
         done = subprocess.run(argv, input=script, capture_output=True, check=False)
         assert (done.returncode, done.stderr.decode()) == (

@@ -144,12 +144,12 @@ class TestDo:
         assert b"172.16.16.0" not in content
 
     def test_it_is_on_record_before_it_is_displaced(self, host: FakeHost, ctx: Context) -> None:
-        """Who cannot write the record down does not displace."""
-        before = state(host)
-        host.files.fail_at([call[0] for call in self.operations(ctx)].index("write") + 1)
+        """A record that cannot be written down displaces nothing."""
+        before = host.routes.routes()
+        host.files.fail_at(self.operations(ctx).index(("write", RECORDS_PATH)) + 1)
         with pytest.raises(HostFileError):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-        assert state(host) == before
+        assert host.routes.routes() == before
 
     @staticmethod
     def operations(ctx: Context) -> list[tuple[str, ...]]:

@@ -174,7 +174,7 @@ def run_script(
     """Run the script as rendered, but with a folder of its own for the markers, and no patience."""
     section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed)}
     text = render_script(HostRoutingConfig.from_mapping({"routeOverlap": section})).decode()
-    text = text.replace("/run/aks-flex-node", str(folder)).replace("seconds_to_wait=30", "seconds_to_wait=0")
+    text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", "waits=0 ")
     done = subprocess.run(
         ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"],
         input=text,

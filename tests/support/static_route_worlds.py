@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Route
+from hostrouting.static_routes import render_script
 from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from hostrouting.testing import Node
 
-__all__ = ["World", "config_of", "configs", "worlds"]
+__all__ = ["World", "config_of", "configs", "impatient", "worlds"]
 
 _DESTINATIONS = ("10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/24", "10.1.0.2/32", "192.168.7.0/24", "172.16.0.0/12")
 _GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", "172.16.0.1")
@@ -93,3 +94,10 @@ def configs() -> st.SearchStrategy[HostRoutingConfig]:
 def config_of(routes: Sequence[StaticRoute]) -> HostRoutingConfig:
     """A config of these routes."""
     return HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=tuple(routes)))
+
+
+def impatient(config: HostRoutingConfig, *, waits: int = 0, folder: str = "/nonexistent") -> bytes:
+    """The boot script with less patience than it has, and with another folder than this machine's own under /run."""
+    script = render_script(config)
+    assert b"waits=30 " in script
+    return script.replace(b"waits=30 ", b"waits=%d " % waits).replace(b"/run/aks-flex-node", folder.encode())

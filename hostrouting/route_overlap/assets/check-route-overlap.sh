@@ -1,6 +1,8 @@
 #!/bin/bash
 # Proves that every address of the expected CIDRs leaves by the interface of the default route, or by an allowed one.
 #
+#   check-route-overlap.sh [now]        now: without waiting for a default route
+#
 # Written by hostrouting, and by the next `hostrouting apply` again: change hostRouting.routeOverlap in the agent's
 # config instead. Needs bash and ip only. Which route decides an address can only change where a route or the selector
 # of a policy rule begins or ends: the CIDRs are cut there, and the kernel is asked about one address of each part.
@@ -11,14 +13,26 @@ mode=@MODE@
 cidrs=(
   # @CIDRS@
 )
+# All of them lie in these.
+roots=(
+  # @ROOTS@
+)
+# For every address of these there is a route in hostRouting.staticRoutes.
+routed=(
+  # @ROUTED@
+)
 # Patterns of device names.
 allowed=(
   # @ALLOWED@
 )
-seconds_to_wait=30
-folder=/run/aks-flex-node
+
+((${#cidrs[@]})) || exit 0
+
+# @SHARED@
+
 detected=$folder/route-overlap.detected
 ok=$folder/route-overlap.ok
+told=$folder/route-overlap.told
 
 # --- addresses: results in REPLY, or in low and high, for a subshell costs as much as all the rest
 
@@ -27,15 +41,11 @@ dotted() {
 }
 
 bounds() { # of a CIDR, an address or 'default'
-  local text=$1 length=32
-  [[ $text == default ]] && text=0.0.0.0/0
-  [[ $text == */* ]] && length=${text#*/}
-  text=${text%/*}
-  low=${text%%.*} text=${text#*.}
-  low=$((low << 8 | ${text%%.*})) text=${text#*.}
-  low=$(((low << 8 | ${text%.*}) << 8 | ${text#*.}))
-  low=$((low & 0xffffffff << 32 - length & 0xffffffff))
-  high=$((low + (1 << 32 - length) - 1))
+  local IFS=./
+  # shellcheck disable=SC2086  # split into octets and length
+  if [[ $1 == default ]]; then set -- 0 0 0 0 0; else set -- $1 32; fi
+  low=$((($1 << 24 | $2 << 16 | $3 << 8 | $4) & 0xffffffff << 32 - $5 & 0xffffffff))
+  high=$((low | 0xffffffff >> $5))
 }
 
 # --- what the kernel holds: where answers can change
@@ -70,48 +80,54 @@ read_rule() {
   done
 }
 
-read_route() {
-  local destination=${1#* }
-  case $1 in
-    [0-9]* | default*) destination=$1 ;;
-    blackhole* | unreachable* | prohibit*) blockers+=("$1") ;;
-  esac
-  edge "${destination%% *}"
-}
-
 read_tables() {
-  local line questions=$'route show default\nrule show' cidr rules_seen=''
+  local line questions rules_seen=''
   default='' by_source='' not_covered=() blockers=()
   # Where the kernel itself begins and ceases to treat addresses in a way of its own.
   edges=([1]=1 [127 << 24]=1 [128 << 24]=1 [224 << 24]=1 [(224 << 24) + 256]=1 [240 << 24]=1 [0xffffffff]=1)
-  for cidr in "${cidrs[@]}"; do
-    questions+=$'\n'"route show table all root $cidr"
+  printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  look $'route show default\nrule show'"$questions" || cannot_prove
+  split "$answer"
+  for line in "${lines[@]}"; do
+    case $line in
+      [0-9]*:$'\t'*)
+        rules_seen=yes
+        read_rule "$line"
+        ;;
+      default*)
+        if [[ $rules_seen ]]; then
+          edge default
+        elif [[ ! $default && $line != 'default tos'* ]]; then
+          default=$line
+        fi
+        ;;
+      [0-9]*) edge "${line%% *}" ;;
+      *)
+        [[ $line == blackhole* || $line == unreachable* || $line == prohibit* ]] && blockers+=("$line")
+        line=${line#* }
+        edge "${line%% *}"
+        ;;
+    esac
   done
-  while IFS= read -r line; do
-    if [[ $line == [0-9]*:$'\t'* ]]; then
-      rules_seen=yes
-      read_rule "$line"
-    elif [[ $rules_seen ]]; then
-      read_route "$line"
-    elif [[ ! $default && $line == default\ * && $line != default\ tos* ]]; then
-      default=$line
-    fi
-  done < <(ip -4 -o -batch - <<<"$questions")
 }
 
 # --- asking
 
 lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's words
   local line refusal=''
+  ask "$1" -force || cannot_prove
+  split "$answer"
+  answers=("${lines[@]}")
+  [[ $answer == *'Command failed -:'* ]] || return 0
   answers=()
-  while IFS= read -r line; do
+  for line in "${lines[@]}"; do
     case $line in
       'Command failed -:'*) answers+=("!$refusal") ;;
       'RTNETLINK answers: '*) refusal=${line#*: } ;;
       'Error: '* | 'Warning: '*) refusal=$line ;;
-      *) answers+=("${line%"${line##*[! ]}"}") ;;
+      *) answers+=("$line") ;;
     esac
-  done < <(ip -4 -o -force -batch - <<<"$1" 2>&1)
+  done
 }
 
 devices_of() { # a route as ip prints it -> devs, in order, each once
@@ -146,19 +162,133 @@ is_allowed() {
 
 declare -A verdicts=()
 is_fine() { # an answer: are all its next hops allowed?
-  local dev
-  if [[ ! ${verdicts[$1]-} ]]; then
-    verdicts[$1]=bad
-    if [[ $1 != '!'* ]]; then
-      devices_of "$1"
-      [[ ${devs[*]-} ]] && verdicts[$1]=fine
-      for dev in ${devs[@]+"${devs[@]}"}; do
-        is_allowed "$dev" || verdicts[$1]=bad
-      done
-    fi
+  # Routes to different destinations are alike else.
+  local dev key=${1#* }
+  [[ $1 == '!'* ]] && return 1
+  if [[ ! ${verdicts[$key]-} ]]; then
+    verdicts[$key]=bad
+    devices_of "$1"
+    ((${#devs[@]})) && verdicts[$key]=fine
+    for dev in "${devs[@]}"; do
+      is_allowed "$dev" || verdicts[$key]=bad
+    done
   fi
-  [[ ${verdicts[$1]} == fine ]]
+  [[ ${verdicts[$key]} == fine ]]
 }
+
+# --- verdicts
+
+conclude() { # marker, the other marker, lines for it, exit status, priority, verdict
+  [[ -d $folder ]] || mkdir -p "$folder"
+  printf '%s\n' "$3" >"$1" || tell 4 "$1 is not what it should be: it could not be written"
+  [[ -e $2 ]] && rm -f "$2"
+  tell_verdict "$told" "$5" "$6"
+  exit "$4"
+}
+
+conclude_badly() { # lines for the marker, verdict
+  if [[ $mode == STRICT ]]; then
+    conclude "$detected" "$ok" "$1" 1 3 "$2"$'\n'"The mode is STRICT: what waits for hostrouting-ready.service starts \
+once routing is right."
+  fi
+  conclude "$detected" "$ok" "$1" 0 4 "$2"
+}
+
+cannot_prove() {
+  conclude_badly "the check itself failed: $answer" "cannot prove anything: $answer"
+}
+
+joined() { # words -> REPLY
+  printf -v REPLY ', %s' "$@"
+  REPLY=${REPLY#, }
+}
+
+# --- the check
+
+# Cut the CIDRs: a part has its first address in starts, its last in ends and the number of its CIDR in cidr_of. Both
+# the CIDRs and the edges are gone through once, for a sparse array gives its indexes sorted.
+cut_cidrs() {
+  local -a begins=() highs=() points=("${!edges[@]}")
+  local -i n=0 p=0 i j start
+  local cidr
+  for cidr in "${cidrs[@]}"; do
+    bounds "$cidr"
+    begins[low]+=" ${#highs[@]}"
+    highs+=("$high")
+  done
+  for low in "${!begins[@]}"; do
+    while ((p < ${#points[@]} && points[p] <= low)); do
+      p+=1
+    done
+    for i in ${begins[low]}; do
+      start=$low high=${highs[i]}
+      for ((j = p; j < ${#points[@]} && points[j] <= high; j++)); do
+        cidr_of[n]=$i starts[n]=$start ends[n]=$((points[j] - 1)) start=${points[j]} n+=1
+      done
+      cidr_of[n]=$i starts[n]=$start ends[n]=$high n+=1
+    done
+  done
+}
+
+declare -a cidr_of=() addresses=() starts=() ends=() plain=()
+
+read_tables
+if [[ ! $default ]] && ((waits)); then
+  seconds=0 outcome=ok
+  # What static-routes.service has waited for is the same, and was for this run only.
+  if [[ -s $folder/static-routes.waited ]]; then
+    read -r seconds outcome <"$folder/static-routes.waited"
+    : >"$folder/static-routes.waited"
+    [[ $seconds == +([0-9]) && $outcome == ok ]] || seconds=$waits
+  fi
+  for (( ; seconds < waits; seconds++)); do
+    wait_a_second
+    read_tables
+    [[ $default ]] && break
+  done
+fi
+
+if [[ $default ]]; then
+  devices_of "$default"
+  expected=("${devs[@]}")
+  for dev in "${expected[@]}"; do
+    permissions[$dev]=yes
+  done
+  cut_cidrs
+  for start in "${starts[@]}"; do
+    dotted "$start"
+    addresses+=("$REPLY")
+  done
+  printf -v questions 'route get fibmatch %s\n' "${addresses[@]}"
+  lookup "${questions%$'\n'}"
+  plain=("${answers[@]}")
+  if ((${#plain[@]} != ${#addresses[@]})); then
+    answer="ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
+    cannot_prove
+  fi
+  all_fine=yes
+  for one in "${plain[@]}"; do
+    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || { all_fine='' && break; }
+  done
+fi
+
+notes=''
+for line in "${not_covered[@]}"; do
+  notes+=$'\n'"not covered by this proof, as it selects by more than addresses: rule ${line% }"
+done
+
+pass() {
+  local cidrs_in_words verb=leave
+  joined "${cidrs[@]}"
+  cidrs_in_words=$REPLY
+  joined "${expected[@]}"
+  ((${#cidrs[@]} == 1)) && verb=leaves
+  conclude "$ok" "$detected" "$cidrs_in_words $verb by $REPLY" 0 5 "$cidrs_in_words $verb by $REPLY$notes"
+}
+
+[[ $default && ! $by_source && $all_fine ]] && pass
+
+# --- bash reads on where something is wrong, or where the source of a packet matters, too
 
 # A rule that selects by source sees the source that the kernel chose by the answer without one: a connected socket goes
 # by the second answer, a datagram by the first. Sets sourced[part] to the first answer that is not fine.
@@ -227,8 +357,8 @@ blocker_of() { # address, the kernel's words -> REPLY
   REPLY=${found%"${found##*[! ]}"}
 }
 
-report() { # cidr, first, last, answer: adds a finding
-  local kind first last by='' route=$4
+report() { # number of the cidr, first, last, answer: adds a finding
+  local kind first last by='' route=$4 cidr=${cidrs[$1]}
   case $4 in
     '!Network is unreachable') kind=no-route ;;
     '!'*) kind=blocked ;;
@@ -243,16 +373,25 @@ report() { # cidr, first, last, answer: adds a finding
     by=" by $(IFS=, && echo "${devs[*]}")"
     # Next hops come behind a backslash and a tab.
     route=${route//\\$'\t'/}
+    route=${route% }
   fi
   dotted "$2" && first=$REPLY
   dotted "$3" && last=$REPLY
-  findings+=("$1: $kind $first-$last$by${route:+ ($route)}")
-  bad_cidrs[$1]=yes
-  [[ $kind == overlap ]] && suggest "$1" "$4"
+  findings[$1]+="$cidr: $kind $first-$last$by${route:+ ($route)}"$'\n'
+  if [[ $default && ($kind == no-route || $kind == overlap) && " ${routed[*]-} " == *" $cidr "* ]]; then
+    decided_by "$cidr" "$4" && [[ $4 != *' proto 142 '* ]] && lost[$cidr]=yes
+  fi
+  [[ $kind == overlap ]] && suggest "$cidr" "$4"
+}
+
+decided_by() { # cidr, answer: whether what decides is no more specific than the CIDR
+  local prefix=${2%% *}
+  [[ $2 == '!'* || $prefix == default ]] || { [[ $prefix == */* ]] && ((${prefix#*/} <= ${1#*/})); }
 }
 
 suggest() { # cidr, the route that decides part of it: the whole CIDR is safe to take where that is less specific
   local prefix=${2%% *} length=${1#*/} dev
+  [[ ${lost[$1]-} ]] && return
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
     suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\", \"dev\": \"$out\"}"
   fi
@@ -262,134 +401,76 @@ suggest() { # cidr, the route that decides part of it: the whole CIDR is safe to
   done
 }
 
-conclude() { # marker, the other marker, lines
-  [[ -d $folder ]] || mkdir -p "$folder"
-  printf '%s\n' "${@:3}" >"$1"
-  [[ -e $2 ]] && rm -f "$2"
-  return 0
-}
-
-explain() {
-  local cidr list='' by
-  printf -v by ', %s' ${expected[@]+"${expected[@]}"}
-  by=${by#, }
-  if [[ ! $default ]]; then
-    echo "the node has had no IPv4 default route for $seconds_to_wait s, so nothing leads to ${cidrs[*]}"
-    echo "Give it one: see what its DHCP client or network configuration says of it."
-  else
-    echo "${#bad_cidrs[@]} of ${#cidrs[@]} expected CIDRs would not leave by $by as a whole:"
-    printf '  %s\n' "${findings[@]}"
-  fi
-  for cidr in "${!suggested[@]}"; do
-    list+=", ${suggested[$cidr]}"
-  done
-  if [[ $list ]]; then
-    echo "To mend it, add these routes to hostRouting in the agent's config, and apply it again:"
-    echo "  \"staticRoutes\": {\"enabled\": true, \"routes\": [${list#, }]}"
-    echo "Only a CIDR that the cluster alone uses is safe: a route takes its addresses from whom they belong to now."
-  fi
-  for cidr in "${!bad_cidrs[@]}"; do
-    [[ $default && ! ${suggested[$cidr]-} ]] && echo "$cidr: \`hostrouting check CONFIG\` says what would mend it."
-  done
-  list=''
-  for cidr in "${!astray[@]}"; do
-    list+=", \"$cidr\""
-  done
-  if [[ $list ]]; then
-    echo "If these interfaces are meant to carry the addresses, allow them instead:"
-    echo "  \"routeOverlap\": {\"allowedDevs\": [${list#, }]}"
-  fi
-  if [[ $mode == STRICT ]]; then
-    echo "The mode is STRICT: what waits for hostrouting-ready.service starts once routing is right."
-  fi
-}
-
-# --- the check
-
-declare -A bad_cidrs=() suggested=() astray=()
-declare -a findings=() cidr_of=() addresses=() starts=() ends=() plain=() sourced=() expected=()
-gateway='' out=''
-
-read_tables
-until [[ $default ]] || ((SECONDS >= seconds_to_wait)); do
-  sleep 1
-  read_tables
-done
-
-if [[ ! $default ]]; then
-  for cidr in "${cidrs[@]}"; do
-    bounds "$cidr"
-    report "$cidr" "$low" "$high" '!Network is unreachable'
-  done
-  conclude "$detected" "$ok" "${findings[@]}"
-  explain
-  [[ $mode == WARN ]]
-  exit
-fi
-
-devices_of "$default"
-expected=("${devs[@]}")
-for dev in "${expected[@]}"; do
-  permissions[$dev]=yes
-done
-if [[ $default == default\ via\ [0-9]* ]]; then
-  gateway=${default#default via } gateway=${gateway%% *} out=${expected[0]}
-fi
-
-questions=''
-for cidr in "${cidrs[@]}"; do
-  bounds "$cidr"
-  start=$low
-  # A sparse array gives its indexes sorted.
-  for point in "${!edges[@]}" $((high + 1)); do
-    ((start < point && point <= high + 1)) || continue
-    dotted "$start"
-    questions+="route get fibmatch $REPLY"$'\n'
-    addresses+=("$REPLY") starts+=("$start") ends+=($((point - 1))) cidr_of+=("$cidr")
-    start=$point
-  done
-done
-lookup "${questions%$'\n'}"
-plain=("${answers[@]}")
-[[ $by_source ]] && ask_by_source
-if ((${#plain[@]} != ${#addresses[@]})); then
-  echo "cannot prove anything: ip gave ${#plain[@]} answers to ${#addresses[@]} questions; the last is: ${plain[*]: -1}"
-  conclude "$detected" "$ok" "the check itself failed: see the journal of check-route-overlap.service"
-  [[ $mode == WARN ]]
-  exit
-fi
-
-for line in ${not_covered[@]+"${not_covered[@]}"}; do
-  echo "not covered by this proof, as it selects by more than addresses: rule $line"
-done
-
-first=0 last=0 answer='' of=''
-for part in "${!addresses[@]}" end; do
-  new=''
-  if [[ $part != end ]]; then
+# Judge the parts; adjacent ones with the same answer are one finding.
+judge() {
+  local -i part first=0 last=0
+  local new answer='' of=''
+  for part in "${!addresses[@]}"; do
     new=${sourced[part]-}
-    # Most answers are like one before: that much without a call.
-    [[ $new || ${verdicts[${plain[part]}]-} == fine ]] || is_fine "${plain[part]}" || new=${plain[part]}
-    # Adjacent parts with the same answer are one finding.
+    [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
     if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" ]] && ((starts[part] == last + 1)); then
       last=${ends[part]}
       continue
     fi
-  fi
+    [[ $answer ]] && report "$of" "$first" "$last" "$answer"
+    answer=$new
+    [[ $new ]] && first=${starts[part]} last=${ends[part]} of=${cidr_of[part]}
+  done
   [[ $answer ]] && report "$of" "$first" "$last" "$answer"
-  answer=$new
-  [[ $new ]] && first=${starts[part]} last=${ends[part]} of=${cidr_of[part]}
-done
+}
 
-if ((${#findings[@]} == 0)); then
-  printf -v cidr ', %s' "${cidrs[@]}"
-  printf -v dev ', %s' "${expected[@]}"
-  verb=leave
-  ((${#cidrs[@]} == 1)) && verb=leaves
-  echo "${cidr#, } $verb by ${dev#, }"
-  conclude "$ok" "$detected" "${cidr#, } $verb by ${dev#, }"
-  exit 0
+explain() { # -> REPLY
+  local cidr i text
+  if [[ ! $default ]]; then
+    text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
+    text+=$'\n'"Give it one: see what its DHCP client or network configuration says of it."
+  else
+    joined "${expected[@]}"
+    text="${#findings[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
+    for REPLY in "${findings[@]}"; do
+      REPLY=${REPLY%$'\n'}
+      text+=$'\n  '${REPLY//$'\n'/$'\n  '}
+    done
+  fi
+  if ((${#suggested[@]})); then
+    joined "${suggested[@]}"
+    text+=$'\n'"To mend it, add these routes to hostRouting in the agent's config, and apply it again:"
+    text+=$'\n'"  \"staticRoutes\": {\"enabled\": true, \"routes\": [$REPLY]}"
+    text+=$'\n'"Only a CIDR that the cluster alone uses is safe: a route takes its addresses from whom they belong to now."
+  fi
+  if ((${#lost[@]})); then
+    joined "${!lost[@]}"
+    text+=$'\n'"hostRouting has routes for $REPLY that are not in force: journalctl -b -u static-routes.service says why."
+  fi
+  for i in "${!findings[@]}"; do
+    cidr=${cidrs[i]}
+    [[ $default && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
+      && text+=$'\n'"$cidr: \`hostrouting check CONFIG\` says what would mend it."
+  done
+  if ((${#astray[@]})); then
+    printf -v REPLY ', "%s"' "${!astray[@]}"
+    text+=$'\n'"If these interfaces are meant to carry the addresses, allow them instead:"
+    text+=$'\n'"  \"routeOverlap\": {\"allowedDevs\": [${REPLY#, }]}"
+  fi
+  REPLY=$text
+}
+
+declare -A suggested=() astray=() lost=()
+declare -a findings=() sourced=()
+gateway='' out=''
+if [[ ! $default ]]; then
+  for i in "${!cidrs[@]}"; do
+    bounds "${cidrs[i]}"
+    report "$i" "$low" "$high" '!Network is unreachable'
+  done
+else
+  if [[ $default == default\ via\ [0-9]* ]]; then
+    gateway=${default#default via } gateway=${gateway%% *} out=${expected[0]}
+  fi
+  [[ $by_source ]] && ask_by_source
+  judge
 fi
-conclude "$detected" "$ok" "${findings[@]}"
+((${#findings[@]})) || pass
 explain
-[[ $mode == WARN ]]
+printf -v lines '%s' "${findings[@]}"
+conclude_badly "${lines%$'\n'}" "$REPLY$notes"

@@ -2,38 +2,129 @@
 # The static routes of this node, put in place at every boot and before each start of a gated unit.
 # Installed by hostrouting, which writes it anew from its config; `hostrouting reset` takes it away.
 #
+#   static-routes.sh [now]        now: without waiting for anything
+#
 # Exits 0 when every route below is in force and no other route carries our mark, else 1, and the journal says for each
-# route what is wrong; what could be done stays done. When all is well two calls of `ip` are all it takes, however many
-# routes there are.
+# route what is wrong; what could be done stays done. What may come late (a default route, a device, an address) is
+# waited for. A route of another's in the place of one of ours stays behind it and decides again when ours goes.
 set -u
 set -f # No word of ip's is a pattern for file names.
 export LC_ALL=C
 
 protocol=142 # The mark of our routes.
-waits=30     # Seconds, in all, for DHCP to bring a default route.
+# As ip shows them, in its order; a ? is looked up in the default routes.
+count=4
+routes='
+10.0.0.0/8 via 10.1.0.1 dev ? metric 100
+169.254.169.254 via ? dev bond0.100 metric 4294967295
+172.16.1.0/24 via 172.18.1.1 dev eth0
+172.16.2.0/24 via ? dev ?
+'
 
-# As ip reads them; a ? is looked up in the default routes.
-routes=(
-  '172.16.1.0/24 via 172.18.1.1 dev eth0'
-  '172.16.2.0/24 via ? dev ?'
-  '10.0.0.0/8 metric 100 via 10.1.0.1 dev ?'
-  '169.254.169.254 metric 4294967295 via ? dev bond0.100'
-)
+# --- what both boot scripts share
 
-declare -A by_dev=() own=()
-ours=() refused=() mend=() wrong=()
+folder=/run/aks-flex-node
+waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
+# `now`: one look; the verdict is the same.
+[[ ${1-} == now ]] && waits=0
+end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 
-say() {
-  printf '%s\n' "$1" >&2
+# Ask ip all of `$1`, a command a line, with the options behind it; `answer` is what it said, or why that is not all.
+# The last line is none that ip knows: only an ip that has done all before it complains of it. Through a pipe: bash
+# would put a long here-document into a temporary file, and may have no place for one.
+ask() {
+  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$1" 2>/dev/null))
+  if [[ $answer == *"$end"+([0-9]) ]]; then
+    answer=${answer%"$end"*}
+    return 0
+  elif ! type -P ip >/dev/null; then
+    answer="there is no program 'ip' in $PATH; install iproute2"
+  else
+    answer="ip ended before it had answered everything; the last that it said: ${answer##*$'\n'}"
+  fi
+  return 1
+}
+
+# The same where everything has to succeed: no row of a table begins like a message.
+look() {
+  for _ in 1 2 3; do # A table may change while it is read.
+    ask "$1" || return
+    [[ $'\n'$answer == *$'\n'[A-Z]* ]] || return 0
+  done
+  answer="ip cannot read the tables: ${answer%$'\n'}"
+  return 1
+}
+
+# Seconds are counted by waiting: the wall clock may be set meanwhile.
+wait_a_second() {
+  # A pipe that says nothing, so as to sleep without another program.
+  [[ ${never-} ]] || exec {never}<> <(:)
+  read -rt 1 -u "$never"
+}
+
+tell() { # priority, lines: each with its priority for the journal, plain for people
+  if [[ ${JOURNAL_STREAM-} ]]; then
+    printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}"
+  elif (($1 > 4)); then
+    printf '%s\n' "$2"
+  else
+    printf '%s\n' "$2" >&2
+  fi
+}
+
+# Tell the verdict of a run. The journal gets it in full when it is another than last time; a bad one that stands still
+# it gets once a minute at most.
+tell_verdict() { # the file of last time, priority, lines
+  last_told "$1"
+  if [[ ! ${JOURNAL_STREAM-} || $last != "$3" ]]; then
+    tell "$2" "$3"
+  elif (($2 > 4 || 0 <= EPOCHSECONDS - last_time && EPOCHSECONDS - last_time < 60)); then
+    return 0
+  else
+    tell "$2" "still: ${3%%$'\n'*}"
+  fi
+  [[ ${JOURNAL_STREAM-} ]] && { printf '%s\n%s' "$EPOCHSECONDS" "$3" >"$1"; } 2>/dev/null
+  return 0
+}
+
+last_told() { # the file of last time -> last, and when it was
+  last='' last_time=0
+  [[ ${JOURNAL_STREAM-} && -r $1 ]] || return 0
+  IFS= read -rd '' last <"$1"
+  [[ $last == +([0-9])$'\n'* ]] && last_time=${last%%$'\n'*}
+  last=${last#*$'\n'}
+}
+
+split() { # text -> lines; thirty times as fast as mapfile
+  local IFS=$'\n'
+  # shellcheck disable=SC2206 # It is to be split.
+  lines=($1)
+}
+
+waited=$folder/static-routes.waited # Seconds, and whether that was in vain: the check waits for the rest of them.
+told=$folder/static-routes.told
+second=0
+
+finish() { # exit status, priority, verdict
+  local outcome=ok
+  (($1)) && outcome=failed
+  tell_verdict "$told" "$2" "$3"
+  { printf '%s\n' "$second $outcome" >"$waited"; } 2>/dev/null
+  exit "$1"
+}
+
+cannot() {
+  finish 1 3 "cannot see or change routes: $answer"
 }
 
 # Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, its type
-# of service), the next hops in hop_dev, hop_gateway and hop_onlink, and into `rest`: what is behind the destination but
-# for the metric and the state of the links.
+# of service), `mark` (its protocol), the next hops that live in hop_dev, hop_gateway and hop_onlink, and into `rest`:
+# what is behind the destination but for the metric, the protocol and the state of the links.
 parse_route() {
-  local words word dev='' gateway='' onlink='' i
-  read -ra words <<<"${1//\\/ }"
-  kind=unicast metric=0 elsewhere='' hop_dev=() hop_gateway=() hop_onlink=()
+  local words word i dev='' gateway='' onlink='' dead=''
+  # shellcheck disable=SC2206 # Split at white space.
+  words=(${1//\\/ } nexthop)
+  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=()
   case ${words[0]} in
     local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
       kind=${words[0]}
@@ -44,214 +135,298 @@ parse_route() {
   for ((i = 1; i < ${#words[@]}; i++)); do
     word=${words[i]}
     case $word in
-      dead | linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
+      dead) dead=yes && continue ;;
+      linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
       nexthop)
-        [[ -n $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink")
-        dev='' gateway='' onlink=''
+        # One that is dead the kernel does not use.
+        [[ $dev && ! $dead ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink")
+        dev='' gateway='' onlink='' dead=''
         ;;
       onlink) onlink=' onlink' ;;
       # What has its value behind it: a device may be called anything, even `linkdown`.
-      dev | via | metric | table | tos)
+      dev | via | metric | table | tos | proto)
         i=$((i + 1))
         case $word in
           dev) dev=${words[i]} ;;
           via) gateway=${words[i]} ;;
-          metric) metric=${words[i]} ;;
+          metric) metric=${words[i]} && continue ;;
+          proto) mark=${words[i]} && continue ;;
           *) elsewhere+=" $word ${words[i]}" ;;
         esac
         word+=" ${words[i]}"
         ;;
     esac
-    [[ $word == 'metric '* ]] || rest+=" $word"
+    rest+=" $word"
   done
-  [[ -n $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink")
+  rest=${rest%' nexthop'}
 }
 
-# Read the next hops of the default routes, lowest metric first, and where the kernel's own routes lead.
-look() {
-  local answer line i
-  if ! answer=$(printf 'route show table main %s\n' 'exact default' 'proto kernel' | ip -4 -o -batch - 2>&1); then
-    say "cannot read the routes: $answer"
-    exit 1
+# Replace what is open in `wanted`, where another word, or none, follows it.
+complete() { # what is open, what it is
+  wanted=${wanted//"$1"$'\n'/"$2"$'\n'}
+  wanted=${wanted//"$1 "/"$2 "}
+}
+
+# Make `wanted` of the routes: the default routes, lowest metric first, tell what is open; `missing` says what they do
+# not tell.
+resolve() {
+  local -A by_dev=()
+  local line i dev first_dev=''
+  wanted=$routes missing=''
+  [[ $routes == *\?* ]] || return 0
+  look 'route show table main exact default' || cannot
+  split "$answer"
+  for line in "${lines[@]}"; do
+    # One for a type of service is for few packets, and one with our mark cannot be what we go by.
+    [[ $line == 'default tos '* || $line == default*" proto $protocol "* || $line != 'default '* ]] && continue
+    parse_route "$line"
+    for i in "${!hop_dev[@]}"; do
+      dev=${hop_dev[i]}
+      first_dev=${first_dev:-$dev}
+      # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device called @ or *.
+      [[ ${hop_gateway[i]} == inet6 || -n ${by_dev["/$dev"]+set} ]] && continue
+      by_dev["/$dev"]=" dev $dev scope link"
+      [[ ${hop_gateway[i]} ]] && by_dev["/$dev"]=" via ${hop_gateway[i]} dev $dev${hop_onlink[i]}"
+    done
+  done
+  if [[ $wanted == *' dev ?'* ]]; then
+    if [[ ! $first_dev ]]; then
+      missing='table main has no IPv4 default route'
+      return
+    fi
+    complete ' dev ?' " dev $first_dev"
   fi
-  first_dev='' by_dev=() own=()
-  while IFS= read -r line; do # With the blank at its end.
-    case $line in
-      # One for a type of service is for few packets, and one with our mark cannot be what we go by.
-      '' | 'default tos '* | default*" proto $protocol "*) ;;
-      'default '*)
-        parse_route "$line"
-        for i in "${!hop_dev[@]}"; do
-          first_dev=${first_dev:-${hop_dev[i]}}
-          # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device called @ or *.
-          [[ ${hop_gateway[i]} == inet6 || -n ${by_dev["/${hop_dev[i]}"]+set} ]] && continue
-          if [[ -n ${hop_gateway[i]} ]]; then
-            by_dev["/${hop_dev[i]}"]=" via ${hop_gateway[i]} dev ${hop_dev[i]}${hop_onlink[i]}"
-          else
-            by_dev["/${hop_dev[i]}"]=" dev ${hop_dev[i]} scope link"
-          fi
-        done
-        ;;
-      *)
-        parse_route "$line"
-        [[ -z $elsewhere ]] && own["$destination $metric"]=${line% }
+  while [[ $wanted == *' via ? dev '* ]]; do
+    dev=${wanted#*' via ? dev '}
+    dev=${dev%%[ $'\n']*}
+    if [[ -z ${by_dev["/$dev"]+set} ]]; then
+      missing="no IPv4 default route leaves by $dev, so it has no gateway there"
+      return
+    fi
+    complete " via ? dev $dev" "${by_dev["/$dev"]}"
+  done
+}
+
+# Read into `standing` which routes carry our mark.
+read_ours() {
+  look "route show table all proto $protocol" || cannot
+  standing=$'\n'${answer// $'\n'/$'\n'}
+}
+
+resolve
+read_ours
+[[ ! $missing && $standing == "$wanted" ]] && finish 0 5 "routes in force: $count"
+
+# --- bash reads on where something is to be done
+
+declare -A why=()   # What stands against a route of `todo`, or a deletion of `surplus`.
+declare -A stale=() # The places where another route of ours stands than we want there.
+todo=() surplus=() # Routes that are not in force; deletions of routes of ours that have to go.
+
+# How to delete the route that was parsed last. The mark before the rest, for behind `nexthop` ip expects nothing else.
+deletion() {
+  REPLY="route delete $kind $destination proto $protocol"
+  ((metric)) && REPLY+=" metric $metric"
+  # ip would take a `local` one to be in table local.
+  [[ $elsewhere == *' table '* ]] || REPLY+=' table main'
+  REPLY+=$rest
+}
+
+# Compare `wanted` with `standing`: fill todo, stale and surplus.
+compare() {
+  local -A wants=() has=()
+  local line key near=() far=()
+  todo=() surplus=() stale=()
+  split "$wanted"
+  todo=("${lines[@]}")
+  if [[ $wanted == *' scope link'* ]]; then
+    # On-link ones first: others may have their gateway there.
+    for line in "${lines[@]}"; do
+      if [[ $line == *' scope link'* ]]; then near+=("$line"); else far+=("$line"); fi
+    done
+    todo=("${near[@]}" "${far[@]}")
+  fi
+  [[ $standing == $'\n' ]] && return
+  for line in "${todo[@]}"; do
+    parse_route "$line"
+    wants["$destination $metric"]=$kind$rest
+  done
+  split "$standing"
+  for line in "${lines[@]}"; do
+    parse_route "$line"
+    deletion
+    key="$destination $metric"
+    if [[ $elsewhere || -z ${wants["$key"]+set} || ${has["$key"]-} ]]; then
+      surplus+=("$REPLY")
+    elif [[ $kind$rest == "${wants["$key"]}" ]]; then
+      has["$key"]=yes
+      # What stands before it decides instead of it.
+      [[ ${stale["$key"]-} ]] && surplus+=("${stale["$key"]}")
+    else
+      [[ ${stale["$key"]-} ]] || stale["$key"]=$REPLY
+    fi
+  done
+  lines=("${todo[@]}") todo=()
+  for line in "${lines[@]}"; do
+    parse_route "$line"
+    [[ ${has["$destination $metric"]-} ]] || todo+=("$line")
+  done
+}
+
+# Have ip do all of `$1`, a command a line; `refused` has the words for those that it could not do, by their numbers.
+send() {
+  local line said=''
+  refused=()
+  ask "$1" -force || cannot
+  [[ $answer == *'Command failed -:'* ]] || return 0
+  split "$answer"
+  for line in "${lines[@]}"; do
+    if [[ $line == 'Command failed -:'* ]]; then
+      refused[${line##*:} - 1]=$said said=''
+    else
+      said+=${said:+; }$line
+    fi
+  done
+}
+
+# Put in force what `todo` has, and only then take away what `surplus` has: no packet finds a place empty. What may
+# overwrite nothing is added; where something stands it is looked at first.
+change() {
+  local i batch lines=() taken=() added=("${todo[@]}")
+  if ((${#stale[@]})); then
+    added=()
+    for line in "${todo[@]}"; do
+      parse_route "$line"
+      if [[ ${stale["$destination $metric"]-} ]]; then taken+=("$line"); else added+=("$line"); fi
+    done
+  fi
+  if ((${#added[@]})); then
+    printf -v batch "route add %s proto $protocol\\n" "${added[@]}"
+    send "${batch}route show table all proto $protocol"
+    standing=$'\n'${answer// $'\n'/$'\n'}
+    [[ $standing == "$wanted" ]] && return
+    for i in "${!refused[@]}"; do
+      ((i < ${#added[@]})) || continue
+      why["${added[i]}"]=${refused[i]}
+      [[ ${refused[i]} == *'File exists'* ]] && taken+=("${added[i]}")
+    done
+  fi
+  ((${#taken[@]})) && take "${taken[@]}"
+  if ((${#surplus[@]})); then
+    printf -v batch '%s\n' "${surplus[@]}"
+    send "${batch%$'\n'}"
+    for i in "${!refused[@]}"; do
+      why["${surplus[i]}"]=${refused[i]}
+    done
+  fi
+  read_ours
+}
+
+# Take places in which something stands. A route of the kernel's own is never overwritten; one of another's stays behind
+# ours; one that is ours but for the mark, as upstream left it, is given the mark.
+take() { # routes
+  local -A line_at=() first=() first_mark=() first_is=() own=() behind=()
+  local line key questions='' deletions='' batch='' i=0 sent=() before=()
+  for line in "$@"; do
+    parse_route "$line"
+    line_at["$destination $metric"]=$line
+    questions+="route show table main exact $destination"$'\n'
+  done
+  # Each of the questions reads the whole table.
+  (($# > 16)) && questions=$'route show table main\n'
+  look "${questions%$'\n'}" || cannot
+  split "$answer"
+  for line in "${lines[@]}"; do
+    parse_route "$line"
+    key="$destination $metric"
+    [[ ${line_at["$key"]-} && ! $elsewhere ]] || continue
+    [[ $mark == kernel ]] && own["$key"]=${line% }
+    if [[ ! ${first["$key"]-} ]]; then
+      first["$key"]=${line% } first_mark["$key"]=$mark first_is["$key"]=$kind$rest
+    elif [[ $mark == "$protocol" ]]; then
+      deletion
+      behind["$key"]+=$REPLY$'\n'
+    fi
+  done
+  for line in "$@"; do
+    parse_route "$line"
+    key="$destination $metric"
+    if [[ ${own["$key"]-} ]]; then
+      why["$line"]="the kernel's own route '${own["$key"]}' has this destination and metric, and is never \
+overwritten; configure narrower destinations, or another metric"
+      continue
+    fi
+    # The kernel makes nothing the first that stands behind it already.
+    deletions+=${behind["$key"]-}
+    case ${first_mark["$key"]-}/${first_is["$key"]-} in
+      "$protocol"/* | "/$kind$rest" | "static/$kind$rest") batch+="route replace $line proto $protocol"$'\n' before+=('') ;;
+      *) batch+="route prepend $line proto $protocol"$'\n' before+=("${first["$key"]-}") ;;
+    esac
+    sent+=("$line")
+  done
+  [[ $batch ]] || return
+  [[ $deletions ]] && send "${deletions%$'\n'}"
+  send "${batch%$'\n'}"
+  for line in "${sent[@]}"; do
+    if [[ ${refused[i]-} ]]; then
+      why["$line"]=${refused[i]}
+    elif [[ ${before[i]} ]]; then
+      tell 4 "$line is put before '${before[i]}' of another's, which decides again when ours goes"
+    fi
+    i=$((i + 1))
+  done
+}
+
+# Bring `wanted` about; a few rounds, for a route may need another one, or have to be taken from behind another.
+bring_about() {
+  local last='' round
+  why=()
+  for round in 1 2 3 4; do
+    compare
+    ((${#todo[@]} + ${#surplus[@]})) || return 0
+    [[ $round == 4 || $standing == "$last" ]] && return 1
+    last=$standing
+    change
+    [[ $standing == "$wanted" ]] && return 0
+  done
+}
+
+# Why it may help to wait; nothing where it does not.
+reason_to_wait() {
+  local line
+  REPLY=$missing
+  [[ $missing ]] && return
+  for line in "${todo[@]}"; do
+    case ${why["$line"]-} in
+      *'Network is '* | *'No route to host'* | *'No such device'* | *'Cannot find device'* | *'is not up'* | *'invalid gateway'*)
+        REPLY="$line: ${why["$line"]}"
+        return
         ;;
     esac
-  done <<<"$answer"
+  done
 }
 
-# Fill `ours` with the routes, all that is looked up filled in, on-link ones first; `missing` says what cannot be looked
-# up, and `refused` holds those whose place the kernel holds.
-resolve() {
-  local destination line hop dev all on_link=() by_gateway=()
-  missing='' refused=() ours=("${routes[@]}")
-  printf -v all '|%s' "${routes[@]}"
-  if [[ $all == *\?* ]]; then
-    for line in "${routes[@]}"; do
-      dev=${line##* } hop=''
-      [[ $dev == \? ]] && dev=$first_dev
-      if [[ -z $dev ]]; then
-        missing='table main has no IPv4 default route'
-      elif [[ $line != *' via ? '* ]]; then
-        hop="${line#"${line%% via *}"}"
-        hop="${hop% *} $dev"
-      elif [[ -n ${by_dev["/$dev"]+set} ]]; then
-        hop=${by_dev["/$dev"]}
-      else
-        missing="no IPv4 default route leaves by $dev, so it has no gateway there"
-      fi
-      if [[ $hop == ' dev '* ]]; then
-        on_link+=("${line%% via *}$hop")
-      else
-        by_gateway+=("${line%% via *}$hop")
-      fi
-    done
-    ours=("${on_link[@]}" "${by_gateway[@]}")
+while true; do
+  [[ ! $missing ]] && bring_about && finish 0 5 "routes in force: $count"
+  reason_to_wait
+  [[ ! $REPLY ]] || ((second >= waits)) && break
+  if ((second == 0)); then
+    last_told "$told"
+    # What a bad verdict has said already is not said again.
+    [[ $last == *"$REPLY"* ]] || tell 4 "waiting up to $waits s: $REPLY"
   fi
-  for destination in "${!own[@]}"; do
-    if [[ $all == *"|${destination% *} "* ]]; then
-      refuse_own
-      break
-    fi
-  done
-}
-
-# Move from `ours` to `refused` what would overwrite a route of the kernel's own.
-refuse_own() {
-  local line accepted=()
-  for line in "${ours[@]}"; do
-    parse_route "$line"
-    if [[ -n ${own["$destination $metric"]+set} ]]; then
-      refused+=("$line: the kernel's own route '${own["$destination $metric"]}' has this destination and metric, and \
-is never overwritten; configure narrower destinations, or another metric")
-    else
-      accepted+=("$line")
-    fi
-  done
-  ours=("${accepted[@]}")
-}
-
-# Delete what is in `mend`, put `ours` in place, and see which routes carry our mark then. Afterwards `mend` holds those
-# that have to go, and `wrong` what was refused.
-apply() {
-  local deletions=${#mend[@]} lines=("${mend[@]}" "${ours[@]}") answer=() batch='' text=''
-  ((deletions)) && printf -v batch 'route delete %s\n' "${mend[@]}"
-  ((${#ours[@]})) && printf -v text "route replace %s proto $protocol\\n" "${ours[@]}"
-  # Through a pipe: bash would put a long here-document into a temporary file, and may have no place for one.
-  text=$(printf '%s' "$batch" "$text" "route show table all proto $protocol" | ip -4 -o -force -batch - 2>&1)
-  local status=$? IFS=$'\n'
-  # shellcheck disable=SC2206 # It is to be split, and that is thirty times as fast as mapfile.
-  answer=($text)
-  IFS=$' \t\n' mend=() wrong=()
-  # Nothing was refused, and of our routes there are as many as there should be: no need to look at each.
-  ((status == 0 && ${#answer[@]} == ${#ours[@]})) || compare
-}
-
-# The part of `apply` that is for when something is wrong.
-compare() {
-  local -A wanted=() asked=() named=() why=() seen=()
-  local i key deletion said='' number behind=0 order=()
-  for i in "${!routes[@]}"; do
-    parse_route "${routes[i]}"
-    wanted["$destination $metric"]=1
-  done
-  # Refusals come first, each with its line's number behind it, since the list of our routes is asked for last.
-  for i in "${!answer[@]}"; do
-    if [[ ${answer[i]} != 'Command failed -:'* ]]; then
-      said+="${said:+; }${answer[i]}"
-      continue
-    fi
-    behind=$((i + 1)) number=$((${answer[i]##*:} - 1))
-    if ((number >= ${#lines[@]})); then
-      say "cannot read which routes are ours: $said"
-      exit 1
-    elif ((number < deletions)); then
-      wrong+=("${lines[number]} is still there: $said")
-    else
-      parse_route "${lines[number]}"
-      key="$destination $metric"
-      order+=("$key") asked["$key"]=$rest why["$key"]=$said named["$key"]=${lines[number]}
-    fi
-    said=''
-  done
-  for ((i = behind; i < ${#answer[@]}; i++)); do
-    parse_route "${answer[i]}"
-    if [[ $destination != [0-9]* && $destination != default ]]; then
-      say "ip stopped before it had read everything: ${answer[i]}"
-      exit 1
-    fi
-    key="$destination $metric"
-    # The mark before the rest, for behind `nexthop` ip expects nothing else.
-    deletion="$kind $destination proto $protocol"
-    ((metric)) && deletion+=" metric $metric"
-    # ip would take a `local` one to be in table local.
-    [[ $elsewhere == *' table '* ]] || deletion+=' table main'
-    deletion+=$rest
-    if [[ -n $elsewhere || -z ${wanted["$key"]+set} || -n ${seen["$key"]+set} ]]; then
-      mend+=("$deletion")
-      continue
-    fi
-    seen["$key"]=1
-    [[ ${asked["$key"]-} == "$rest" ]] || continue
-    if [[ ${why["$key"]} == *'File exists'* ]]; then
-      # It stands behind another route of the same place, where it decides nothing, and cannot be made the first.
-      mend+=("$deletion")
-    else
-      # What stands already has no need of being accepted again.
-      asked["$key"]=''
-    fi
-  done
-  for key in "${order[@]}"; do
-    [[ -n ${asked["$key"]} ]] && wrong+=("${named["$key"]}: ${why["$key"]}")
-  done
-}
-
-for ((second = 0; ; second++)); do
-  look
+  wait_a_second
+  second=$((second + 1))
   resolve
-  [[ -z $missing ]] && break
-  if ((second == waits)); then
-    say "no route was changed: $missing, also not after $waits s; see why DHCP or the network's configuration brings none"
-    exit 1
-  elif ((second == 0)); then
-    say "waiting up to $waits s: $missing"
-    # A pipe that says nothing: to sleep without another program.
-    exec {never}<> <(:)
-  fi
-  read -rt 1 -u "$never"
+  read_ours
 done
 
-# Adds before removes, so that no packet finds a place empty: what has to go goes in the second round, which also shows
-# that it went. A third one is for a route that had to be taken from behind another first.
-for _ in 1 2 3; do
-  apply
-  ((${#mend[@]})) || break
+verdict=''
+[[ $missing ]] && verdict="no route was changed: $missing; see why DHCP or the network's configuration brings none"
+for line in "${todo[@]}"; do
+  verdict+="refused: $line: ${why["$line"]-it is not in force, though nothing was said against it}"$'\n'
 done
-for line in "${refused[@]}" "${wrong[@]}"; do
-  say "refused: $line"
+for line in "${surplus[@]}"; do
+  verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'
 done
-for line in "${mend[@]}"; do
-  say "cannot be removed: $line"
-done
-((${#refused[@]} + ${#wrong[@]} + ${#mend[@]})) && exit 1
-printf '%s\n' "routes in force: ${#ours[@]}"
+finish 1 3 "${verdict%$'\n'}"

@@ -1,0 +1,79 @@
+# --- what both boot scripts share
+
+folder=/run/aks-flex-node
+waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
+# `now`: one look; the verdict is the same.
+[[ ${1-} == now ]] && waits=0
+end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
+
+# Ask ip all of `$1`, a command a line, with the options behind it; `answer` is what it said, or why that is not all.
+# The last line is none that ip knows: only an ip that has done all before it complains of it. Through a pipe: bash
+# would put a long here-document into a temporary file, and may have no place for one.
+ask() {
+  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$1" 2>/dev/null))
+  if [[ $answer == *"$end"+([0-9]) ]]; then
+    answer=${answer%"$end"*}
+    return 0
+  elif ! type -P ip >/dev/null; then
+    answer="there is no program 'ip' in $PATH; install iproute2"
+  else
+    answer="ip ended before it had answered everything; the last that it said: ${answer##*$'\n'}"
+  fi
+  return 1
+}
+
+# The same where everything has to succeed: no row of a table begins like a message.
+look() {
+  for _ in 1 2 3; do # A table may change while it is read.
+    ask "$1" || return
+    [[ $'\n'$answer == *$'\n'[A-Z]* ]] || return 0
+  done
+  answer="ip cannot read the tables: ${answer%$'\n'}"
+  return 1
+}
+
+# Seconds are counted by waiting: the wall clock may be set meanwhile.
+wait_a_second() {
+  # A pipe that says nothing, so as to sleep without another program.
+  [[ ${never-} ]] || exec {never}<> <(:)
+  read -rt 1 -u "$never"
+}
+
+tell() { # priority, lines: each with its priority for the journal, plain for people
+  if [[ ${JOURNAL_STREAM-} ]]; then
+    printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}"
+  elif (($1 > 4)); then
+    printf '%s\n' "$2"
+  else
+    printf '%s\n' "$2" >&2
+  fi
+}
+
+# Tell the verdict of a run. The journal gets it in full when it is another than last time; a bad one that stands still
+# it gets once a minute at most.
+tell_verdict() { # the file of last time, priority, lines
+  last_told "$1"
+  if [[ ! ${JOURNAL_STREAM-} || $last != "$3" ]]; then
+    tell "$2" "$3"
+  elif (($2 > 4 || 0 <= EPOCHSECONDS - last_time && EPOCHSECONDS - last_time < 60)); then
+    return 0
+  else
+    tell "$2" "still: ${3%%$'\n'*}"
+  fi
+  [[ ${JOURNAL_STREAM-} ]] && { printf '%s\n%s' "$EPOCHSECONDS" "$3" >"$1"; } 2>/dev/null
+  return 0
+}
+
+last_told() { # the file of last time -> last, and when it was
+  last='' last_time=0
+  [[ ${JOURNAL_STREAM-} && -r $1 ]] || return 0
+  IFS= read -rd '' last <"$1"
+  [[ $last == +([0-9])$'\n'* ]] && last_time=${last%%$'\n'*}
+  last=${last#*$'\n'}
+}
+
+split() { # text -> lines; thirty times as fast as mapfile
+  local IFS=$'\n'
+  # shellcheck disable=SC2206 # It is to be split.
+  lines=($1)
+}
