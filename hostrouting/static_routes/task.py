@@ -80,7 +80,8 @@ class ConfigureStaticRoutes:
         self._boot.remove(ctx, UNIT_NAME, PATHS)
         if self._host.is_live:
             self._converge(())
-        if any([self._host.files.remove(path) for path in RUN_FILES]):
+        removed = [self._host.files.remove(path) for path in RUN_FILES]
+        if any(removed):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
     @property
