@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,3 +154,130 @@ class TestRunning:
         assert ran.output.splitlines()[1] == (
             "not covered by this proof, as it selects by more than addresses: rule 50: from all fwmark 0x5 lookup 88"
         )
+
+    @pytest.mark.parametrize(
+        ("program", "reason"),
+        [
+            (None, "there is no program 'ip' in "),
+            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended before it had answered"),
+            ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended before it had answered"),
+            (
+                (
+                    "cat >/dev/null; echo Dump was interrupted and may be inconsistent.; "
+                    'echo \'Object "end" is unknown, try "ip help".\'; echo Command failed -:4; exit 1'
+                ),
+                "ip cannot read the tables: Dump was interrupted and may be inconsistent.",
+            ),
+        ],
+    )
+    def test_half_a_reading_proves_nothing(
+        self, node: KernelNode, uplink: None, tmp_path: Path, program: str | None, reason: str
+    ) -> None:
+        """Missing, killed, or ended half-way with a clean exit: the check says at once that it failed itself."""
+        tools, folder = tmp_path / "tools", tmp_path / "run"
+        tools.mkdir()
+        for tool in "rm", "mkdir", "bash", "head", "sed", "cat":
+            (tools / tool).symlink_to(shutil.which(tool) or "")
+        if program:
+            (tools / "ip").write_text(f"#!/bin/bash\n{program}\n")
+            (tools / "ip").chmod(0o755)
+        for mode, status in ("WARN", 0), ("STRICT", 1):
+            folder.mkdir(exist_ok=True)
+            (folder / "route-overlap.ok").write_text("old\n")
+            ran = run_script(node, folder, ["10.96.0.0/16"], mode=mode, environment={"PATH": str(tools)}, waits=30)
+            assert ran.status == status
+            assert list(ran.markers) == ["route-overlap.detected"]
+            assert ran.markers["route-overlap.detected"].startswith(f"the check itself failed: {reason}")
+            assert ran.output.startswith(f"cannot prove anything: {reason}")
+
+    def test_answers_cut_short_prove_nothing(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
+        """The tables were read in full, but not the answers: no marker of a good check."""
+        tools = tmp_path / "tools"
+        tools.mkdir()
+        ip = shutil.which("ip")
+        (tools / "ip").write_text(
+            f"""#!/bin/bash
+            [[ "$*" == *-force* ]] || exec {ip} "$@"
+            {ip} "$@" | head -n 1
+            """
+        )
+        (tools / "ip").chmod(0o755)
+        path = f"{tools}:/usr/bin:/bin"
+        ran = run_script(node, tmp_path / "run", ["10.96.0.0/16", "10.0.0.0/24"], environment={"PATH": path})
+        assert ran.status == 1
+        assert list(ran.markers) == ["route-overlap.detected"]
+
+    def test_without_cidrs_nothing_happens(self, node: KernelNode, tmp_path: Path) -> None:
+        """The script of a config that expects nothing ends well at once, without marker, without ip."""
+        ran = run_script(node, tmp_path / "run", [], environment={"PATH": "/nonexistent"}, waits=30)
+        assert ran == (0, "", {})
+
+    def test_now_is_one_look(self, node: KernelNode, tmp_path: Path) -> None:
+        """With `now` there is no wait for a default route; verdict and status are the same."""
+        patient = run_script(node, tmp_path, ["10.96.0.0/16"], waits=1)
+        assert run_script(node, tmp_path, ["10.96.0.0/16"], waits=30, arguments=["now"]) == patient
+        assert patient.status == 1
+
+    @pytest.mark.parametrize("note", ["30 ok", "0 failed", "12 failed", "nonsense"])
+    def test_what_the_routes_waited_for_is_not_waited_for_again(
+        self, node: KernelNode, tmp_path: Path, note: str
+    ) -> None:
+        """One deadline for both; after a failure none. What one check has read means nothing to the next."""
+        (tmp_path / "static-routes.waited").write_text(f"{note}\n")
+        before = time.monotonic()
+        ran = run_script(node, tmp_path, ["10.96.0.0/16"], waits=30)
+        assert time.monotonic() - before < 15
+        assert ran.status == 1
+        assert ran.markers["static-routes.waited"] == ""
+
+    def test_the_rest_of_the_deadline_is_waited_for(self, node: KernelNode, tmp_path: Path) -> None:
+        """Of 30 s 28 are spent: the check waits two more, and is told of a lease in time without anybody's clock."""
+        (tmp_path / "static-routes.waited").write_text("28 ok\n")
+        before = time.monotonic()
+        assert run_script(node, tmp_path, ["10.96.0.0/16"], waits=30).status == 1
+        assert 1.5 < time.monotonic() - before < 15
+
+    def test_routes_that_the_config_has_are_not_proposed(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
+        """Where the config's own routes are not in force, it is these that are named; elsewhere routes are proposed."""
+        halves = [{"destination": f"172.16.{third}.0/23", "gateway": "10.224.0.1", "dev": "eth0"} for third in (8, 10)]
+        ran = run_script(node, tmp_path, ["172.16.8.0/22", "172.16.16.0/22"], routes=halves)
+        assert ran.status == 1
+        assert (
+            "hostRouting has routes for 172.16.8.0/22 that are not in force: "
+            "journalctl -b -u static-routes.service says why.\n"
+        ) in ran.output
+        [proposed] = [line for line in ran.output.splitlines() if "staticRoutes" in line]
+        assert "172.16.16.0/22" in proposed
+        assert "172.16.8.0" not in proposed
+        assert "172.16.8.0/22: `hostrouting check" not in ran.output
+
+    def test_many_cidrs_among_many_routes(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
+        """More than 64 KB of questions; one that leaves elsewhere is found, whatever order they are in."""
+        cidrs = [f"11.{n >> 8}.{n & 255}.0/24" for n in range(2500)]
+        lines = [f"route add {cidr} via 10.224.0.1 dev eth0\n" for cidr in cidrs if cidr != "11.7.7.0/24"]
+        lines.append("route add 11.7.7.128/25 dev ib0\n")
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "ip", "-batch", "-"]
+        subprocess.run(argv, input="".join(lines), text=True, check=True)
+        ran = run_script(node, tmp_path, cidrs[::-1])
+        finding = "11.7.7.0/24: overlap 11.7.7.128-11.7.7.255 by ib0 (11.7.7.128/25 dev ib0 scope link)\n"
+        assert (ran.status, ran.markers) == (1, {"route-overlap.detected": finding})
+
+    def test_in_the_journal_a_state_is_told_once(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
+        """In full when it changes, each line with its priority; a bad one that stands still in a line a minute."""
+        told = tmp_path / "route-overlap.told"
+
+        def said(mode: str = "STRICT", cidr: str = "172.16.8.0/22") -> list[str]:
+            journal = {"JOURNAL_STREAM": "8:4711"}
+            return run_script(node, tmp_path, [cidr], mode=mode, environment=journal).output.splitlines()
+
+        first = said()
+        assert first[0] == "<3>1 of 1 expected CIDRs would not leave by eth0 as a whole:"
+        assert len(first) > 5
+        assert all(line.startswith("<3>") and "\\" not in line for line in first)
+        assert (said(), said()) == ([], [])
+        told.write_text(told.read_text().replace(told.read_text().split("\n")[0], "1", 1))
+        assert said() == ["<3>still: 1 of 1 expected CIDRs would not leave by eth0 as a whole:"]
+        assert said() == []
+        assert said(cidr="10.96.0.0/16") == ["<5>10.96.0.0/16 leaves by eth0"]
+        assert said(cidr="10.96.0.0/16") == []
+        assert {line[:3] for line in said(mode="WARN")} == {"<4>"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.static_route_worlds import config_of
@@ -55,6 +56,11 @@ def test_it_waits_and_works() -> None:
         for _ in range(7):
             box.run("systemctl", "start", UNIT)
         assert len(box.run("ip", "route", "show", "proto", "142").stdout.splitlines()) == 2
+        # In the journal a state that stands still is told once; that the unit was started is not told at all.
+        assert box.journal(f"--unit={UNIT}") == [
+            "waiting up to 30 s: table main has no IPv4 default route",
+            "routes in force: 2",
+        ]
 
 
 def test_a_refusal_is_heard() -> None:
@@ -70,3 +76,43 @@ def test_a_refusal_is_heard() -> None:
         assert box.run("ip", "route", "show", "proto", "142").stdout == (
             "172.16.2.0/24 via 10.224.0.9 dev eth0 metric 7 \n"
         )
+
+
+def test_a_refusal_that_stands_still_is_told_once() -> None:
+    """As an error, in full; again when it has changed, else once a minute; and so is the end of it."""
+    refused = "ip route add default via 10.224.0.1 dev eth0\nip address add 172.16.1.1/24 dev eth0\n"
+    with machine(refused) as box:
+        told = Path(box.root, "run/aks-flex-node/static-routes.told")
+
+        def said() -> list[str]:
+            before = len(box.journal("--identifier=static-routes", "--priority=3"))
+            box.run("systemctl", "start", UNIT, check=False)
+            box.run("journalctl", "--sync")
+            return box.journal("--identifier=static-routes", "--priority=3")[before:]
+
+        [first] = said()
+        assert first.startswith("refused: 172.16.1.0/24 via 10.224.0.1 dev eth0: the kernel's own route")
+        assert (said(), said()) == ([], [])
+        told.write_text(told.read_text().replace(told.read_text().split("\n")[0], "1", 1))
+        assert said() == [f"still: {first}"]
+        # What is left of a failed start is what systemd says of it.
+        before = len(box.journal(f"--unit={UNIT}"))
+        said()
+        assert len(box.journal(f"--unit={UNIT}")) - before <= 3
+        box.run("ip", "address", "del", "172.16.1.1/24", "dev", "eth0")
+        box.run("systemctl", "start", UNIT)
+        box.wait_for("routes in force: 2", unit=UNIT)
+
+
+def test_no_two_runs_meet() -> None:
+    """While another holds the lock on the folder the unit waits, and fails at last without having looked."""
+    with machine("ip route add default via 10.224.0.1 dev eth0\n") as box:
+        unit = Path(box.root, "etc/systemd/system", UNIT)
+        unit.write_text(unit.read_text().replace("--timeout 10 ", "--timeout 1 "))
+        box.run("systemctl", "daemon-reload")
+        start = ("systemctl", "start", UNIT)
+        assert box.run("flock", "/etc/aks-flex-node", *start, check=False).returncode == 1
+        box.wait_for(f"{UNIT}: Main process exited, code=exited, status=75/TEMPFAIL", unit=UNIT)
+        assert box.run("ip", "route", "show", "proto", "142").stdout == ""
+        box.run(*start)
+        assert len(box.run("ip", "route", "show", "proto", "142").stdout.splitlines()) == 2

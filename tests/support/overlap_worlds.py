@@ -18,7 +18,7 @@ from hostrouting.route_overlap.parts import source_by
 from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from hostrouting.host.ports import RouteBackend
@@ -169,18 +169,31 @@ class ScriptRun(NamedTuple):
 
 
 def run_script(
-    node: KernelNode, folder: Path, cidrs: Sequence[str], *, mode: str = "STRICT", allowed: Sequence[str] = ()
+    node: KernelNode,
+    folder: Path,
+    cidrs: Sequence[str],
+    *,
+    mode: str = "STRICT",
+    allowed: Sequence[str] = (),
+    routes: Sequence[dict[str, str]] = (),
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    waits: int = 0,
 ) -> ScriptRun:
-    """Run the script as rendered, but with a folder of its own for the markers, and no patience."""
+    """Run the script as rendered, but with a folder of its own for the markers, and less patience."""
     section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed)}
-    text = render_script(HostRoutingConfig.from_mapping({"routeOverlap": section})).decode()
-    text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", "waits=0 ")
+    document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}
+    text = render_script(HostRoutingConfig.from_mapping(document)).decode()
+    assert "waits=30 " in text
+    text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", f"waits={waits} ")
+    variables = [f"{name}={value}" for name, value in (environment or {}).items()]
     done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-s"],
+        ["nsenter", f"--net=/run/netns/{node.name}", "env", *variables, "/bin/bash", "-s", *arguments],
         input=text,
         capture_output=True,
         text=True,
         check=False,
+        timeout=60,
     )
     markers = {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.exists() else {}
     return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
