@@ -391,6 +391,18 @@ def test_interrupt_while_a_parallel_waits() -> None:
     assert program.stdout == "KeyboardInterrupt\nundo a\n"
 
 
+def test_a_signal_that_another_thread_caught() -> None:
+    """The kernel may hand a signal to any thread; the main thread, which waits and is not woken by it, sees it soon."""
+    program = _program("""
+        import threading
+        def do(ctx):
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            ctx.sleep(3600)
+        print(run(Parallel(task("a")(do)), handle_signals=True).error)
+        """)
+    assert program.stdout == "cancelled: SIGTERM\n"
+
+
 def test_second_sigterm_kills() -> None:
     """A second SIGTERM ends the process as if nobody handled it."""
     program = _program("""
