@@ -58,7 +58,8 @@ class SystemClock:
         # Python handles signals in the main thread, as soon as it is awake. One that another thread caught, or
         # that came in the very moment before the waiting, does not wake it: SIGTERM would be lost.
         longest = _TICK if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
-        doorbell.acquire(timeout=min(max(left, 0), longest))
+        seconds = min(max(left, 0), longest)
+        doorbell.acquire(timeout=seconds)
 
 
 class Observer:
