@@ -105,14 +105,11 @@ class Parallel(_Group):
         try:
             for position, subtask in enumerate(self.subtasks):
                 crew.start(position, subtask)
-            crew.go.set()
             self._wait(crew.ctx, crew.running)
         except BaseException as error:
             # Who interrupts a second time does not want to wait any more.
             patient = isinstance(error, Exception) or not crew.ctx.over
-            # In this order: who still waits at the gate finds the context over, and does not begin.
             crew.ctx.cancel(describe(error))
-            crew.go.set()
             if patient:
                 self._wait(crew.ctx, crew.running)
             raise
@@ -134,9 +131,9 @@ class _Crew:
         #: By position: the same task may stand in a group twice.
         self.running: dict[int, Task] = {}
         self.errors: list[BaseException] = []
-        #: Nobody begins before it is set: if one thread cannot be started, none shall have done anything.
-        self.go = threading.Event()
         self._failed: list[str] = []
+        # Positions: whose thread does not run yet, and whose task has not begun.
+        self._absent = set(range(size))
         self._waiting = set(range(size))
 
     def start(self, position: int, task: Task) -> None:
@@ -152,7 +149,12 @@ class _Crew:
             raise
 
     def _execute(self, position: int, task: Task) -> None:
-        self.go.wait()
+        # Nobody begins before there is a thread for each: if one is refused, none shall have done anything.
+        # Who is woken by a cancel finds the context over. No threading.Event, set by the caller's thread: a Ctrl-C
+        # that hits inside of its `set` leaves it locked for ever.
+        self._absent.discard(position)
+        self.ctx.notify()
+        self.ctx.wait(lambda: not self._absent or self.ctx.cancelled)
         try:
             execute_telling(task, self.ctx, begun=lambda: self._begun(position))
         except BaseException as error:  # noqa: BLE001 - it is raised again by `do`, in the caller's thread

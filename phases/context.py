@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from phases.task import Task
 
 __all__ = ["Clock", "Context", "Observer", "Scope", "SystemClock", "logger_of", "ring"]
+
+
+#: Seconds after which the main thread looks for signals, however long it waits.
+_TICK: Final = 0.5
 
 
 class Clock(Protocol):
@@ -51,7 +55,11 @@ class SystemClock:
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
         left = threading.TIMEOUT_MAX if until is None else until - time.monotonic()
-        doorbell.acquire(timeout=min(max(left, 0), threading.TIMEOUT_MAX))
+        # Python handles signals in the main thread, as soon as it is awake. One that another thread caught, or
+        # that came in the very moment before the waiting, does not wake it: SIGTERM would be lost.
+        longest = _TICK if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
+        seconds = min(max(left, 0), longest)
+        doorbell.acquire(timeout=seconds)
 
 
 class Observer:

@@ -63,8 +63,7 @@ def execute_telling(
             begun()
         call(task.do, inside, "do")
 
-    tolerate = task.tolerate if isinstance(task, Tolerant) else None
-    _step(task, ctx, begin_and_do, done="ok", logger=logger, observer=observer, tolerate=tolerate)
+    _step(task, ctx, begin_and_do, done="ok", logger=logger, observer=observer, tolerable=True)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -94,7 +93,7 @@ def _step(
     done: str,
     logger: logging.Logger | None,
     observer: Observer,
-    tolerate: Callable[[TaskFailedError], None] | None = None,
+    tolerable: bool = False,
     prefix: str = "",
 ) -> None:
     logger = logger or logger_of(ctx)
@@ -113,9 +112,9 @@ def _step(
         failed = isinstance(raised, TaskFailedError)
         word = status = "failed" if failed else "cancelled"
         log = logger.error if failed else logger.warning
-        if tolerate is not None and isinstance(raised, TaskFailedError):
+        if tolerable and isinstance(raised, TaskFailedError) and isinstance(task, Tolerant):
             word, log = "failed, and is optional", logger.warning
-            tolerate(raised)
+            task.tolerate(raised)
             return
         if raised is error:
             raise

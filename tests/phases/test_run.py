@@ -391,6 +391,25 @@ def test_interrupt_while_a_parallel_waits() -> None:
     assert program.stdout == "KeyboardInterrupt\nundo a\n"
 
 
+def test_a_signal_that_another_thread_caught() -> None:
+    """The kernel may hand a signal to any thread; the main thread, which waits and is not woken by it, sees it soon."""
+    program = _program("""
+        import threading
+        from phases.context import SystemClock
+        code = SystemClock.wait.__code__
+        last_line = max(line for _, _, line in code.co_lines() if line)
+        main = threading.get_ident()
+        def do(ctx):
+            # The main thread is inside of `acquire`: it has given up the interpreter at that line.
+            while not ((frame := sys._current_frames()[main]).f_code is code and frame.f_lineno == last_line):
+                pass
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            ctx.sleep(3600)
+        print(run(Parallel(task("a")(do)), handle_signals=True).error)
+        """)
+    assert program.stdout == "cancelled: SIGTERM\n"
+
+
 def test_second_sigterm_kills() -> None:
     """A second SIGTERM ends the process as if nobody handled it."""
     program = _program("""
