@@ -118,8 +118,6 @@ class Boot:
         for link in self._disk.foreign_links():
             self._remove(link)
         names = [name, READY_UNIT] if last else [name]
-        if last:
-            forget(ctx, self._host.services)
         self._host.services.disable(ctx, *(unit for unit in names if self._is_installed(unit)))
         for path in [*self._shared_paths(last), unit_path(name), *paths]:
             self._host.files.remove(path)
@@ -249,6 +247,12 @@ class Boot:
     def _reload(self, ctx: Context, *removed: str) -> None:
         """Have systemd read everything, and forget units whose files are gone: what failed, or what upstream left."""
         self._host.services.daemon_reload(ctx)
+        if not self._host.files.exists(unit_path(READY_UNIT)):
+            # Not before: until now the gates would ask, be refused and be held again.
+            for gate in forget(ctx, self._host.services):
+                self._logger.warning(
+                    "%s was refused, and stays down unless it restarts by itself; run: systemctl start %s", gate, gate
+                )
         # All that could be ours, for a run that was killed may have removed others.
         for name in sorted(OWN_UNITS.union(removed)):
             gone = not self._host.files.exists(unit_path(name))

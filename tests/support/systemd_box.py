@@ -79,6 +79,11 @@ class SystemdBox:
         heard = self.run(*command, check=False).returncode == 0
         assert heard, "\n".join([f"{unit} has not said {message!r}, but:", *self.journal(f"--unit={unit}")])
 
+    def wait_for_end(self, *, timeout: float) -> None:
+        """Wait until the machine has powered itself off."""
+        assert self._process is not None
+        self._process.wait(timeout)
+
     def __enter__(self) -> Self:
         self._scratch = Path(tempfile.mkdtemp(prefix="systemd-box-"))
         try:
