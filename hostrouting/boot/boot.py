@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hostrouting.boot.gates import BREAK_GLASS, refuse_early_gates, unread_gates
+from hostrouting.boot.gates import broken_glass, refuse_early_gates, refuse_faulty_gates, unread_gates
 from hostrouting.boot.held import forget
 from hostrouting.boot.layout import (
     GATE_UNITS,
@@ -147,14 +147,16 @@ class Boot:
                     f"{state.name} runs already and goes on; the gate will first hold it at its next start"
                     for state in self._host.services.running(ctx, gate)
                 ]
-        if self._host.files.exists(BREAK_GLASS):
-            said.append(f"the gates are open, whatever the routes are, as long as {BREAK_GLASS} exists")
+        reason = broken_glass(self._host.files)
+        if reason:
+            said.append(f"the gates are open, whatever the routes are, as long as {reason}")
         return said
 
     def _refuse_early_gates(self, ctx: Context, unit: BootUnit, changes: Sequence[Change]) -> None:
         ctx.check()
         # To follow the order of units costs several calls of systemctl for each gate: not where all is as it was.
         if changes:
+            refuse_faulty_gates(ctx, self._host.services, self._gates)
             refuse_early_gates(ctx, self._host.services, self._gates, unit, self._disk.required_units())
 
     def _changes_of_install(self, unit: BootUnit) -> list[Change]:

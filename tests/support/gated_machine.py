@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot
 from hostrouting.host import Host
@@ -70,7 +70,7 @@ def refusal(unit: str = KUBE) -> str:
 def require_nspawn() -> None:
     """Skip the test where the unit that is to be gated is not installed; on CI it is."""
     require_systemd_box()
-    if not Path("/lib/systemd/system", NSPAWN).exists():
+    if not Path(BOX_ROOT, "lib/systemd/system", NSPAWN).exists():
         pytest.skip("needs systemd-nspawn@.service (Debian: apt-get install systemd-container)")
 
 
