@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import Boot, held_gates
+from hostrouting.boot import Boot, gate_faults, held_gates
 from hostrouting.boot_files import PROBE_UNIT, installs_units, plan_boot_files
 from hostrouting.config import OverlapMode
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
@@ -158,6 +158,9 @@ class _Look:
             yield NodeFinding("disabled", "gates", f"every gate is open, whatever the routes are: {reason}", "warning")
 
     def _gates(self) -> Iterator[NodeFinding]:
+        for fault in gate_faults(self._ctx, self._host.services, self._config.gates):
+            is_note = fault.kind == "masked"
+            yield NodeFinding(f"gate-{fault.kind}", fault.unit, fault.reason, "note" if is_note else "error")
         for gate in held_gates(self._ctx, self._host.services):
             step = "starts by itself once routing is right; see: journalctl -b -u hostrouting-retry.service"
             yield NodeFinding("held", gate, f"waits behind its gate, and {step}")

@@ -113,11 +113,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.findings import is_refused
     from phases import plan
 
-    config = _config(arguments.config)
+    config, host = _config(arguments.config), _host(arguments)
     with _context(arguments) as ctx:
-        changes = _without_repeats(plan(Configure(config, host=_host(arguments)), ctx))
+        changes = _without_repeats(plan(Configure(config, host=host), ctx))
+        notices = _notices(ctx, config, host)
     if arguments.json:
-        _print_json({"changes": [change.to_mapping() for change in changes]})
+        answer = {"changes": [change.to_mapping() for change in changes]}
+        _print_json(answer | ({"notices": notices} if notices else {}))
     else:
         _print_changes(changes)
         if not changes:
@@ -125,6 +127,17 @@ def _plan(arguments: argparse.Namespace) -> int:
     if any(is_refused(change.detail) for change in changes):
         return BAD
     return DIFFERS if arguments.exit_code and changes else FINE
+
+
+def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
+    """Tell what an operator should know about the gates, and return it."""
+    from hostrouting.boot import Boot
+    from hostrouting.boot_files import installs_units
+
+    notices = Boot(host, gates=config.gates).notices(ctx) if installs_units(config) else []
+    for notice in notices:
+        _logger.warning("%s", notice)
+    return notices
 
 
 def _without_repeats(plan: Plan) -> list[Change]:
@@ -137,17 +150,13 @@ def _without_repeats(plan: Plan) -> list[Change]:
 
 
 def _apply(arguments: argparse.Namespace) -> int:
-    from hostrouting.boot import Boot
-    from hostrouting.boot_files import installs_units
     from hostrouting.configure import Configure
 
     config, host = _config(arguments.config), _host(arguments)
     task = Configure(config, host=host)
-    if installs_units(config):
-        # Before the gates are closed: afterwards nobody could tell which of the running machines were never held.
-        with _context(arguments) as ctx:
-            for notice in Boot(host, gates=config.gates).notices(ctx):
-                _logger.warning("%s", notice)
+    # Before the gates are closed: afterwards nobody could tell which of the running machines were never held.
+    with _context(arguments) as ctx:
+        _notices(ctx, config, host)
     return _run(arguments, task)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.boot_script import with_shared
+from hostrouting.boot.gates import gate_faults
 from hostrouting.boot.held import held_gates
 from hostrouting.boot.layout import (
     READY_UNIT,
@@ -39,6 +40,7 @@ __all__ = [
     "BootFile",
     "BootUnit",
     "Departure",
+    "gate_faults",
     "held_gates",
     "install_around",
     "is_refusal",

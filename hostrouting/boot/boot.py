@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hostrouting.boot.gates import break_glass, refuse_early_gates, unread_gates
+from hostrouting.boot.gates import broken_glass, gate_faults, refuse_early_gates, refuse_faulty_gates, unread_gates
 from hostrouting.boot.held import forget, release
 from hostrouting.boot.layout import (
     HELD_TEMPLATE,
@@ -19,7 +19,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.steps import Steps
 from hostrouting.boot.survey import Survey
-from hostrouting.config import OWN_UNITS
+from hostrouting.config import DEFAULT_GATES, OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
 from phases import Change
 
@@ -61,7 +61,7 @@ class Boot:
     def plan_install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> list[Change]:
         """What `install` would change; changes nothing, needs no root."""
         steps = self._steps(units, gone)
-        self._refuse_early_gates(ctx, units, steps)
+        self._refuse_gates(ctx, units, steps)
         if not steps and self._must_reload(ctx, units):
             return [_RELOAD]
         return _changes(steps)
@@ -75,7 +75,7 @@ class Boot:
         Raises UnitError, before anything is changed, for a gate that must be up before our units can run.
         """
         steps = self._steps(units, gone)
-        self._refuse_early_gates(ctx, units, steps)
+        self._refuse_gates(ctx, units, steps)
         self._take(ctx, steps)
         changed = bool(steps)
         if self._host.is_live and (changed or self._must_reload(ctx, units)):
@@ -125,16 +125,20 @@ class Boot:
     def notices(self, ctx: Context) -> list[str]:
         """What an operator should know about the gates; nothing of it is an error. To be asked before `install`.
 
-        Gates that name no unit, machines that run now behind a gate that is new, and an open break-glass.
+        Gates that name no unit, that are open unseen or masked, machines that run now behind a gate that is new, and an
+        open break-glass.
         """
-        said = []
+        faults = gate_faults(ctx, self._host.services, self._gates)
+        said = [str(fault) for fault in faults if not fault.refused]
+        absent = [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
         for gate in self._gates:
-            if not self._host.services.state(ctx, gate).exists:
+            # Of the default gates most nodes have but one.
+            if gate in absent and (gate not in DEFAULT_GATES or len(absent) == len(self._gates)):
                 said.append(
                     f"no unit file matches the gate {gate}, so nothing waits for routing there yet; "
                     "if it is not to be installed later, correct hostRouting.gates"
                 )
-            elif self._disk.differs(gate_drop_in(gate)):
+            elif gate not in absent and self._disk.differs(gate_drop_in(gate)):
                 said += [
                     f"{state.name} runs already and goes on; the gate will first hold it at its next start"
                     for state in self._host.services.running(ctx, gate)
@@ -158,7 +162,7 @@ class Boot:
 
     def break_glass(self) -> str | None:
         """Why every gate is open now; None if they hold."""
-        return break_glass(self._host.files)
+        return broken_glass(self._host.files)
 
     def installed_units(self) -> list[str]:
         """The oneshots of ours that are on the disk, and the one that gates ask."""
@@ -167,10 +171,11 @@ class Boot:
     def _steps(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(units, gone)
 
-    def _refuse_early_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
+    def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
         # To follow the order of units costs several calls of systemctl for each gate: not where all is as it was.
         if steps and units:
+            refuse_faulty_gates(ctx, self._host.services, self._gates)
             refuse_early_gates(ctx, self._host.services, self._gates, units, self._disk.required_units())
 
     def _is_unfinished(self) -> bool:

@@ -14,7 +14,10 @@ __all__ = ["forget", "held_gates", "release"]
 
 
 def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
-    """The units that wait behind their gate now, sorted; one that asks just now is among them."""
+    """The units that wait behind their gate now, sorted; one that asks just now is among them.
+
+    One that restarts by itself may be missing for the moment in which it does.
+    """
     prefix, suffix = HELD_TEMPLATE.split(".", 1)
     markers = services.running(ctx, HELD_TEMPLATE)
     return sorted(state.name.removeprefix(prefix).removesuffix(f".{suffix}") for state in markers)

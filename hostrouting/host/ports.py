@@ -202,6 +202,14 @@ class ServiceManager(Protocol):
         """
         ...
 
+    def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
+        """Return what the unit, or the next instance of a template, ends up with for settings of these names.
+
+        Drop-ins count. Where there is no such unit or nothing sets it, the text is empty or systemd's default. A
+        command is a line, and holds what it runs with its arguments; durations are written in any of systemd's ways.
+        """
+        ...
+
 
 class RunLock(Protocol):
     """One run at a time. The lock ends with the process that holds it, however that ends."""

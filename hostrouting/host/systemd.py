@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import UnitError
 from hostrouting.host.files import RootedFiles
-from hostrouting.host.units import UnitFiles, UnitState, instance_of, reach
+from hostrouting.host.units import UnitFiles, UnitState, instance_of, reach, settings
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
@@ -92,9 +93,22 @@ class Systemctl:
 
         def waiting(ring: frozenset[str]) -> set[str]:
             shown = self._show(ctx, "Before", sorted(ring))
-            return {name for properties in shown for name in properties.get("Before", "").split()}
+            return {name for properties in shown for name in _names(properties.get("Before", ""))}
 
         return reach(instance_of(unit, _NOBODYS_INSTANCE), waiting)
+
+    def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
+        """See `ServiceManager.settings`."""
+        # What unit files give in seconds, systemd shows by another name.
+        shown_as = {f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name: name for name in names}
+        asked = instance_of(unit, _NOBODYS_INSTANCE)
+        found = dict.fromkeys(names, "")
+        for line in self._run(ctx, "show", f"--property={','.join(shown_as)}", "--", asked).splitlines():
+            key, equals, value = line.partition("=")
+            if equals and key in shown_as:
+                name = shown_as[key]
+                found[name] = f"{found[name]}\n{value}".strip("\n")
+        return found
 
     def _show(self, ctx: Context, properties: str, units: Sequence[str]) -> list[dict[str, str]]:
         """Ask about units or patterns: what `systemctl show` prints, one block for each, a blank line in between."""
@@ -169,6 +183,11 @@ class OfflineSystemctl:
         ctx.check()
         return self._unit_files.ordered_before(unit)
 
+    def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
+        """See `ServiceManager.settings`."""
+        ctx.check()
+        return settings(self._unit_files.texts(unit).values(), *names)
+
     @property
     def _command(self) -> tuple[str, str]:
         return "systemctl", f"--root={self._root}"
@@ -223,6 +242,11 @@ def _unit_state(properties: dict[str, str]) -> UnitState:
         main_pid=int(properties.get("MainPID", "0")),
         unit_file_state=properties["UnitFileState"],
         needs_reload=properties["NeedDaemonReload"] == "yes",
-        drop_ins=frozenset(properties["DropInPaths"].split()),
-        requires=frozenset(properties["Requires"].split()),
+        drop_ins=frozenset(_names(properties["DropInPaths"])),
+        requires=frozenset(_names(properties["Requires"])),
     )
+
+
+def _names(shown: str) -> list[str]:
+    """The names or paths of a list; systemctl quotes those with a backslash, of which unit names may have some."""
+    return shlex.split(shown) if '"' in shown else shown.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -9,7 +10,18 @@ if TYPE_CHECKING:
 
     from hostrouting.host.ports import FileStore
 
-__all__ = ["UNIT_FOLDERS", "UnitFiles", "UnitState", "instance_of", "is_template", "reach", "template_of", "words"]
+__all__ = [
+    "UNIT_FOLDERS",
+    "UnitFiles",
+    "UnitState",
+    "instance_of",
+    "is_template",
+    "reach",
+    "seconds",
+    "settings",
+    "template_of",
+    "words",
+]
 
 #: Where systemd looks for units of the system, first come first served.
 UNIT_FOLDERS: Final = (
@@ -19,6 +31,14 @@ UNIT_FOLDERS: Final = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
+
+
+#: Settings that one assignment of another name sets, too.
+_ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
+#: Settings of which each assignment adds one.
+_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo")
+#: The units of time of which a setting of ours could make sense; systemd knows longer ones.
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class UnitState(NamedTuple):
@@ -176,3 +196,41 @@ def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
         elif line and line[0] not in "#;" and "=" in line:
             key, _, value = line.partition("=")
             yield section, key.strip(), value.strip()
+
+
+def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
+    r"""What settings end up with, text by name: the last assignment, or a line for each where they add up.
+
+    >>> text = "[Service]\nTimeoutSec=5\nExecStartPre=/a\nExecStartPre=/b"
+    >>> settings([text], "TimeoutStartSec", "ExecStartPre", "User")
+    {'TimeoutStartSec': '5', 'ExecStartPre': '/a\n/b', 'User': ''}
+    """
+    found = dict.fromkeys(names, "")
+    for text in texts:
+        for section, key, value in _assignments(text):
+            for name in names:
+                if key not in {name, _ALSO_SET_BY.get(name)}:
+                    continue
+                if name.startswith(_ADDS_UP) and (value or section == "Unit"):
+                    found[name] = f"{found[name]}\n{value}".strip("\n")
+                else:
+                    found[name] = value
+    return found
+
+
+def seconds(text: str) -> float:
+    """How long a duration is, as unit files write it and as systemd shows it; what cannot be read is endless.
+
+    >>> seconds("1min 30s"), seconds("90"), seconds("500ms"), seconds("infinity")
+    (90.0, 90.0, 0.5, inf)
+    """
+    found = 0.0
+    rest = re.sub(r"\s", "", text)
+    while rest:
+        part = re.match(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s(?:ec)?|m(?:in)?|h|d|$)", rest)
+        if part is None:
+            return float("inf")
+        unit = part[2] or "s"
+        found += float(part[1]) * _SECONDS[unit if unit in _SECONDS else unit[0]]
+        rest = rest[part.end() :]
+    return found

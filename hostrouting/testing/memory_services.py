@@ -9,7 +9,16 @@ import attrs
 
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd import journal_advice, unit_error
-from hostrouting.host.units import UNIT_FOLDERS, UnitFiles, UnitState, instance_of, is_template, template_of, words
+from hostrouting.host.units import (
+    UNIT_FOLDERS,
+    UnitFiles,
+    UnitState,
+    instance_of,
+    is_template,
+    settings,
+    template_of,
+    words,
+)
 from hostrouting.testing.faults import Operations
 from phases import CommandFailedError
 
@@ -119,6 +128,13 @@ class MemoryServices:
         """See `ServiceManager.ordered_before`."""
         self._begin(ctx, "ordered_before", unit)
         return self._unit_files.ordered_before(instance_of(unit, _NOBODYS_INSTANCE))
+
+    def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
+        """See `ServiceManager.settings`."""
+        self._begin(ctx, "settings", unit)
+        asked = instance_of(unit, _NOBODYS_INSTANCE)
+        loaded = self._memory.get(asked)
+        return settings((loaded.texts if loaded else self._unit_files.texts(asked)).values(), *names)
 
     def _begin(self, ctx: Context, *call: str) -> None:
         ctx.check()

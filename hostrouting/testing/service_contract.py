@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from hostrouting.exceptions import UnitError
+from hostrouting.host.units import seconds
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
@@ -170,6 +171,30 @@ class ServiceManagerContract:
         assert candidates & services.ordered_before(ctx, "ct-near@one.service") == {"ct-instance.service"}
         assert candidates & services.ordered_before(ctx, "ct-near@two.service") == {"ct-template.service"}
 
+    def test_settings_end_up_as_the_drop_ins_say(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """The last assignment counts; of commands each is a line, and an empty one starts afresh."""
+        text = b"[Service]\nType=oneshot\nExecStart=/bin/true\nExecStartPre=/bin/true one\nTimeoutStartSec=20\n"
+        files.write(f"{_UNITS}/ct-set@.service", text, mode=0o644)
+        names = ("ExecStartPre", "TimeoutStartSec", "RootDirectory")
+        before = services.settings(ctx, "ct-set@.service", *names)
+        assert "/bin/true one" in before["ExecStartPre"]
+        assert (seconds(before["TimeoutStartSec"]), before["RootDirectory"]) == (20, "")
+        drop_in = (
+            b"[Service]\nExecStartPre=\nExecStartPre=+/bin/true two\nExecStartPre=/bin/true three\nTimeoutSec=1min 5s\n"
+        )
+        files.write(f"{_UNITS}/ct-set@.service.d/10-x.conf", drop_in, mode=0o644)
+        services.daemon_reload(ctx)
+        after = services.settings(ctx, "ct-set@one.service", *names)
+        commands = after["ExecStartPre"].splitlines()
+        assert [word in line for word, line in zip(("two", "three"), commands, strict=True)] == [True, True]
+        assert seconds(after["TimeoutStartSec"]) == 65
+
+    def test_settings_of_what_does_not_exist(self, services: ServiceManager, ctx: Context) -> None:
+        """There is nothing to be told, which is no error."""
+        assert services.settings(ctx, "ct-absent.service", "ExecStartPre") == {"ExecStartPre": ""}
+
     def test_nothing_is_done_for_one_who_gave_up(self, services: ServiceManager, files: FileStore) -> None:
         """A cancelled context ends every method before it does anything."""
         self.install(files, "ct-late.service", install="RequiredBy=ct-ready.service")
@@ -184,6 +209,7 @@ class ServiceManagerContract:
             lambda: services.state(ctx, "ct-late.service"),
             lambda: services.running(ctx, "ct-late.service"),
             lambda: services.ordered_before(ctx, "ct-late.service"),
+            lambda: services.settings(ctx, "ct-late.service", "ExecStart"),
         ):
             with pytest.raises(CancelledError, match="enough"):
                 call()
@@ -343,3 +369,16 @@ class LiveServiceManagerContract(ServiceManagerContract):
         services.daemon_reload(ctx)
         assert services.state(ctx, "ct-gated@.service").drop_ins == {drop_in}
         assert services.state(ctx, "ct-gated@one.service").drop_ins == {drop_in}
+
+    def test_names_with_a_backslash(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """By such names systemd writes a dash: they are known in requirements, in paths of drop-ins, and in orders."""
+        name = r"ct-dash@foo\x2dbar.service"
+        self.install_daemon(files, "ct-dash@.service")
+        files.write(
+            f"{_UNITS}/{name}.d/10-x.conf", f"[Unit]\nBefore={name.replace('foo', 'new')}\n".encode(), mode=0o644
+        )
+        self.install(files, "ct-dash-needs.service", unit=rf"Requires={name}")
+        services.daemon_reload(ctx)
+        assert services.state(ctx, name).drop_ins == {f"{_UNITS}/{name}.d/10-x.conf"}
+        assert name in services.state(ctx, "ct-dash-needs.service").requires
+        assert name.replace("foo", "new") in services.ordered_before(ctx, name)

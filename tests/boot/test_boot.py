@@ -155,7 +155,8 @@ class TestInstall:
         assert image.files.tree.snapshot() == host.files.tree.snapshot()
         assert not boot(image).install(ctx, stand_in(STATIC))
         assert image.services.started == []
-        assert {call[0] for call in image.services.operations.calls} == {"ordered_before", "start"}
+        changing = {"daemon_reload", "enable", "disable", "start", "stop"}
+        assert {call[0] for call in image.services.operations.calls} & changing == {"start"}
 
     def test_a_live_run_reads_what_an_offline_run_of_it_wrote(self, host: FakeHost, ctx: Context) -> None:
         """Somebody prepared `--root /` of this very machine: nothing differs on the disk, but systemd does not know."""
@@ -209,6 +210,16 @@ class TestInstall:
             with pytest.raises(CancelledError):
                 call()
         assert host.files.tree.snapshot() == before
+
+
+class TestGatesOpenUnseen:
+    def test_a_later_drop_in_empties_ours(self, host: FakeHost, ctx: Context) -> None:
+        """What `systemctl edit` makes: the files of ours are all right, and the operator is told."""
+        boot(host).install(ctx, stand_in(STATIC))
+        host.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
+        host.services.daemon_reload(ctx)
+        [notice] = boot(host).notices(ctx)
+        assert notice.startswith(f"{NSPAWN} starts whatever the routes are: a later drop-in")
 
 
 class TestEarlyGates:
@@ -383,6 +394,12 @@ class TestNotices:
             "if it is not to be installed later, correct hostRouting.gates"
         )
 
+    def test_one_of_the_default_gates_is_enough(self, host: FakeHost, ctx: Context) -> None:
+        """A node whose kubelet is in a machine has no kubelet.service: nothing to say; one that has neither is told."""
+        assert boot(host, NSPAWN, "kubelet.service").notices(ctx) == []
+        host.files.remove(f"/lib/systemd/system/{NSPAWN}")
+        assert len(boot(host, NSPAWN, "kubelet.service").notices(ctx)) == 2
+
     @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
     def test_an_open_break_glass(self, host: FakeHost, ctx: Context, path: str) -> None:
         """It may have been forgotten."""
@@ -396,7 +413,7 @@ class TestNotices:
         assert boot(host).notices(ctx) == []
         host.files.write("/proc/cmdline", b"ro hostrouting.disabled quiet\n", mode=0o444)
         assert boot(host).notices(ctx) == [
-            "the gates are open, whatever the routes are: the kernel's command line has the word hostrouting.disabled"
+            "the gates are open, whatever the routes are: hostrouting.disabled is on the command line of the kernel"
         ]
 
 

@@ -250,7 +250,6 @@ class TestRunning:
         lines = [f"route add 11.0.{n >> 8}.{n & 255} via 10.224.0.1 dev eth0\n" for n in range(1000)]
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "ip", "-batch", "-"]
         subprocess.run(argv, input="".join(lines), text=True, check=True)
-        routes: list[StaticRoute] = []
         for gateway in "10.224.0.1", "10.224.0.2":
             assert run(node, *many(gateway)) == (0, ["routes in force: 1000"])
             assert node.ip("route", "show", "root", "11.0.0.0/8").count(f"via {gateway} dev eth0 proto 142") == 1000

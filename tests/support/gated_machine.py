@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot
 from hostrouting.host import Host
@@ -15,6 +15,7 @@ from hostrouting.host.files import RootedFiles
 from hostrouting.host.lock import FileLock
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd import Systemctl
+from hostrouting.host.units import instance_of
 from phases import Context
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
     from hostrouting.host import UnitState
 
-__all__ = ["GATES", "KUBE", "KUBELET", "STAND_INS", "GatedMachine", "refusal", "require_nspawn"]
+__all__ = ["GATES", "KUBE", "KUBELET", "STAND_INS", "GatedMachine", "more_machines", "refusal", "require_nspawn"]
 
 GATES: Final = (NSPAWN, "kubelet.service")
 KUBE: Final = "systemd-nspawn@kube1.service"
@@ -69,7 +70,7 @@ def refusal(unit: str = KUBE) -> str:
 def require_nspawn() -> None:
     """Skip the test where the unit that is to be gated is not installed; on CI it is."""
     require_systemd_box()
-    if not Path("/lib/systemd/system", NSPAWN).exists():
+    if not Path(BOX_ROOT, "lib/systemd/system", NSPAWN).exists():
         pytest.skip("needs systemd-nspawn@.service (Debian: apt-get install systemd-container)")
 
 
@@ -83,6 +84,22 @@ def write_machines(image: Path) -> None:
     (units / KUBELET).write_text(_KUBELET)
     (wants / KUBE).symlink_to(f"/lib/systemd/system/{NSPAWN}")
     (wants / KUBELET).symlink_to(f"{UNIT_DIRECTORY}/{KUBELET}")
+
+
+def more_machines(**settings: str) -> str:
+    r"""Bash that adds machines of systemd-nspawn, started at boot, each with settings of its own in a drop-in.
+
+    A double underscore in a name stands for the `\x2d` by which systemd writes a dash.
+    """
+    commands = []
+    for name, text in settings.items():
+        unit = instance_of(NSPAWN, name.replace("__", r"\x2d"))
+        commands += [
+            f"mkdir -p '{UNIT_DIRECTORY}/{unit}.d'",
+            f"cat > '{UNIT_DIRECTORY}/{unit}.d/70-settings.conf' <<'END'\n{text}\nEND",
+            f"ln -s /lib/systemd/system/{NSPAWN} '{UNIT_DIRECTORY}/multi-user.target.wants/{unit}'",
+        ]
+    return "\n".join([*commands, ""])
 
 
 class GatedMachine(SystemdBox):
@@ -142,6 +159,12 @@ class GatedMachine(SystemdBox):
     def wait_for_failure(self, unit: str) -> None:
         """Wait until systemd says that a unit has failed, be it after the longest wait of our scripts."""
         self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit, timeout=90)
+
+    def wait_for_retry(self) -> None:
+        """Wait until nothing is held any more, so that hostrouting-retry.service has ended."""
+        pid = self.state("hostrouting-retry.service").main_pid
+        # Of process 0 tail says that it is none.
+        self.run("timeout", "60", "tail", f"--pid={pid or 999999999}", "--follow", "/dev/null")
 
     def systemctl(self, *arguments: str) -> int:
         """The exit status of `systemctl` with these arguments."""

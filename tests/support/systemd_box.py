@@ -1,4 +1,4 @@
-"""Real systemd as PID 1 of a throw-away machine: namespaces over a copy of `/`, booted in a fraction of a second.
+"""Real systemd as PID 1 of a throw-away machine: namespaces over a copy of a root, booted in a fraction of a second.
 
 Needs root, systemd, util-linux and the kernel's overlay file system; touches neither the network nor the systemd
 of the machine that it runs on.
@@ -18,8 +18,10 @@ from typing import Final, Self
 
 import pytest
 
-__all__ = ["SystemdBox", "require_systemd_box"]
+__all__ = ["BOX_ROOT", "SystemdBox", "require_systemd_box"]
 
+#: What a machine is a copy of; another distribution's tree brings another systemd.
+BOX_ROOT: Final = Path(os.environ.get("HOSTROUTING_BOX_ROOT", "/"))
 _SCRIPT: Final = Path(__file__).with_name("systemd_box.sh")
 _LONGEST_BOOT: Final = 60.0
 
@@ -28,7 +30,7 @@ def require_systemd_box() -> None:
     """Skip the test where no box can be made; on CI one can, and a skip is a failure there."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make the namespaces of a machine")
-    if not Path("/lib/systemd/systemd").exists():
+    if not (BOX_ROOT / "lib/systemd/systemd").exists():
         pytest.skip("needs systemd to be installed")
 
 
@@ -79,6 +81,11 @@ class SystemdBox:
         heard = self.run(*command, check=False).returncode == 0
         assert heard, "\n".join([f"{unit} has not said {message!r}, but:", *self.journal(f"--unit={unit}")])
 
+    def wait_for_end(self, *, timeout: float) -> None:
+        """Wait until the machine has powered itself off."""
+        assert self._process is not None
+        self._process.wait(timeout)
+
     def __enter__(self) -> Self:
         self._scratch = Path(tempfile.mkdtemp(prefix="systemd-box-"))
         try:
@@ -106,7 +113,7 @@ class SystemdBox:
             notifications.bind(str(self._scratch / "host" / "notify"))
             namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
             self._process = subprocess.Popen(
-                ["unshare", *namespaces, "--fork", "--kill-child", "bash", _SCRIPT, self._scratch],
+                ["unshare", *namespaces, "--fork", "--kill-child", "bash", _SCRIPT, self._scratch, BOX_ROOT],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,15 +1,16 @@
 #!/bin/bash
 # Becomes PID 1 of a machine of its own: the systemd that is installed here, on a copy of / that vanishes with it.
 # Run by systemd_box.py in fresh mount, pid, net, uts and ipc namespaces:
-#   systemd_box.sh SCRATCH           SCRATCH: an empty folder; SCRATCH/host/notify is the socket that is told READY=1
+#   systemd_box.sh SCRATCH ROOT      SCRATCH: an empty folder; SCRATCH/host/notify is the socket that is told READY=1
+#                                    ROOT: what the machine is a copy of, such as /
 # SCRATCH/host/image, if there, is a folder of files to be laid over those of the new machine.
 # SCRATCH/prepare, if there, is sourced in the new machine right before systemd begins.
 set -eu
-scratch=$1
+scratch=$1 lower=$2
 # Or mount(8) would keep its books in the /run of the machine outside.
 export LIBMOUNT_UTAB=/dev/null
 
-if [[ ${2-} != inside ]]; then
+if [[ ${3-} != inside ]]; then
     # systemd wants a cgroup tree that it owns: join a group of our own, and make that the root of all that we see.
     mkdir "$scratch/cgroup"
     mount -t cgroup2 none "$scratch/cgroup"
@@ -17,7 +18,7 @@ if [[ ${2-} != inside ]]; then
     mkdir "$group"
     echo 0 > "$group/cgroup.procs"
     umount "$scratch/cgroup"
-    exec unshare --cgroup "$BASH" "$0" "$scratch" inside
+    exec unshare --cgroup "$BASH" "$0" "$scratch" "$lower" inside
 fi
 
 # /proc is still the one outside, so this is our number out there, by which nsenter finds us.
@@ -28,7 +29,7 @@ mkdir "$scratch/layers"
 mount -t tmpfs -o mode=755 none "$scratch/layers"
 root=$scratch/layers/root
 mkdir "$root" "$scratch/layers/changes" "$scratch/layers/work"
-mount -t overlay none "$root" -o "lowerdir=/,upperdir=$scratch/layers/changes,workdir=$scratch/layers/work"
+mount -t overlay none "$root" -o "lowerdir=$lower,upperdir=$scratch/layers/changes,workdir=$scratch/layers/work"
 cd "$root"
 
 mount -t proc -o nosuid,nodev,noexec none proc

@@ -14,8 +14,8 @@ folder=/etc/aks-flex-node
 required=/etc/systemd/system/hostrouting-ready.service.requires
 shortest_pause=2 longest_pause=10 # seconds
 
-declare -A held=()    # gate: which start of its hostrouting-held@ this is; another one means that it asked again
-declare -A started=() # gate: the start of its hostrouting-held@ for which this script has started it
+declare -A held=()    # gate: when its hostrouting-held@ was started or reloaded, which is when it asked last
+declare -A started=() # gate: when it had asked last as this script started it
 declare -A seen=()    # every gate that was held while this script ran
 declare -A enabled=() # gates that were enabled when they were first seen
 declare -A state=()   # gate: its properties as `systemctl show` last told, one a line
@@ -23,20 +23,19 @@ told='' quiet=60      # the last line for the journal, and the seconds since
 
 # Fill `held`.
 list_held() {
-    local line gate='' active='' invocation=''
+    local line gate='' active='' asked=''
     held=()
     while IFS= read -r line; do
         case $line in
             Id=*) gate=${line#Id=hostrouting-held@} gate=${gate%.service} ;;
             ActiveState=*) active=${line#*=} ;;
-            InvocationID=*) invocation=${line#*=} ;;
+            StateChangeTimestampMonotonic=*) asked=${line#*=} ;;
             '')
-                # `activating` as well: it is on its way.
-                [[ -z $gate || $active != *activ* || $active == inactive ]] || held[$gate]=$invocation
-                gate='' active='' invocation=''
+                case $active in activating | active | reloading) held[$gate]=$asked ;; esac
+                gate='' active='' asked=''
                 ;;
         esac
-    done <<< "$(systemctl show --property=Id,ActiveState,InvocationID 'hostrouting-held@*.service')"$'\n'
+    done <<< "$(systemctl show --property=Id,ActiveState,StateChangeTimestampMonotonic 'hostrouting-held@*.service')"$'\n'
     for gate in "${!held[@]}"; do seen[$gate]=1; done
 }
 
@@ -95,7 +94,7 @@ break_glass() {
         [[ ! -e $file ]] || open="$file exists"
     done
     read -r words < /proc/cmdline || :
-    [[ " $words " != *' hostrouting.disabled '* ]] || open='the kernel was told hostrouting.disabled'
+    [[ " $words " != *' hostrouting.disabled '* ]] || open='hostrouting.disabled is on the command line of the kernel'
     [[ -n $open ]]
 }
 

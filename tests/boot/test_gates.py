@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.boot_units import NSPAWN, STATIC, stand_in
+
+from hostrouting.boot import Boot
+from hostrouting.boot.gates import GateFault, broken_glass, gate_faults
+from hostrouting.exceptions import UnitError
+from hostrouting.testing import FakeHost
+
+if TYPE_CHECKING:
+    from phases import Context
+
+UNITS = "/etc/systemd/system"
+KUBELET = "kubelet.service"
+
+
+def configured(host: FakeHost, unit: str, text: str) -> None:
+    """Give a unit a drop-in that sorts after ours, as `systemctl edit` does."""
+    host.files.write(f"{UNITS}/{unit}.d/override.conf", f"{text}\n".encode(), mode=0o644)
+
+
+def faults(host: FakeHost, ctx: Context) -> list[GateFault]:
+    return gate_faults(ctx, host.services, [NSPAWN])
+
+
+def test_a_gate_as_it_should_be(host: FakeHost, ctx: Context) -> None:
+    """Neither the distribution's unit, nor one that does not exist, has a fault, before and after the install."""
+    gates = [NSPAWN, KUBELET]
+    assert gate_faults(ctx, host.services, gates) == []
+    Boot(host, gates=gates).install(ctx, stand_in(STATIC))
+    assert gate_faults(ctx, host.services, gates) == []
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
+    """An empty ExecStartPre= after ours takes it out: reported, on a machine and in an image, and not refused."""
+    where = FakeHost(is_live=is_live)
+    where.files.write(
+        f"/lib/systemd/system/{NSPAWN}", host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"", mode=0o644
+    )
+    configured(where, NSPAWN, "[Service]\nExecStartPre=\nExecStartPre=/bin/true")
+    Boot(where, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
+    [fault] = faults(where, ctx)
+    assert (fault.kind, fault.refused) == ("open", False)
+    assert str(fault) == (
+        "systemd-nspawn@.service starts whatever the routes are: a later drop-in (systemctl edit makes such) empties "
+        "ExecStartPre=; see: systemctl cat systemd-nspawn@.service; remove that line, or rename its file so that it "
+        "sorts before 10-hostrouting.conf"
+    )
+
+
+def test_an_instance_is_named_for_what_only_it_has(host: FakeHost, ctx: Context) -> None:
+    """One machine that runs behind an open gate, among others that wait."""
+    machine = "systemd-nspawn@kube1.service"
+    configured(host, machine, "[Service]\nExecStartPre=")
+    Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
+    for name in (machine, "systemd-nspawn@kube2.service"):
+        host.services.start(ctx, name)
+    assert [(fault.unit, fault.kind) for fault in faults(host, ctx)] == [(machine, "open")]
+    configured(host, NSPAWN, "[Service]\nExecStartPre=")
+    host.services.daemon_reload(ctx)
+    assert [(fault.unit, fault.kind) for fault in faults(host, ctx)] == [(NSPAWN, "open")]
+
+
+def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
+    """It never starts, which may be meant."""
+    host.files.tree.make_link(f"{UNITS}/{KUBELET}", "/dev/null")
+    [fault] = gate_faults(ctx, host.services, [KUBELET])
+    assert (fault.kind, fault.refused) == ("masked", False)
+    assert "run: systemctl unmask kubelet.service" in fault.reason
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "kind"),
+    [
+        ("Service", "RootDirectory=/srv", "root"),
+        ("Service", "RootImage=/srv.img", "root"),
+        ("Unit", "StartLimitAction=reboot", "action"),
+        ("Unit", "FailureAction=reboot-force", "action"),
+        ("Service", "TimeoutStartSec=32", "timeout"),
+        ("Service", "TimeoutSec=500ms", "timeout"),
+    ],
+)
+def test_what_cannot_be_a_gate(host: FakeHost, ctx: Context, section: str, setting: str, kind: str) -> None:
+    """Shut for ever, or a reboot loop: install and its plan say so, and change nothing."""
+    configured(host, NSPAWN, f"[{section}]\n{setting}")
+    assert [(fault.kind, fault.refused) for fault in faults(host, ctx)] == [(kind, True)]
+    before = host.files.tree.snapshot()
+    boot = Boot(host, gates=[NSPAWN])
+    for call in (boot.install, boot.plan_install):
+        with pytest.raises(UnitError, match=r"cannot be a gate.*\nmend it, or take it out of hostRouting\.gates"):
+            call(ctx, stand_in(STATIC))
+    assert host.files.tree.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "setting", ["TimeoutStartSec=0", "TimeoutStartSec=infinity", "TimeoutStartSec=33s", "TimeoutSec=1min"]
+)
+def test_long_enough(host: FakeHost, ctx: Context, setting: str) -> None:
+    """What leaves time for a look at routing is no fault."""
+    configured(host, NSPAWN, f"[Service]\n{setting}")
+    assert faults(host, ctx) == []
+
+
+def test_why_every_gate_is_open(host: FakeHost) -> None:
+    """Two files, for /etc may be read-only, and a whole word on the kernel's command line."""
+    assert broken_glass(host.files) is None
+    host.files.write("/proc/cmdline", b"quiet nohostrouting.disabled\n", mode=0o444)
+    assert broken_glass(host.files) is None
+    host.files.write("/proc/cmdline", b"quiet hostrouting.disabled\n", mode=0o444)
+    assert broken_glass(host.files) == "hostrouting.disabled is on the command line of the kernel"
+    for path in ("/run/hostrouting.disabled", "/etc/aks-flex-node/hostrouting.disabled"):
+        host.files.write(path, b"", mode=0o644)
+        assert broken_glass(host.files) == f"{path} exists"

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.boot_units import NSPAWN, STATIC, paths_of, stand_in
+
+from hostrouting.boot import Boot
+from hostrouting.boot.held import forget, held_gates, release
+
+if TYPE_CHECKING:
+    from hostrouting.testing import FakeHost
+    from phases import Context
+
+GATES = ("kubelet.service", r"systemd-nspawn@foo\x2dbar.service", "systemd-nspawn@kube1.service")
+RETRY = "hostrouting-retry.service"
+
+
+def refuse(host: FakeHost, ctx: Context) -> None:
+    """Install a unit of ours, and do what the drop-ins of refused gates do."""
+    Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
+    for gate in GATES:
+        host.services.start(ctx, f"hostrouting-held@{gate}.service")
+
+
+def test_what_is_held(host: FakeHost, ctx: Context) -> None:
+    """Plain units, instances, and names with a backslash; before anything is installed, and in an image, none."""
+    assert held_gates(ctx, host.services) == []
+    refuse(host, ctx)
+    assert held_gates(ctx, host.services) == list(GATES)
+
+
+def test_release_has_the_retry_begin_afresh(host: FakeHost, ctx: Context) -> None:
+    """Where nothing is held, it is not touched."""
+    assert release(ctx, host.services) == []
+    assert ("start", RETRY) not in host.services.operations.calls
+    refuse(host, ctx)
+    assert release(ctx, host.services) == list(GATES)
+    calls = [call for call in host.services.operations.calls if call[1:] == (RETRY,)]
+    assert calls[-2:] == [("stop", RETRY), ("start", RETRY)]
+
+
+def test_forget(host: FakeHost, ctx: Context) -> None:
+    """What was held is named once, and nothing is held or looked after any more."""
+    refuse(host, ctx)
+    release(ctx, host.services)
+    assert forget(ctx, host.services) == list(GATES)
+    assert forget(ctx, host.services) == []
+    assert not host.services.state(ctx, RETRY).is_running
+
+
+def test_the_last_unit_takes_what_is_held_along(host: FakeHost, ctx: Context) -> None:
+    """Nothing remains in systemd's memory of units whose files are gone."""
+    refuse(host, ctx)
+    Boot(host, gates=[NSPAWN]).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+    assert held_gates(ctx, host.services) == []
+    assert not host.services.state(ctx, RETRY).exists

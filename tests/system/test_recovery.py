@@ -1,0 +1,316 @@
+"""Recovery on real systemd: what was refused comes up once routing is right, and what somebody stopped stays down."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from support.boot_units import CHECK, STATIC, paths_of, stand_in
+from support.gated_machine import KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
+
+from hostrouting.boot.held import forget, held_gates, release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RETRY = "hostrouting-retry.service"
+#: What recovery says when it has looked for the first time.
+STILL_WAITING = (
+    "hostrouting: still waiting: stand-in: an overlap; see: journalctl -b -u static-routes.service "
+    "-u probe-snat.service -u check-route-overlap.service"
+)
+#: Of the distribution's unit a oneshot must not have all; what it runs is yet to be said.
+ONESHOT = "[Service]\nType=oneshot\nWatchdogSec=0\nRestartForceExitStatus=\nExecStart=\n"
+#: How a machine restarts, by the distribution (not at all) and by what operators write.
+SETTINGS = {
+    "none": "",
+    "failure": "[Service]\nRestart=on-failure",
+    "abnormal": "[Service]\nRestart=on-abnormal",
+    "always": "[Service]\nRestart=always\nRestartSec=1",
+    "few": "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=3\n[Service]\nRestart=on-failure\nRestartSec=2",
+    "slow": "[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=5\n[Service]\nRestart=on-failure\nRestartSec=10",
+    # Its question is killed before it is answered.
+    "impatient": "[Service]\nTimeoutStartSec=1",
+    "oneshot": f"{ONESHOT}RemainAfterExit=yes\nExecStart=/bin/echo up",
+    "exec": "[Service]\nType=exec",
+    "with__dash": "",
+}
+#: A check that takes its time while there is an overlap.
+SLOW_CHECK = stand_in(
+    CHECK,
+    "if [[ -e /etc/overlap ]]; then [[ ${1-} == now ]] || sleep 1.5; exit 1; fi\n",
+    unit="After=network.target static-routes.service",
+)
+#: Routes that need a lease, and do not wait for it.
+LEASED = stand_in(STATIC, "[[ -e /run/lease ]] || { echo 'stand-in: no lease' >&2; exit 1; }\n")
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+def unit_of(name: str) -> str:
+    return f"systemd-nspawn@{name.replace('__', chr(92) + 'x2d')}.service"
+
+
+def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -> dict[str, float]:
+    """When each unit said that it is up, in seconds since a point on the kernel's clock."""
+    for unit in units:
+        machine.wait_until_up(unit)
+    entries = machine.run("journalctl", "--boot", "--output=json", "_TRANSPORT=stdout").stdout.splitlines()
+    said = [json.loads(entry) for entry in entries]
+    return {
+        entry["_SYSTEMD_UNIT"]: round(int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6 - since, 1)
+        for entry in said
+        if entry["MESSAGE"] == "up" and entry.get("_SYSTEMD_UNIT") in units
+    }
+
+
+def held(machine: GatedMachine) -> list[str]:
+    return held_gates(machine.ctx, machine.services)
+
+
+class TestItComesUp:
+    def test_whatever_restart_says(self, tmp_path: Path) -> None:
+        """Refused at boot and then mended by an operator, every unit runs within 15 s, with or without Restart=."""
+        units = [unit_of(name) for name in SETTINGS]
+        with GatedMachine(
+            tmp_path, units=(STAND_INS[0], SLOW_CHECK), prepare=more_machines(**SETTINGS), overlap=True
+        ) as machine:
+            machine.wait_for(f"{unit_of('few')}: Start request repeated too quickly.", unit=unit_of("few"))
+            assert machine.payloads() == []
+            assert held(machine) == sorted([KUBE, KUBELET, *units])
+            since = time.monotonic()
+            machine.mend_routing()
+            took = seconds_until_up(machine, units, since=since)
+            assert max(took.values()) < 15, took
+            assert all(machine.state(unit).is_running for unit in units)
+            machine.wait_for_retry()
+            assert held(machine) == []
+
+    def test_apply_has_it_looked_at_once(self, tmp_path: Path) -> None:
+        """`release` names what is held, and it comes up without the long pause to which recovery had come."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            machine.wait_for_refusal()
+            since = time.monotonic()
+            machine.mend_routing()
+            assert KUBE in release(machine.ctx, machine.services)
+            assert seconds_until_up(machine, [KUBE], since=since)[KUBE] < 10
+            machine.wait_for_retry()
+            assert release(machine.ctx, machine.services) == []
+
+    def test_a_late_lease(self, tmp_path: Path) -> None:
+        """The lease comes 5 s after the boot, and nobody does anything."""
+        late = (
+            "printf '[Service]\\nExecStart=/bin/sh -c \"sleep 5; touch /run/lease\"\\n'"
+            " > /etc/systemd/system/dhcp.service\n"
+            "ln -s ../dhcp.service /etc/systemd/system/multi-user.target.wants/\n"
+        )
+        with GatedMachine(tmp_path, units=(LEASED, STAND_INS[1]), prepare=late) as machine:
+            machine.wait_for_refusal()
+            machine.wait_until_up()
+            assert "stand-in: no lease" in "\n".join(machine.journal(f"--unit={RETRY}"))
+
+    def test_dependents(self, tmp_path: Path) -> None:
+        """What requires a refused unit and was never started comes up, too; targets and what was stopped do not."""
+        service = "[Service]\nExecStart=/bin/sh -c 'echo up; exec sleep infinity'\n"
+        files = {
+            "needs.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=multi-user.target\n",
+            "bound.service": f"[Unit]\nBindsTo=needs.service\nAfter=needs.service\n{service}"
+            "[Install]\nWantedBy=multi-user.target\n",
+            # Its gate comes up by itself.
+            "helper.service": f"[Unit]\nRequires={KUBELET}\nAfter={KUBELET}\n{service}"
+            "[Install]\nWantedBy=multi-user.target\n",
+            "unwanted.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=off.target\n",
+            "off.target": "[Unit]\nDescription=never active\n",
+            "on.target": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n[Install]\nWantedBy=multi-user.target\n",
+        }
+        prepare = "".join(f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in files.items())
+        prepare += f"systemctl enable --quiet {' '.join(name for name in files if name != 'off.target')}\n"
+        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+            assert machine.state("needs.service").active_state == "inactive"
+            machine.mend_routing()
+            for unit in ("needs.service", "bound.service", "helper.service"):
+                machine.wait_until_up(unit)
+            machine.wait_for_retry()
+            for unit in ("unwanted.service", "on.target"):
+                assert machine.state(unit).active_state == "inactive"
+
+    def test_a_hundred_at_once(self, tmp_path: Path) -> None:
+        """All that were refused at boot are up soon after routing is right."""
+        machines = {f"m{number}": "" for number in range(100)}
+        with GatedMachine(tmp_path, prepare=more_machines(**machines), overlap=True) as machine:
+            assert len(held(machine)) > 100
+            since = time.monotonic()
+            machine.mend_routing()
+            took = seconds_until_up(machine, [unit_of(name) for name in machines], since=since)
+            assert len(took) == 100
+            assert max(took.values()) < 30, max(took.values())
+
+    @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
+    def test_the_break_glass_starts_what_is_held(self, tmp_path: Path, path: str) -> None:
+        """Also a unit that does not restart by itself; its journal says why it was let through."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            machine.files.write(path, b"", mode=0o644)
+            machine.wait_until_up()
+            said = f"hostrouting: not asked whether routing is right: {path} exists"
+            assert said in machine.journal(f"--unit={KUBE}")
+            machine.wait_for_retry()
+            machine.files.remove(path)
+            assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+
+    def test_the_break_glass_of_the_kernel(self, tmp_path: Path) -> None:
+        """For a machine whose /etc is read-only: one word on the kernel's command line."""
+        prepare = "echo quiet hostrouting.disabled > /run/cmdline; mount --bind /run/cmdline /proc/cmdline\n"
+        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+            assert held(machine) == []
+
+
+class TestItStaysDown:
+    def test_what_somebody_stopped_masked_or_disabled(self, tmp_path: Path) -> None:
+        """In each state of a refused unit; one that is started by hand afterwards is remembered again."""
+        machines = {
+            "failed": "",
+            "restarting": "[Service]\nRestart=on-failure\nRestartSec=300",
+            "asking": "[Service]\nRestart=always",
+            "masked": "",
+            "disabled": "",
+        }
+        units = [unit_of(name) for name in machines]
+        with GatedMachine(tmp_path, prepare=more_machines(**machines), overlap=True) as machine:
+            for unit in (unit_of("failed"), unit_of("restarting")):
+                machine.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
+            assert machine.state(unit_of("restarting")).sub_state == "auto-restart"
+            machine.wait_for(STILL_WAITING, unit=RETRY)
+            machine.run("systemctl", "stop", *units[:3])
+            cursor = machine.cursor()
+            machine.run("systemctl", "start", "--no-block", unit_of("asking"))
+            machine.wait_for_refusal(unit_of("asking"), after=cursor)
+            assert machine.state(unit_of("asking")).sub_state == "start-pre"
+            machine.run("systemctl", "stop", unit_of("asking"))
+            machine.run("systemctl", "mask", "--quiet", unit_of("masked"))
+            machine.run("systemctl", "disable", "--quiet", unit_of("disabled"))
+            assert set(held(machine)).isdisjoint(units[:3])
+            machine.mend_routing()
+            machine.wait_until_up()
+            machine.wait_for_retry()
+            assert set(machine.payloads()) == {"kube1", "kubelet"}
+            assert not any(machine.state(unit).is_running for unit in units)
+            machine.break_routing()
+            assert machine.systemctl("start", unit_of("failed")) == 1
+            assert held(machine) == [unit_of("failed")]
+            machine.mend_routing()
+            machine.wait_until_up(unit_of("failed"))
+
+    def test_another_target(self, tmp_path: Path) -> None:
+        """Isolating a target, as `systemctl rescue` does, gives up what is held, and recovery ends."""
+        quiet = "printf '[Unit]\\nAllowIsolate=yes\\nRequires=basic.target\\nAfter=basic.target\\n'"
+        prepare = f"{quiet} > /etc/systemd/system/quiet.target\n"
+        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
+            machine.run("systemctl", "isolate", "quiet.target")
+            assert held(machine) == []
+            assert machine.state(RETRY).active_state == "inactive"
+            machine.mend_routing()
+            assert machine.payloads() == []
+
+    def test_after_reset(self, tmp_path: Path) -> None:
+        """With our last unit recovery goes; what stays down is named, and nothing of it is in systemd's memory."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            for unit in STAND_INS:
+                machine.boot.remove(machine.ctx, unit.name, paths_of(unit))
+            machine.mend_routing()
+            assert machine.run("systemctl", "list-units", "--all", "--no-legend", "hostrouting*").stdout == ""
+            assert machine.state(KUBE).active_state == "failed"
+            machine.wait_until_up(KUBELET)
+
+    def test_it_is_given_up_by_name(self, tmp_path: Path) -> None:
+        """`forget` returns what now stays down."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            machine.run("systemctl", "stop", KUBELET)
+            assert forget(machine.ctx, machine.services) == [KUBE]
+            assert machine.state(RETRY).active_state == "inactive"
+            assert held(machine) == []
+
+    def test_shutdown_waits_for_nothing(self, tmp_path: Path) -> None:
+        """A machine with a held gate powers off at once."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            machine.run("systemctl", "poweroff", check=False)
+            machine.wait_for_end(timeout=20)
+
+    def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
+        """It passed, so it is forgotten; what it does then is no business of recovery."""
+        broken = more_machines(broken=f"{ONESHOT}ExecStart=/bin/false")
+        with GatedMachine(tmp_path, prepare=broken, overlap=True) as machine:
+            machine.mend_routing()
+            unit = unit_of("broken")
+            machine.wait_for(f"{unit}: Main process exited, code=exited, status=1/FAILURE", unit=unit)
+            machine.wait_for_retry()
+            assert held(machine) == []
+            assert machine.state(unit).active_state == "failed"
+
+
+class TestNothingIsLost:
+    def test_recovery_is_killed(self, tmp_path: Path) -> None:
+        """It begins afresh, with what systemd remembers."""
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            machine.run("systemctl", "kill", "--signal=KILL", RETRY)
+            machine.mend_routing()
+            machine.wait_until_up()
+
+    def test_recovery_is_stopped_or_ends_while_a_unit_is_held(self, tmp_path: Path) -> None:
+        """Whatever ends it: as long as something is held, systemd starts it again."""
+        script = "/etc/aks-flex-node/hostrouting-retry.sh"
+        with GatedMachine(tmp_path, overlap=True) as machine:
+            text = machine.files.read(script) or b""
+            machine.files.write(script, b"#!/bin/sh\necho early\n", mode=0o755)
+            machine.run("systemctl", "stop", RETRY)
+            machine.wait_for("early", unit=RETRY)
+            machine.files.write(script, text, mode=0o755)
+            machine.mend_routing()
+            machine.wait_until_up()
+
+    def test_a_missing_script_shuts_no_gate(self, tmp_path: Path) -> None:
+        """Without any script of recovery the gate still asks, and lets pass."""
+        with GatedMachine(tmp_path) as machine:
+            machine.files.remove("/etc/aks-flex-node/hostrouting-retry.sh")
+            assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+
+    def test_systemd_executes_itself_anew(self, tmp_path: Path) -> None:
+        """Neither daemon-reexec nor daemon-reload forgets what is held, nor that it belongs to its gate."""
+        with GatedMachine(tmp_path, prepare=more_machines(other=""), overlap=True) as machine:
+            for verb in ("daemon-reexec", "daemon-reload"):
+                machine.run("systemctl", verb)
+            machine.run("systemctl", "stop", unit_of("other"))
+            assert held(machine) == [KUBELET, KUBE]
+            machine.mend_routing()
+            machine.wait_until_up()
+            machine.wait_for_retry()
+            assert "other" not in machine.payloads()
+
+
+class TestWhatIsSaid:
+    def test_a_start_that_passes_says_nothing(self, tmp_path: Path) -> None:
+        """The journal has no line of recovery from a boot to a later start, after which recovery has ended."""
+        with GatedMachine(tmp_path) as machine:
+            assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+            machine.wait_for_retry()
+            assert [line for line in machine.journal() if "hostrouting" in line] == []
+
+    def test_a_refusal_is_told_once(self, tmp_path: Path) -> None:
+        """A unit that restarts again and again tells of its refusal once, as an error; and of the next one again."""
+        always = "[Service]\nRestart=always\nRestartSec=100ms"
+        unit = unit_of("always")
+        with GatedMachine(tmp_path, prepare=more_machines(always=always), overlap=True) as machine:
+            machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 3.", unit=unit)
+            assert machine.journal(f"--unit={unit}", "--priority=err").count(refusal(unit)) == 1
+            assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]
+            machine.mend_routing()
+            machine.wait_until_up(unit)
+            machine.wait_for_retry()
+            machine.break_routing()
+            assert machine.systemctl("restart", unit) == 1
+            assert machine.journal(f"--unit={unit}", "--priority=err").count(refusal(unit)) == 2
