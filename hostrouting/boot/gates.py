@@ -99,13 +99,14 @@ class GateFault(NamedTuple):
         return f"{self.unit} {self.reason}"
 
 
-def gate_faults(ctx: Context, services: ServiceManager, gates: Iterable[str]) -> list[GateFault]:
+def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[GateFault]:
     """What is wrong with the gates and with their instances that run or are held; changes nothing, needs no root.
 
     An instance is named only for what its template is free of.
     """
-    faults = []
-    held = held_gates(ctx, services)
+    faults: list[GateFault] = []
+    # Where there are no gates, systemd is not even asked.
+    held = held_gates(ctx, services) if gates else []
     for gate in gates:
         found = list(_faults(ctx, services, gate))
         running = (state.name for state in services.running(ctx, gate))
