@@ -106,7 +106,8 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
 
     An instance is named only for what its template is free of.
     """
-    faults = []
+    faults: list[GateFault] = []
+    # Where there are no gates, systemd is not even asked.
     held = held_gates(ctx, services) if gates else []
     for gate in gates:
         found = list(_faults(ctx, services, gate))

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
     from hostrouting.host import UnitState
 
-__all__ = ["GATES", "KUBE", "KUBELET", "STAND_INS", "GatedMachine", "more_machines", "refusal", "require_nspawn"]
+__all__ = [
+    "EARLY",
+    "GATES",
+    "KUBE",
+    "KUBELET",
+    "STAND_INS",
+    "GatedMachine",
+    "more_machines",
+    "refusal",
+    "require_nspawn",
+]
 
 GATES: Final = (NSPAWN, "kubelet.service")
 KUBE: Final = "systemd-nspawn@kube1.service"
@@ -65,6 +75,20 @@ def refusal(unit: str = KUBE) -> str:
         "-u check-route-overlap.service; systemd says: A dependency job for hostrouting-ready.service failed. "
         "See 'journalctl -xe' for details."
     )
+
+
+#: A boot is over when systemd has nothing to do, which units that restart again and again can put off for long: with
+#: this, a machine can be looked at from the beginning.
+EARLY: Final = f"""
+mkdir -p {UNIT_DIRECTORY}/sysinit.target.wants
+cat > {UNIT_DIRECTORY}/test-early.service <<END
+[Unit]
+DefaultDependencies=no
+[Service]
+ExecStart=/bin/sh -c 'NOTIFY_SOCKET=/run/host/notify systemd-notify --ready'
+END
+ln -s ../test-early.service {UNIT_DIRECTORY}/sysinit.target.wants/
+"""
 
 
 def require_nspawn() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.boot_units import CHECK, STATIC, paths_of, stand_in
-from support.gated_machine import KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
+from support.gated_machine import EARLY, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
 
 from hostrouting.boot.held import forget, held_gates, release
 
@@ -78,11 +78,15 @@ class TestItComesUp:
         """Refused at boot and then mended by an operator, every unit runs within 15 s, with or without Restart=."""
         units = [unit_of(name) for name in SETTINGS]
         with GatedMachine(
-            tmp_path, units=(STAND_INS[0], SLOW_CHECK), prepare=more_machines(**SETTINGS), overlap=True
+            tmp_path, units=(STAND_INS[0], SLOW_CHECK), prepare=EARLY + more_machines(**SETTINGS), overlap=True
         ) as machine:
+            for unit in units:
+                # The impatient one is killed before it is told.
+                failed = "timeout" if unit == unit_of("impatient") else "exit-code"
+                machine.wait_for(f"{unit}: Failed with result '{failed}'.", unit=unit)
             machine.wait_for(f"{unit_of('few')}: Start request repeated too quickly.", unit=unit_of("few"))
             assert machine.payloads() == []
-            assert held(machine) == sorted([KUBE, KUBELET, *units])
+            assert set(held(machine)) >= {unit_of(name) for name in ("none", "few", "impatient", "with__dash")}
             since = time.monotonic()
             machine.mend_routing()
             took = seconds_until_up(machine, units, since=since)
@@ -181,8 +185,8 @@ class TestItStaysDown:
             "disabled": "",
         }
         units = [unit_of(name) for name in machines]
-        with GatedMachine(tmp_path, prepare=more_machines(**machines), overlap=True) as machine:
-            for unit in (unit_of("failed"), unit_of("restarting")):
+        with GatedMachine(tmp_path, prepare=EARLY + more_machines(**machines), overlap=True) as machine:
+            for unit in units:
                 machine.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
             assert machine.state(unit_of("restarting")).sub_state == "auto-restart"
             machine.wait_for(STILL_WAITING, unit=RETRY)
@@ -240,6 +244,19 @@ class TestItStaysDown:
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.run("systemctl", "poweroff", check=False)
             machine.wait_for_end(timeout=20)
+
+    def test_a_unit_that_does_not_come_to_ask(self, tmp_path: Path) -> None:
+        """Once refused, it now fails before our question: it is tried three times, and then given up."""
+        unit = unit_of("with__dash")
+        with GatedMachine(tmp_path, prepare=more_machines(with__dash=""), overlap=True) as machine:
+            broken = b"[Service]\nExecStartPre=\nExecStartPre=/bin/false\n"
+            machine.files.write(f"/etc/systemd/system/{unit}.d/80-broken.conf", broken, mode=0o644)
+            machine.services.daemon_reload(machine.ctx)
+            machine.mend_routing()
+            machine.wait_until_up()
+            machine.wait_for_retry()
+            said = f"hostrouting: {unit} waits no longer: it was started, and does not come to ask for routing; "
+            assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
 
     def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
         """It passed, so it is forgotten; what it does then is no business of recovery."""
@@ -304,7 +321,7 @@ class TestWhatIsSaid:
         """A unit that restarts again and again tells of its refusal once, as an error; and of the next one again."""
         always = "[Service]\nRestart=always\nRestartSec=100ms"
         unit = unit_of("always")
-        with GatedMachine(tmp_path, prepare=more_machines(always=always), overlap=True) as machine:
+        with GatedMachine(tmp_path, prepare=EARLY + more_machines(always=always), overlap=True) as machine:
             machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 3.", unit=unit)
             assert machine.journal(f"--unit={unit}", "--priority=err").count(refusal(unit)) == 1
             assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.boot_units import install_upstream
-from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
@@ -118,9 +118,8 @@ def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
 def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
     """After 30 s the units fail and say why, and the gate holds; when the route arrives at last, all comes up."""
     # The boot is not over before routing is right; we look in earlier.
-    early = at_boot("early", "NOTIFY_SOCKET=/run/host/notify systemd-notify --ready")
     arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
-    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + early) as machine:
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
         machine.wait_for_failure("static-routes.service")
         assert machine.payloads() == []
         assert "no IPv4 default route" in "\n".join(machine.journal("--unit=static-routes.service"))

@@ -7,7 +7,7 @@
 # This script looks at routing with the scripts that the units of hostrouting run, never by starting those, and ends
 # when nothing waits.
 
-set -u
+set -fu
 export LC_ALL=C
 
 folder=/etc/aks-flex-node
@@ -16,45 +16,52 @@ shortest_pause=2 longest_pause=10 # seconds
 
 declare -A held=()    # gate: when its hostrouting-held@ was started or reloaded, which is when it asked last
 declare -A started=() # gate: when it had asked last as this script started it
+declare -A unasked=() # gate: how often it was started since then, and has not asked again
 declare -A seen=()    # every gate that was held while this script ran
 declare -A enabled=() # gates that were enabled when they were first seen
 declare -A state=()   # gate: its properties as `systemctl show` last told, one a line
 told='' quiet=60      # the last line for the journal, and the seconds since
 
+# Set `lines` to what systemd shows of these units: PROPERTIES UNIT..., and `end` after each.
+show() {
+    local text IFS=$'\n'
+    text=$(systemctl show --property="$1" -- "${@:2}")
+    # No here-string, which needs room in /tmp when it is long.
+    # shellcheck disable=SC2206
+    lines=(${text//$'\n\n'/$'\nend\n'} end)
+}
+
 # Fill `held`.
 list_held() {
     local line gate='' active='' asked=''
     held=()
-    while IFS= read -r line; do
+    show Id,ActiveState,StateChangeTimestampMonotonic 'hostrouting-held@*.service'
+    for line in "${lines[@]}"; do
         case $line in
             Id=*) gate=${line#Id=hostrouting-held@} gate=${gate%.service} ;;
             ActiveState=*) active=${line#*=} ;;
             StateChangeTimestampMonotonic=*) asked=${line#*=} ;;
-            '')
-                case $active in activating | active | reloading) held[$gate]=$asked ;; esac
+            end)
+                case $active in activating | active | reloading) held[$gate]=$asked seen[$gate]=1 ;; esac
                 gate='' active='' asked=''
                 ;;
         esac
-    done <<< "$(systemctl show --property=Id,ActiveState,StateChangeTimestampMonotonic 'hostrouting-held@*.service')"$'\n'
-    for gate in "${!held[@]}"; do seen[$gate]=1; done
+    done
 }
 
 # Fill `state` for these units.
 look_at() {
-    local line name='' block='' wanted=Id,LoadState,UnitFileState,ActiveState,InactiveExitTimestampMonotonic,Job
+    local line name='' block=''
     state=()
     (($#)) || return 0
-    while IFS= read -r line; do
+    show Id,LoadState,UnitFileState,ActiveState,InactiveExitTimestampMonotonic,Job,WantedBy,RequiredBy,BoundBy "$@"
+    for line in "${lines[@]}"; do
         case $line in
+            end) [[ -z $name ]] || state[$name]=$block; name='' block='' ;;
             Id=*) name=${line#Id=} ;;
-            '')
-                [[ -z $name ]] || state[$name]=$block
-                name='' block=''
-                continue
-                ;;
+            *) block+=$line$'\n' ;;
         esac
-        block+=$line$'\n'
-    done <<< "$(systemctl show --property="$wanted,WantedBy,RequiredBy,BoundBy" -- "$@")"$'\n'
+    done
 }
 
 # Set `answer` to one property of a unit that was looked at.
@@ -83,7 +90,9 @@ forget_unwanted() {
 forget() {
     echo "<5>hostrouting: $1 waits no longer: $2"
     systemctl stop -- "hostrouting-held@$1.service"
-    unset -v "held[$1]" "seen[$1]" "enabled[$1]" "started[$1]"
+    # In quotes that keep the name from being read twice: it may have a backslash.
+    # shellcheck disable=SC2016
+    unset -v 'held[$1]' 'seen[$1]' 'enabled[$1]' 'started[$1]' 'unasked[$1]'
 }
 
 # Set `open` to the reason why no gate asks; as in the drop-in of the gates.
@@ -133,22 +142,27 @@ tell_problem() {
 
 # Start what waits, and what could not start because of it.
 release() {
-    local gate active line names=()
+    local gate active line tries names=()
     look_at "${!held[@]}"
     for gate in "${!held[@]}"; do
         property "$gate" ActiveState; active=$answer
         property "$gate" Job
         if [[ $active == active ]]; then
             systemctl stop -- "hostrouting-held@$gate.service"
+            continue
         elif [[ -n $answer || ($active != inactive && $active != failed) ]]; then
             # It asks, or ends a refusal, or is about to restart: a start would change nothing. It is looked at again.
             [[ -n ${started[$gate]-} ]] || pause=$shortest_pause
-        elif [[ ${started[$gate]-} != "${held[$gate]}" ]]; then
-            started[$gate]=${held[$gate]}
+            continue
+        fi
+        [[ ${started[$gate]-} == "${held[$gate]}" ]] || unasked[$gate]=0
+        started[$gate]=${held[$gate]}
+        tries=${unasked[$gate]} unasked[$gate]=$((tries + 1))
+        if ((tries < 3)); then
             names+=("$gate")
         else
-            # It was started and has not even asked: something else of it fails.
-            forget "$gate" "it was started, and did not come to ask for routing; see: systemctl status $gate"
+            # It was started and does not even come to ask: something else of it fails.
+            forget "$gate" "it was started, and does not come to ask for routing; see: systemctl status $gate"
         fi
     done
     ((${#names[@]})) || return 0
@@ -222,7 +236,7 @@ while :; do
     forget_unwanted
     ((${#held[@]})) || break
     if break_glass; then
-        release "$open"
+        release "not asked whether routing is right: $open"
     elif is_right; then
         # Read again: somebody may have stopped a unit meanwhile.
         list_held

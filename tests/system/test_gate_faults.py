@@ -1,0 +1,86 @@
+"""Gates that would be open unseen, shut for ever, or dangerous, as real systemd shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.boot_units import NSPAWN, STATIC
+from support.gated_machine import GATES, KUBE, STAND_INS, GatedMachine, more_machines, require_nspawn
+
+from hostrouting.boot import Boot
+from hostrouting.boot.gates import gate_faults
+from hostrouting.exceptions import UnitError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNITS = "/etc/systemd/system"
+#: Settings of a service, and the fault that they make of it as a gate.
+FAULTY = {
+    "root.service": ("[Service]\nRootDirectory=/srv", "root"),
+    "image.service": ("[Service]\nRootImage=/srv.img", "root"),
+    "limit.service": ("[Unit]\nStartLimitAction=reboot", "action"),
+    "failure.service": ("[Unit]\nFailureAction=reboot-force", "action"),
+    "hasty.service": ("[Service]\nTimeoutStartSec=32", "timeout"),
+    "masked.service": ("", "masked"),
+    "fine.service": ("[Service]\nTimeoutStartSec=33", ""),
+    "endless.service": ("[Service]\nTimeoutStartSec=0", ""),
+    "oneshot.service": ("[Service]\nType=oneshot", ""),
+}
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+def test_what_cannot_be_a_gate(tmp_path: Path) -> None:
+    """Each is named by its kind, and refused before anything is changed; a masked one is only reported."""
+    with GatedMachine(tmp_path, units=()) as machine:
+        for name, (settings, _) in FAULTY.items():
+            text = f"{settings}\n[Service]\nExecStart=/bin/sleep infinity\n"
+            machine.files.write(f"{UNITS}/{name}", text.encode(), mode=0o644)
+        machine.files.remove(f"{UNITS}/masked.service")
+        machine.run("systemctl", "mask", "--quiet", "masked.service")
+        found = {fault.unit: fault for fault in gate_faults(machine.ctx, machine.services, [*GATES, *FAULTY])}
+        assert {unit: fault.kind for unit, fault in found.items()} == {
+            unit: kind for unit, (_, kind) in FAULTY.items() if kind
+        }
+        assert {unit for unit, fault in found.items() if not fault.refused} == {"masked.service"}
+        for name in (unit for unit, fault in found.items() if fault.refused):
+            boot = Boot(machine.host, gates=[*GATES, name])
+            for call in (boot.plan_install, boot.install):
+                with pytest.raises(UnitError, match=rf"{name} cannot be a gate: it has "):
+                    call(machine.ctx, STAND_INS[0])
+        assert not machine.files.exists(f"{UNITS}/{STATIC}.service")
+
+
+def test_a_gate_that_is_open(tmp_path: Path) -> None:
+    """`systemctl edit` with an empty ExecStartPre= lets a machine start during an overlap, and is seen."""
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        assert gate_faults(machine.ctx, machine.services, GATES) == []
+        machine.files.write(f"{UNITS}/{KUBE}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
+        machine.services.daemon_reload(machine.ctx)
+        machine.systemctl("start", KUBE)
+        assert machine.payloads() == ["kube1"]
+        [fault] = gate_faults(machine.ctx, machine.services, GATES)
+        assert (fault.unit, fault.kind, fault.refused) == (KUBE, "open", False)
+        machine.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
+        machine.services.daemon_reload(machine.ctx)
+        [fault] = gate_faults(machine.ctx, machine.services, GATES)
+        assert (fault.unit, fault.kind) == (NSPAWN, "open")
+
+
+def test_a_gate_with_a_backslash_in_its_name(tmp_path: Path) -> None:
+    """One instance is a gate of its own: after the first install nothing is left to do, and it waits."""
+    gate = r"systemd-nspawn@foo\x2dbar.service"
+    with GatedMachine(tmp_path, units=(), prepare=more_machines(foo__bar="")) as machine:
+        boot = Boot(machine.host, gates=[gate])
+        for unit in STAND_INS:
+            assert boot.install(machine.ctx, unit)
+            assert not boot.install(machine.ctx, unit)
+            assert boot.plan_install(machine.ctx, unit) == []
+        machine.break_routing()
+        assert machine.systemctl("restart", gate) == 1
+        assert machine.systemctl("restart", KUBE) == 0

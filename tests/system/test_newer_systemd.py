@@ -1,0 +1,38 @@
+"""The gate and its recovery on another systemd than that of this machine: 257, of Debian 13."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.systemd_box import require_systemd_box
+
+_HERE = Path(__file__).parent
+_PACKAGES = "systemd,systemd-container,dbus,iproute2,nftables,procps"
+
+
+@pytest.mark.soak
+def test_debian_13(tmp_path: Path) -> None:
+    """The same tests pass in machines that are copies of a fresh Debian 13."""
+    require_systemd_box()
+    if shutil.which("debootstrap") is None:
+        pytest.skip("needs debootstrap (Debian: apt-get install debootstrap)")
+    tree = tmp_path / "trixie"
+    command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "trixie", str(tree)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout[-2000:]
+    tests = [_HERE / name for name in ("test_gate.py", "test_gate_faults.py", "test_recovery.py")]
+    tests.append(_HERE.parent / "host/test_systemd.py")
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        env={**os.environ, "HOSTROUTING_BOX_ROOT": str(tree)},
+        cwd=_HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-10000:]
