@@ -16,6 +16,7 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host import transaction
 from hostrouting.host.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS
 from hostrouting.host.routes import (
+    FLAG_DEAD,
     FLAG_ONLINK,
     KIND_NUMBERS,
     KINDS,
@@ -286,6 +287,7 @@ def _next_hop(hop: Any, names: dict[int, str]) -> NextHop:
         dev=names.get(hop["oif"], ""),
         weight=hop["hops"] + 1,
         onlink=bool(hop["flags"] & FLAG_ONLINK),
+        dead=bool(hop["flags"] & FLAG_DEAD),
     )
 
 

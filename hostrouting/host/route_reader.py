@@ -25,7 +25,7 @@ from hostrouting.host.route_writer import (
     RTA_TABLE,
     rtmsg,
 )
-from hostrouting.host.routes import FLAG_ONLINK, KINDS, NextHop, ObservedRoute
+from hostrouting.host.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, NextHop, ObservedRoute
 from hostrouting.host.rtnetlink import (
     DUMP_INTERRUPTED,
     HEADER_LENGTH,
@@ -165,6 +165,7 @@ class RouteReader:
                 weight=hops + 1,
                 onlink=bool(flags & FLAG_ONLINK),
                 extra=_extra(fields),
+                dead=bool(flags & FLAG_DEAD),
             )
             offset += max(length + 3 & ~3, 8)
 

@@ -68,6 +68,18 @@ class NextHop(NamedTuple):
     weight: int = 1
     onlink: bool = False
     extra: Extra = ()
+    #: Passed over by the kernel as long as its device is down, or has no carrier where that counts: a state, no part
+    #: of what the leg is.
+    dead: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NextHop) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
     def __str__(self) -> str:
         words = ["nexthop"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.host.routes import MAIN_TABLE, OUR_PROTOCOL, NextHop, ObservedRoute, Route
+from hostrouting.host.routes import FLAG_DEAD, MAIN_TABLE, OUR_PROTOCOL, NextHop, ObservedRoute, Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +45,8 @@ class Resolution:
 def default_hops(observed: Iterable[ObservedRoute]) -> list[NextHop]:
     """The next hops of all IPv4 default routes of table main: lowest metric first, else in the kernel's order.
 
-    A route that carries our own mark cannot be what we go by, and one for a type of service is for few packets.
+    A route that carries our own mark cannot be what we go by, and one for a type of service is for few packets. A next
+    hop that is dead the kernel does not use either.
     """
     hops: list[NextHop] = []
     for route in observed:
@@ -54,8 +55,8 @@ def default_hops(observed: Iterable[ObservedRoute]) -> list[NextHop]:
         if route.protocol == OUR_PROTOCOL:
             continue
         if route.nexthops:
-            hops += route.nexthops
-        elif route.dev is not None:
+            hops += [hop for hop in route.nexthops if not hop.dead]
+        elif route.dev is not None and not route.flags & FLAG_DEAD:
             hops.append(NextHop(route.gateway, route.dev, onlink=route.onlink, extra=route.extra))
     return hops
 

@@ -143,7 +143,10 @@ class Fib:
             # Local routes keep no state of their link.
             down = leg.scope != _SCOPE_NOWHERE and not self._device(leg.dev).carrier
             flags |= FLAG_LINKDOWN if down and self._device(leg.dev).up else 0
-        return entry.route._replace(flags=flags)
+        if not entry.route.nexthops:
+            return entry.route._replace(flags=flags)
+        hops = zip(entry.route.nexthops, entry.legs, strict=True)
+        return entry.route._replace(flags=flags, nexthops=tuple(hop._replace(dead=leg.dead) for hop, leg in hops))
 
     def search(self, table: int, address: int, *, scope: int = 0, dev: str | None = None) -> Found:
         """The longest prefix of `table` that has something to say about `address`.

@@ -408,6 +408,15 @@ class RouteBackendContract:
         backend.apply([_add(route.to_route()) for route in foreign])
         assert backend.routes() == before
 
+    def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
+        """A leg whose device is down is dead, and still the same leg."""
+        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
+        eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops, protocol=4))
+        eth0.set_up("ib0", up=False)
+        [route] = [route for route in backend.routes() if route.network >> 24 == 9]
+        assert [(hop.dev, hop.dead) for hop in route.nexthops] == [("eth0", False), ("ib0", True)]
+        assert route.nexthops == hops
+
     def test_no_change_is_no_change(self, eth0: Node, backend: RouteBackend) -> None:
         """An empty batch is fine and does nothing."""
         before = backend.routes()

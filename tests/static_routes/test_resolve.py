@@ -6,7 +6,9 @@ import pytest
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import NextHop, ObservedRoute, Route
+from hostrouting.host.routes import FLAG_DEAD
 from hostrouting.static_routes import resolve
+from hostrouting.static_routes.resolve import default_hops
 
 GATEWAY = 0x0AE00001
 OTHER = 0x0AE00002
@@ -109,3 +111,10 @@ class TestMissing:
         assert len(resolution.routes) == 1
         assert [missing.route for missing in resolution.missing] == routes[:2]
         assert resolution.reasons == "no IPv4 default route leaves by ib0, so it has no gateway there"
+
+
+def test_a_dead_next_hop_is_passed_over() -> None:
+    """As the kernel does, be it one of several or the only one of its route."""
+    dead = ObservedRoute(0, 0, gateway=1, dev="ib1", metric=1, flags=FLAG_DEAD)
+    several = ObservedRoute(0, 0, metric=2, nexthops=(NextHop(2, "ib0", dead=True), NextHop(3, "eth0")))
+    assert default_hops([dead, several]) == [NextHop(3, "eth0")]

@@ -179,8 +179,12 @@ def run_script(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     waits: int = 0,
+    through: Sequence[str] = (),
 ) -> ScriptRun:
-    """Run the script as rendered, but with a folder of its own for the markers, and less patience."""
+    """Run the script as rendered, but with a folder of its own for the markers, and less patience.
+
+    `through` is a command that runs the command which is put behind it.
+    """
     section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed)}
     document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
@@ -188,7 +192,7 @@ def run_script(
     text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", f"waits={waits} ")
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
     done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{node.name}", "env", *variables, "/bin/bash", "-s", *arguments],
+        ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, "/bin/bash", "-s", *arguments],
         input=text,
         capture_output=True,
         text=True,
