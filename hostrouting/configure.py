@@ -73,7 +73,7 @@ class Configure:
         pair = _Pair(config, self._host, logger)
         self._boot_files = pair.boot_files
         self._routes, self._check = pair.routes, pair.check
-        log = logger or logging.getLogger("hostrouting")
+        self._log = log = logger or logging.getLogger("hostrouting")
         self._siblings = (
             # Before the proof, for what it leaves behind may shadow routes.
             self._sibling(CleanStaleCNI(config, host=self._host, logger=log), required=config.stale_cni.required),
@@ -117,6 +117,10 @@ class Configure:
             if any(is_refusal(cause) for failure in self._failures for cause in failure.failures):
                 return
             self._attempt(self._boot_files, ctx)
+        if self._failures and self._boot_files.is_installed:
+            self._log.warning(
+                "this config is installed for the next boot all the same; gated units start once this is mended"
+            )
         for sibling in self._siblings:
             self._attempt(sibling, ctx)
         self._attempt(self._check, ctx)
@@ -127,8 +131,9 @@ class Configure:
         """Have started what was refused while routing was wrong: its own unit may have no `Restart=`."""
         held = Boot(self._host, gates=self._config.gates).release(ctx)
         if held:
-            log = self._logger or logging.getLogger("hostrouting")
-            log.warning("routing is right, so these start within seconds: %s", ", ".join(held), extra={"held": held})
+            self._log.warning(
+                "routing is right, so these start within seconds: %s", ", ".join(held), extra={"held": held}
+            )
 
     def _attempt(self, task: Task, ctx: Context) -> None:
         try:

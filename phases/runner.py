@@ -148,14 +148,18 @@ def log_line(
     duration: float | None = None,
     error: BaseException | None = None,
 ) -> None:
-    """One wide line by, say, `logger.info`; the same values in `extra` for those who collect them."""
+    """One wide line by, say, `logger.info`; the same values in `extra` for those who collect them.
+
+    Of an error it has the first line only: a long one is told once, by the caller, and not by every group around it.
+    """
     path = "/".join(names)
     line = f"{word} task={path}"
     if duration is not None:
         line += f" duration={duration:.3f}s status={status}"
     text = None if error is None else describe(error)
     if text is not None:
-        line += f" error={text!r}"  # quoted: it stays one line, whatever the error says
+        first, *more = text.split("\n", 1)
+        line += f" error={f'{first} ...' if more else first!r}"  # quoted: what it says ends where the quote does
     extra = {"task": names[-1], "path": path, "status": status, "duration": duration, "error": text}
     log("%s", line, extra=extra)
 

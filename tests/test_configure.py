@@ -350,7 +350,7 @@ def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: Fake
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
 
 
-def test_what_may_heal_is_installed(host: FakeHost) -> None:
+def test_what_may_heal_is_installed(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """A device that is not there yet: the new config is what the next boot brings about."""
     execute(configure(host, **GATED, **ROUTES))
     later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
@@ -358,6 +358,9 @@ def test_what_may_heal_is_installed(host: FakeHost) -> None:
         execute(configure(host, **GATED, staticRoutes={"enabled": True, "routes": [later]}), in_time())
     assert [type(failure) for failure in caught.value.failures] == [LinkNotFoundError]
     assert b"172.20.0.0/16" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
+    assert (
+        "this config is installed for the next boot all the same; gated units start once this is mended" in caplog.text
+    )
 
 
 def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost) -> None:
