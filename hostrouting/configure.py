@@ -106,7 +106,7 @@ class Configure:
 
     def _do_all(self, ctx: Context) -> None:
         # What is wrong in itself, as a gate that could never open, is refused before anything is changed.
-        self._boot_files.plan(ctx)
+        self._boot_files.refuse_gates(ctx)
         patience = _Patience(ctx)
         self._routes.patience = self._check.patience = patience
         if not self._boot_files.is_installed or not self._config.static_routes.routes:
@@ -248,6 +248,11 @@ class _InstallBootFiles:
     def is_installed(self) -> bool:
         """Whether an earlier run has installed anything that gates wait for."""
         return self._boot.is_installed
+
+    def refuse_gates(self, ctx: Context) -> None:
+        """Raise UnitError for gates that cannot be any."""
+        units, _ = wanted_and_gone(self._present(ctx))
+        self._boot.refuse_gates(ctx, *units)
 
     def do(self, ctx: Context) -> None:
         """Install what is wanted, and take away what is not; the part of a task that is skipped stays as it is."""

@@ -66,6 +66,10 @@ class Boot:
             return [_RELOAD]
         return _changes(steps)
 
+    def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:
+        """Raise UnitError for gates that `install` would refuse: one that would never open, or start too early."""
+        self._refuse_gates(ctx, units, self._steps(units, ()))
+
     def install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> bool:
         """Bring units, hostrouting-ready.service and the gates onto the disk; True if that changed anything.
 

@@ -52,7 +52,7 @@ class ConfigureStaticRoutes:
         ctx.check()
         boot, unit = self._boot, boot_unit(self._config)
         # A gate that is refused is refused before anything is changed.
-        boot.plan_install(ctx, unit)
+        boot.refuse_gates(ctx, unit)
         install_around(boot, lambda: boot.install(ctx, unit), lambda: self.act(ctx))
 
     def plan(self, ctx: Context) -> list[Change]:
