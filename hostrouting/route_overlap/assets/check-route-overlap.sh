@@ -238,7 +238,7 @@ if [[ ! $default ]] && ((waits)); then
   # What static-routes.service has waited for is the same, and was for this run only.
   if [[ -s $folder/static-routes.waited ]]; then
     read -r seconds outcome <"$folder/static-routes.waited"
-    : >"$folder/static-routes.waited"
+    { : >"$folder/static-routes.waited"; } 2>/dev/null
     [[ $seconds == +([0-9]) && $outcome == ok ]] || seconds=$waits
   fi
   for (( ; seconds < waits; seconds++)); do
