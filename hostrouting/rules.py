@@ -275,7 +275,8 @@ def gate(own_units: frozenset[str]) -> Callable[[object], str]:
         problem = _gate_problem(text)
         if problem:
             raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
-        if text in own_units:
+        prefix, at, _ = text.partition("@")
+        if text in own_units or (at and f"{prefix}@.service" in own_units):
             raise ValueError(f"{text!r} is a unit of ours, which cannot wait for itself; name the unit that must wait")
         return text
 

@@ -406,7 +406,7 @@ def test_gates_that_are_no_service_units(name: str, problem: str) -> None:
     assert _errors({"gates": [name]}) == [("hostRouting.gates[0]", message)]
 
 
-@pytest.mark.parametrize("name", sorted(OWN_UNITS))
+@pytest.mark.parametrize("name", [*sorted(OWN_UNITS), "hostrouting-held@kubelet.service.service"])
 def test_units_of_ours_as_gates(name: str) -> None:
     """A unit of ours that waited for ours would wait for ever."""
     message = f"'{name}' is a unit of ours, which cannot wait for itself; name the unit that must wait"

@@ -1,17 +1,21 @@
 """How a capability persists itself: its script and unit, and the gate that lets no machine start before it.
 
-    Boot            install, start, remove and the plans of them, for one unit at a time
+    Boot            install, remove, and the plans of them
     BootUnit        a oneshot with all its files, rendered by the capability; a Departure is one that goes
     generation      the scripts of all capabilities, which change at once
-    steps           from the disk as it is to the disk as it should be
+    steps           from the disk as it is to the disk as it should be; order: before or after the live machine
+    gates           what is wrong with a gate; held: what its gate has refused
     with_shared     the functions that all boot scripts have, put into one
-    assets/         hostrouting-ready.service, the drop-in of every gate, those functions
+    assets/         hostrouting-ready.service, the gates' drop-in, what brings back those it refuses, those functions
 
     static-routes.service ───────┐ Before= and RequiredBy=
                                  ├──> hostrouting-ready.service <── ExecStartPre= of every gate, by a drop-in
     check-route-overlap.service ─┘
 
-Nobody else writes hostrouting-ready.service, its links, or a gate's drop-in.
+A gate that is refused leaves hostrouting-held@<gate>.service active, by which hostrouting-retry.service starts it once
+routing is right. Stopping the gate stops that marker (PartOf=), so that a unit that was stopped stays down.
+
+No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 """
 
 from __future__ import annotations

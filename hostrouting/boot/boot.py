@@ -83,7 +83,6 @@ class Boot:
         self._take(ctx, steps)
         changed = bool(steps)
         if self._host.is_live and (changed or self._must_reload(ctx, units)):
-            self._forget_held(ctx)
             self._reload(ctx, *(departure.name for departure in gone))
             changed = True
         if self._host.is_live:
@@ -227,6 +226,8 @@ class Boot:
     def _reload(self, ctx: Context, *removed: str) -> None:
         """Have systemd read everything, and forget units whose files are gone: what failed, or what upstream left."""
         self._host.services.daemon_reload(ctx)
+        # Not before: while systemd still knows the gates, one that restarts by itself would be held again.
+        self._forget_held(ctx)
         # All that could be ours, for a run that was killed may have removed others.
         for name in sorted(OWN_UNITS.union(removed)):
             gone = not self._host.files.exists(unit_path(name))
