@@ -6,7 +6,7 @@ WHEEL_VENV := .venv-wheel
 # Two workers halve the time on two cores; every test makes its own namespaces, so they do not meet.
 PYTEST_OPTIONS ?= -n 2
 
-.PHONY: demo test check lint types layers scripts wheel-test bench soak format clean
+.PHONY: demo test check lint types layers scripts wheel-test bench soak other-kernel format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -29,7 +29,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 scripts: $(VENV)/ready
-	$(BIN)/shellcheck .ci/run .ci/venv .ci/lock tests/support/*.sh hostrouting/boot/assets/*.sh
+	$(BIN)/shellcheck .ci/* tests/support/*.sh hostrouting/boot/assets/hostrouting-retry.sh
 
 # The same tests against what users would install. A fresh environment, and -P keeps this folder off the path.
 wheel-test: $(VENV)/ready
@@ -42,9 +42,18 @@ wheel-test: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python tests/benchmarks/run.py --json bench.json $(BENCH_OPTIONS)
 
-# The long profile of the property tests and state machines.
+# The long profile of the property tests and state machines; then the kernels and the Debian that CI does not wait for.
 soak: $(VENV)/ready
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
+	$(MAKE) other-kernel
+	.ci/fresh trixie
+
+# What asks the kernel for routes and neighbours, and the boot scripts, under Debian's own kernel; needs root.
+OTHER_KERNEL_TESTS := tests/host tests/static_routes/test_script.py tests/static_routes/test_differential.py \
+	tests/route_overlap/test_script.py
+other-kernel: $(VENV)/ready
+	.ci/kernel env HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
+		$(BIN)/python -P -m pytest $(PYTEST_OPTIONS) -p no:cacheprovider $(OTHER_KERNEL_TESTS)
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .

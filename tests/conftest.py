@@ -1,8 +1,10 @@
-"""What every test run shares: Hypothesis profiles, and CI's rule that a skip is a failure."""
+"""What every run shares: Hypothesis profiles, the programs of the environment, what becomes of skips."""
 
 from __future__ import annotations
 
 import os
+import sysconfig
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +13,16 @@ from hypothesis import HealthCheck, Phase, settings
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+# Programs that the lock brings (shellcheck) are found wherever the tests start, as in an environment that is activated.
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # CI must not fail by the luck of a seed; it says so in the log instead when somebody runs the random profile.
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
 # The second run, against the built wheel, asks whether everything is packed, not whether it is right.
 settings.register_profile("wheel", parent=settings.get_profile("ci"), max_examples=10)
+# On a machine made for the purpose (.ci/fresh) the question is what the tests need, three times over.
+settings.register_profile("fresh", parent=settings.get_profile("wheel"), max_examples=3)
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=5000)
 # For hunting differences: the first failure as it comes, without the minutes that shrinking a state machine takes.
 settings.register_profile(
@@ -41,3 +48,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, which is a failure here: {report.longrepr}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell for each reason how many tests it has skipped, when all else has scrolled away."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("skipped, because this machine lacks something")
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count:5} {reason}")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")

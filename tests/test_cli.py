@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.kernel import needs_kernel
+from support.kernel import needs_kernel, powerless
+from support.needs import needs
 
 from hostrouting.host.lock import FileLock
 from hostrouting.testing import KernelNode
@@ -73,6 +74,7 @@ def files_below(root: Path) -> list[str]:
 # --- images
 
 
+@needs("systemctl")
 def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> None:
     """What plan shows is what apply makes; afterwards there is nothing to plan; reset leaves nothing of ours."""
     root = tmp_path / "image"
@@ -91,6 +93,7 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
     assert files_below(root) == []
 
 
+@needs("systemctl")
 def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Path) -> None:
     """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
     rendered, image = tmp_path / "rendered", tmp_path / "image"
@@ -391,7 +394,7 @@ OWN_FILES = [
     "sh",
 ]
 #: Root, but without any capability.
-POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+POWERLESS = powerless()
 SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
 PROBES = {"probeSnat": {"enabled": True, "detect": "always", "dev": "eth0"}}
 
@@ -419,7 +422,7 @@ def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = OWN_FIL
     return subprocess.run([*entering, *COMMAND, *map(str, words)], check=False, text=True, **options)
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft", "nft")
 @pytest.mark.kernel
 def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
     """Each has its kind, what it is about, and why that is wrong; what was asked of the routes is answered as ever."""
@@ -440,7 +443,7 @@ def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: Ker
     ]
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft", "nft")
 @pytest.mark.kernel
 def test_what_cannot_be_read_is_said_and_is_no_error(node: KernelNode, tmp_path: Path) -> None:
     """Without privilege nobody reads packet rules: the rest is answered, and so is what was not looked at."""
@@ -456,7 +459,7 @@ def test_what_cannot_be_read_is_said_and_is_no_error(node: KernelNode, tmp_path:
     assert "CAP_NET_ADMIN" in told["not_asked"][0]
 
 
-@needs_kernel
+@needs("kernel", "nft")
 @pytest.mark.kernel
 def test_the_time_is_for_the_default_route(tmp_path: Path) -> None:
     """`--timeout` that runs out is an answer, also where there is more to look at than routes."""
@@ -468,7 +471,7 @@ def test_the_time_is_for_the_default_route(tmp_path: Path) -> None:
     assert (told["expected_devs"], [finding["kind"] for finding in told["findings"]]) == ([], ["not-applied"])
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft")
 @pytest.mark.kernel
 def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, tmp_path: Path) -> None:
     """Three equal rules are three that go; and where all is well, `check` says so in words."""
@@ -482,7 +485,7 @@ def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, 
     assert run("check", "--fail-on", "warning", path, inside=node).returncode == 1
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft")
 @pytest.mark.kernel
 def test_a_long_sweep_shows_how_far_it_is_on_a_terminal_alone(node: KernelNode, tmp_path: Path) -> None:
     """One line of stderr is written over after each batch; where nobody looks there is no such line."""

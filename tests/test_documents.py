@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.needs import needs
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
-from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.testing import FakeHost
 
 ROOT = Path(__file__).parents[1]
 
@@ -59,10 +60,9 @@ STORY = [
 ]
 
 
+@needs("kernel")
 def test_the_demo_tells_its_story_on_the_kernel() -> None:
     """In a namespace of its own: the trap, the finding, the refusal, the way out, and the fabric's peers unharmed."""
-    if KernelNode.why_not():
-        pytest.skip(str(KernelNode.why_not()))
     told = run("examples/demo.py")
     assert "in memory" not in told
     assert [line for line in STORY if line not in told] == []
@@ -96,6 +96,7 @@ def test_the_bootstrap_agent_runs_ours_among_its_own() -> None:
     ]
 
 
+@needs("systemctl")
 def test_an_image_is_prepared_once(tmp_path: Path) -> None:
     """The image has check and gates, and a second run would change nothing."""
     told = run("examples/image.py", str(tmp_path))

@@ -75,6 +75,7 @@ class Station(NamedTuple):
     dev: str
     #: It is the address of the port or bridge itself, or somebody put it there.
     permanent: bool = False
+    #: 0 is none. A kernel that can filter VLANs shows what is permanent once more for each VLAN of the port.
     vlan: int = 0
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["KernelNode"]
 
 _numbers = itertools.count()
+#: What `made` and `add_link` do, in short.
+_TRIAL = "ip link add trial type ifb; echo 0 > /proc/sys/net/ipv4/conf/all/promote_secondaries"
 
 
 class KernelNode(Node):
@@ -40,6 +42,11 @@ class KernelNode(Node):
         for tool, package in (("ip", "iproute2"), ("nsenter", "util-linux"), ("bash", "bash")):
             if shutil.which(tool) is None:
                 return f"network namespaces need `{tool}` (Debian: apt-get install {package})"
+        # Root of a container may be without the right to make one, or this kernel without what is to be put there.
+        try:
+            _run("unshare", "--net", "--mount", "bash", "-ec", _TRIAL)
+        except BackendError as error:
+            return f"network namespaces cannot be made here: {error}"
         return None
 
     @classmethod

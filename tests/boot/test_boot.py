@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, UPSTREAM_LINKS, install_upstream, paths_of, stand_in
 from support.disk_views import seen
+from support.needs import require
 
 import hostrouting.boot
 from hostrouting.boot import Boot, BootFile, BootUnit
@@ -436,8 +436,7 @@ class TestOnDisk:
     @pytest.fixture
     def image(self, tmp_path: Path) -> Path:
         """An image with a gated machine."""
-        if shutil.which("systemd-analyze") is None:
-            pytest.skip("needs systemd-analyze")
+        require("systemd-analyze")
         units = tmp_path / "etc/systemd/system"
         units.mkdir(parents=True)
         (units / "gated.service").write_text("[Service]\nExecStart=/bin/true\n")

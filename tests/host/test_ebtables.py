@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.kernel import needs_kernel
+from support.needs import needs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.ebtables import EbtablesCommand
@@ -88,7 +88,7 @@ def ctx() -> Context:
     return Context()
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft")
 class TestNft(EbtablesContract):
     """The contract on the kernel, by way of ebtables-nft."""
 
@@ -123,7 +123,7 @@ def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hostrouting.host.ebtables.legacy_may_have_rules", lambda: True)
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft")
 class TestLegacyWay(TestNft):
     """The contract for the legacy tool's way: a listing, and a process per rule.
 
@@ -150,7 +150,7 @@ def command(node: KernelNode) -> tuple[str, ...]:
     return ("ip", "netns", "exec", node.name)
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft", "nft")
 class TestWhatCannotBeSeen:
     def test_not_installed_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
@@ -292,7 +292,7 @@ class TestWhatCannotBeSeen:
         assert legacy_may_have_rules(str(modules), str(built_in))
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft")
 class TestAllOrNothing:
     def test_thousands_go_and_come_in_batches(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
         """3,000 rules among 3,100 take three processes, and ebtables-save is the same afterwards, byte for byte."""
@@ -481,7 +481,7 @@ def normal_forms(rules: Sequence[EbtablesRule]) -> list[tuple[str, object]]:
     return sorted((rule.chain, rule.normal) for rule in rules)
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft", "nft")
 @given(lines=st.lists(cni_lines() | rule_lines(), max_size=15), data=st.data())
 def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data: st.DataObject) -> None:
     """Loaded rules read as equal; a random part of them goes, alone, and comes back so that no byte differs."""
@@ -503,7 +503,7 @@ def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data
     assert saved(node.name) == before
 
 
-@needs_kernel
+@needs("kernel", "ebtables-nft")
 def test_the_defaults_of_targets_are_those_of_the_tool(node: KernelNode) -> None:
     """Whether a default was written or left out, the normal form is the same as that of what the tool prints."""
     lines = [

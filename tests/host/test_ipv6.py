@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import bpf
-from support.kernel import needs_kernel
+from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
+from support.needs import needs
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.conversation import Conversation
@@ -104,9 +105,6 @@ class TestMemoryIPv6(IPv6BackendContract):
         return node.backend
 
 
-needs_bpf = pytest.mark.skipif(bpf.why_not() is not None, reason=str(bpf.why_not()))
-
-
 @needs_kernel
 @pytest.mark.kernel
 class TestNetlinkIPv6(IPv6BackendContract):
@@ -122,7 +120,7 @@ class TestNetlinkIPv6(IPv6BackendContract):
         assert isinstance(node, KernelArrangement)
         return NetlinkIPv6(netns=node.kernel.name)
 
-    @needs_bpf
+    @needs("bpf")
     def test_programmes_of_both_directions_are_named(self, eth0: IPv6Node, backend: IPv6Backend) -> None:
         """See the contract."""
         super().test_programmes_of_both_directions_are_named(eth0, backend)
@@ -202,7 +200,7 @@ class TestOnTheKernel:
         ]
         assert list(shown) == [address for address in order if address in shown]
 
-    @needs_bpf
+    @needs("bpf")
     def test_the_name_is_that_of_the_attachment(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
         """Not the one under which the programme was loaded, which tc shows behind it."""
         node.attach("eth0", "in", "ipv6_hp_ingress")
@@ -219,8 +217,9 @@ class TestOnTheKernel:
             "from hostrouting.host.ipv6 import NetlinkIPv6; n = NetlinkIPv6();"
             "print(n.default_devs(), n.addresses('eth0'), n.leaves_by('fd00:a::9'), n.classifiers('eth0'))"
         )
-        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
-        assert node.kernel.run(*nobody, sys.executable, "-c", program) == ("('eth0',) ('fd00:1::4',) ('ib0',) ()\n")
+        assert node.kernel.run(*powerless(), sys.executable, "-c", program) == (
+            "('eth0',) ('fd00:1::4',) ('ib0',) ()\n"
+        )
 
 
 def test_a_missing_namespace_is_a_clear_error() -> None:

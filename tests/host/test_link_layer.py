@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.kernel import needs_kernel
+from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -185,11 +185,11 @@ class TestAgainstIproute2:
         assert len(shown) >= 11
 
     def test_stations_are_those_of_bridge(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Those with the bridge as master."""
+        """Those with the bridge as master, in every VLAN in which `bridge` shows them."""
         node.learn(POD_MAC, "azv1")
         node.learn("02:00:00:00:00:07", "azv1", permanent=True)
         shown = [
-            Station(one["mac"], one["ifname"], permanent=one["state"] in {"permanent", "static"})
+            Station(one["mac"], one["ifname"], one["state"] in {"permanent", "static"}, one.get("vlan", 0))
             for one in json.loads(node.kernel.run("bridge", "-j", "fdb", "show"))
             if one.get("master") == "azure0"
         ]
@@ -306,8 +306,7 @@ try:
 except PermissionDeniedError as error:
     print(error, error.errno, len(layer.neighbours()))
 """
-    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
-    assert node.kernel.run(*nobody, sys.executable, "-c", program) == (
+    assert node.kernel.run(*powerless(), sys.executable, "-c", program) == (
         f"changing neighbours and routes needs root or CAP_NET_ADMIN; nothing was changed {errno.EPERM} 1\n"
     )
 

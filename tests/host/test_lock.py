@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from support.needs import needs
 
 from hostrouting.exceptions import HostFileError, LockHeldError
 from hostrouting.host.lock import FileLock
@@ -91,10 +92,9 @@ class TestFileLock(RunLockContract):
         with FileLock(root=str(tmp_path)).hold(Context(timeout=0.001)):
             assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
 
+    @needs("root")
     def test_a_full_disk_locks_nobody_out(self, tmp_path: Path) -> None:
         """Who holds it cannot be written down there, and nothing else is missing."""
-        if os.geteuid() != 0:
-            pytest.skip("needs root, to mount a small file system")
         script = f"""
             mount -t tmpfs -o size=4k tmpfs {tmp_path} && mkdir {tmp_path}/run || exit 1
             head -c 4096 /dev/zero > {tmp_path}/full

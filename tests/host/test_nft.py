@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.kernel import needs_kernel
+from support.needs import needs
 from support.probe_worlds import owned_table
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hostrouting.host import Nftables
-
-needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="needs `nft` (Debian: apt-get install nftables)")
 
 
 def inside(node: KernelNode) -> NftCommand:
@@ -105,8 +102,7 @@ class TestMemoryNftables(NftablesContract):
             nftables.load(Context(), f"table ip6 ours {{ chain a {{\n{rule}\n}}\n}}")
 
 
-@needs_kernel
-@needs_nft
+@needs("kernel", "nft")
 @pytest.mark.kernel
 class TestNftCommand(NftablesContract):
     @pytest.fixture
@@ -216,8 +212,7 @@ def shared_node() -> Iterator[KernelNode]:
         yield made
 
 
-@needs_kernel
-@needs_nft
+@needs("kernel", "nft")
 @pytest.mark.kernel
 @settings(max_examples=50)
 @given(data=st.data())

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.needs import needs, require
 from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting.exceptions import UnitError
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, ServiceManager
 
 UNITS = "/etc/systemd/system"
-
-needs_systemctl = pytest.mark.skipif(shutil.which("systemctl") is None, reason="needs systemctl")
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +47,12 @@ class TestSystemctl(LiveServiceManagerContract):
         make_mask(files, name)
 
     def test_a_start_that_takes_too_long_is_left_to_itself(
-        self, services: ServiceManager, files: FileStore, ctx: Context
+        self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
         """At its deadline the caller is free; systemd goes on with the job, until somebody stops it."""
         self.install(files, "ct-slow.service", program="/bin/sleep infinity")
+        # The job is there already, or on a slow machine the time might end before systemctl has asked for it.
+        box.run("systemctl", "start", "--no-block", "ct-slow.service")
         with pytest.raises(DeadlineExceededError):
             services.start(Context(timeout=0.5), "ct-slow.service")
         assert services.state(ctx, "ct-slow.service").active_state == "activating"
@@ -79,7 +78,7 @@ def image(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@needs_systemctl
+@needs("systemctl")
 class TestOfflineSystemctl(ServiceManagerContract):
     """The contract on real `systemctl --root`."""
 
@@ -142,11 +141,10 @@ class TestErrors:
         """Systemctl on a machine whose PID 1 is something else."""
         if not Path("/run/systemd/system").exists():
             return Systemctl()
-        if os.geteuid() != 0:
-            pytest.skip("needs root, to hide the systemd that runs here")
+        require("root")  # to hide the systemd that runs here
         return Systemctl(("unshare", "--mount", "sh", "-c", 'umount --lazy /run; exec systemctl "$@"', "systemctl"))
 
-    @needs_systemctl
+    @needs("systemctl")
     def test_where_systemd_does_not_run(self, unbooted: Systemctl) -> None:
         """Without systemd as PID 1 the error says so, and what else one may want."""
         with pytest.raises(UnitError) as caught:

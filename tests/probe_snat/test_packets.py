@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.kernel import needs_kernel
+from support.needs import needs
 from support.probe_worlds import (
     ADDRESS,
     CLOUD_GLOBAL,
@@ -39,7 +39,7 @@ from phases import Context
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = [needs("kernel", "nft"), pytest.mark.kernel]
 
 #: One header of each protocol, which what is carried follows; the rules leave alone what is in them but for checksums.
 HEADERS = {
@@ -198,7 +198,7 @@ class TestOthers:
 
     def test_another_device_is_none_of_ours(self, world: ProbeWorld) -> None:
         """The same address behind another device, as the pods' gateway of some CNIs, is left what it is."""
-        world.pod.ip("address", "add", f"{PROBE}/64", "dev", "eth0")
+        world.pod.ip("address", "add", f"{PROBE}/64", "dev", "eth0", "nodad")
         server = world.bound(world.node, SOCK_DGRAM, "::")
         client = world.bound(world.pod, SOCK_DGRAM, PROBE, dev="eth0")
         client.sendto(b"x", (NODE_LOCAL, server.getsockname()[1]))

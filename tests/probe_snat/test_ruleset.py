@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.kernel import needs_kernel
+from support.needs import needs
 from support.probe_worlds import RULES
 
 from hostrouting.exceptions import BackendError, InvalidConfigError
@@ -50,6 +50,7 @@ class TestFiles:
             ("/etc/systemd/system/probe-snat.service", "0o644"),
         ]
 
+    @needs("systemd-analyze", "nft")
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
         unit = tmp_path / "probe-snat.service"
@@ -61,6 +62,7 @@ class TestFiles:
         security = ["systemd-analyze", "security", "--offline=true", "--threshold=17", "--no-pager", str(unit)]
         subprocess.run(security, check=True, capture_output=True)
 
+    @needs("systemd-path")
     def test_where_systemd_looks_for_nft(self) -> None:
         """It says so itself; the folders are built into it."""
         path = subprocess.run(
@@ -130,7 +132,7 @@ class TestListings:
         assert rules_in(eval(text)) is None  # noqa: S307 - it is ours
 
 
-@needs_kernel
+@needs("kernel", "nft")
 @pytest.mark.kernel
 class TestKernel:
     @pytest.fixture(scope="class")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import threading
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from support.kernel import needs_kernel
+from support.needs import needs
 from support.probe_worlds import inside
 from support.stale_cni_worlds import NODE_RULES, TUNNEL_MAC, arp_reply, config_of, dnat, state_of
 
@@ -34,10 +33,7 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Ebtables, EbtablesReading
 
-pytestmark = [
-    needs_kernel,
-    pytest.mark.skipif(shutil.which("ebtables-save") is None, reason="needs `ebtables` (apt-get install iptables)"),
-]
+pytestmark = needs("kernel", "ebtables-save")
 
 NODE, NODE_MAC = "10.240.0.4", "00:0d:3a:00:00:04"
 CLIENT, CLIENT_MAC = "10.240.0.100", "02:00:00:00:01:00"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from support.kernel import needs_kernel
+from support.needs import needs
 from support.static_route_worlds import config_of, impatient
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -56,6 +57,7 @@ class TestFiles:
             (tmp_path / "script.sh").write_bytes(render_script(config))
             subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
 
+    @needs("systemd-analyze")
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 3.2 at most."""
         unit = tmp_path / "static-routes.service"

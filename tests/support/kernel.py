@@ -1,9 +1,16 @@
-"""What a test needs that asks the real kernel."""
+"""What tests share that ask the real kernel."""
 
 from __future__ import annotations
 
-import pytest
+from support.needs import needs
 
-from hostrouting.testing.kernel_node import KernelNode
+needs_kernel = needs("kernel")
 
-needs_kernel = pytest.mark.skipif(KernelNode.why_not() is not None, reason=str(KernelNode.why_not()))
+
+def powerless(*capabilities: str) -> tuple[str, ...]:
+    """What leads to a process with these capabilities alone. It may read every file, or it could not read our own code.
+
+    (A checkout in /root, or in the home of the user who ran sudo, is closed to others.)
+    """
+    kept = "".join(f",+{capability}" for capability in ("dac_read_search", *capabilities))
+    return ("setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all")

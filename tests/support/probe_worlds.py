@@ -96,9 +96,6 @@ class ProbeWorld:
         """Addresses and routes are in place, nothing is rewritten yet."""
         with KernelNode.made() as cloud, KernelNode.made() as node, KernelNode.made() as pod:
             world = cls(cloud, node, pod)
-            for one in cloud, node, pod:
-                # Addresses are good at once.
-                one.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.all.accept_dad=0")
             _link(node, "eth0", cloud, "wire")
             _link(node, "pod0", pod, "eth0")
             _addresses(cloud, "wire", f"{PROBE}/64", f"{CLOUD_LOCAL}/64", f"{CLOUD_GLOBAL}/64")
@@ -287,4 +284,5 @@ def _link(node: KernelNode, dev: str, other: KernelNode, other_dev: str) -> None
 
 def _addresses(node: KernelNode, dev: str, *addresses: str) -> None:
     for address in addresses:
-        node.ip("address", "add", address, "dev", dev)
+        # Good at once: even where nothing is tried out (accept_dad=0) the kernel takes its time on a busy machine.
+        node.ip("address", "add", address, "dev", dev, "nodad")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.systemd_box import require_systemd_box
+from support.needs import require
 
 _HERE = Path(__file__).parent
 _PACKAGES = "systemd,systemd-container,dbus,iproute2,nftables,procps"
@@ -18,9 +17,7 @@ _PACKAGES = "systemd,systemd-container,dbus,iproute2,nftables,procps"
 @pytest.mark.soak
 def test_debian_13(tmp_path: Path) -> None:
     """The same tests pass in machines that are copies of a fresh Debian 13."""
-    require_systemd_box()
-    if shutil.which("debootstrap") is None:
-        pytest.skip("needs debootstrap (Debian: apt-get install debootstrap)")
+    require("systemd", "debootstrap")
     tree = tmp_path / "trixie"
     command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "trixie", str(tree)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)

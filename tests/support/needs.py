@@ -1,0 +1,94 @@
+"""What a test needs of the machine that it runs on: one table, and one sentence for each reason to skip.
+
+`@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. What a thing is called says
+where it is looked for: in `_THINGS`, as a file, or as a program on PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from support import bpf
+
+from hostrouting.testing.kernel_node import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PACKAGES", "missing", "needs", "require"]
+
+#: Debian's package for each program or file that a minimal system lacks.
+PACKAGES: Final = {
+    "/lib/systemd/system/systemd-nspawn@.service": "systemd-container",
+    "/lib/systemd/systemd": "systemd",
+    "cc": "gcc",
+    "debootstrap": "debootstrap",
+    "ebtables-nft": "iptables",
+    "ebtables-save": "iptables",
+    "ip": "iproute2",
+    "nft": "nftables",
+    "sysctl": "procps",
+    "systemctl": "systemd",
+    "systemd-analyze": "systemd",
+    "systemd-path": "systemd",
+    "tc": "iproute2",
+}
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "needs root"
+
+
+def _kernel() -> str | None:
+    """A network namespace, and `sysctl` for its settings."""
+    return KernelNode.why_not() or missing("sysctl")
+
+
+def _systemd() -> str | None:
+    """A machine of its own for the systemd that is installed, with a network: `SystemdBox`."""
+    return missing("/lib/systemd/systemd", "kernel")
+
+
+def _nspawn() -> str | None:
+    return missing("systemd", "/lib/systemd/system/systemd-nspawn@.service")
+
+
+#: What is more than a program or a file: why it cannot be had, or None.
+_THINGS: Final[dict[str, Callable[[], str | None]]] = {
+    "bpf": bpf.why_not,
+    "kernel": _kernel,
+    "nspawn": _nspawn,
+    "root": _root,
+    "systemd": _systemd,
+}
+
+
+@cache
+def missing(*things: str) -> str | None:
+    """Why a test that needs all these things cannot run here; None if it can."""
+    return next((reason for reason in map(_reason, things) if reason is not None), None)
+
+
+def needs(*things: str) -> pytest.MarkDecorator:
+    """Mark a test, or a class of tests, that runs only where all these things are."""
+    return pytest.mark.skipif(missing(*things) is not None, reason=str(missing(*things)))
+
+
+def require(*things: str) -> None:
+    """Skip the test that is running unless all these things are here."""
+    reason = missing(*things)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def _reason(thing: str) -> str | None:
+    if thing in _THINGS:
+        return _THINGS[thing]()
+    package = PACKAGES[thing]
+    here = Path(thing).exists() if thing.startswith("/") else shutil.which(thing) is not None
+    return None if here else f"needs `{thing}` (Debian: apt-get install {package})"

@@ -1,0 +1,86 @@
+"""What becomes of a test whose machine lacks something: skipped with a reason, told again, or a failure on CI."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import needs
+from support.needs import missing, require
+
+ROOT = Path(__file__).parents[1]
+INNER = """
+import subprocess
+from support.needs import needs, require
+
+@needs("nft")
+def test_by_mark():
+    raise AssertionError
+
+def test_by_call():
+    require("nft")
+    raise AssertionError
+
+@needs("root", "ip")
+def test_another():
+    raise AssertionError
+
+def test_shellcheck_is_found():
+    subprocess.run(["shellcheck", "--version"], check=True)
+"""
+
+
+def run_inner(folder: Path, **environment: str) -> tuple[int, str]:
+    """Run tests of their own, with this project's conftest.py, where PATH has nothing."""
+    shutil.copy(ROOT / "tests/conftest.py", folder)
+    (folder / "test_inner.py").write_text(INNER)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, folder],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PATH": str(folder), "PYTHONPATH": str(ROOT / "tests"), **environment},
+    )
+    return done.returncode, done.stdout
+
+
+def test_skips_are_told_again_by_reason(tmp_path: Path) -> None:
+    """The run is green; at its end each reason stands once, with its package and the number of tests it has cost."""
+    status, told = run_inner(tmp_path)
+    assert status == 0, told
+    another = "needs root" if os.geteuid() else "needs `ip` (Debian: apt-get install iproute2)"
+    assert re.findall(r"^ +(\d+) (.*)$", told, flags=re.MULTILINE) == [
+        ("2", "needs `nft` (Debian: apt-get install nftables)"),
+        ("1", another),
+    ]
+    assert re.search(r"^=+ 1 passed, 3 skipped in ", told, flags=re.MULTILINE)
+
+
+def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
+    """With HOSTROUTING_NO_SKIP a machine that lacks something is red, and the reason is in the report."""
+    status, told = run_inner(tmp_path, HOSTROUTING_NO_SKIP="1")
+    assert status == 1
+    # A mark is judged before the test, which pytest calls an error.
+    assert re.search(r"^=+ 1 failed, 1 passed, 2 errors in ", told, flags=re.MULTILINE)
+    assert "skipped, which is a failure here: " in told
+
+
+def test_ci_installs_every_package_that_a_skip_names() -> None:
+    """A reason to skip names a package that .ci/packages installs: CI has no skips, also not on a fresh machine."""
+    installed = re.search(r"^packages=\((.*?)^\)", (ROOT / ".ci/packages").read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert installed is not None
+    words = {word for line in installed[1].splitlines() for word in line.partition("#")[0].split()}
+    assert {*needs.PACKAGES.values()} - words == set()
+
+
+def test_a_thing_that_nobody_has_described_is_a_mistake() -> None:
+    """A tool without an entry in the table would be skipped for ever under a wrong name: it is an error instead."""
+    with pytest.raises(KeyError, match="ntf"):
+        missing("ntf")
+    with pytest.raises(KeyError, match="ntf"):
+        require("ntf")
