@@ -177,6 +177,7 @@ class TestWhatCannotBeSeen:
         monkeypatch.setattr("hostrouting.host.search_path._FOLDERS", ())
         assert len(EbtablesCommand().read(ctx).notes) == 2
 
+    @needs("ebtables-legacy")
     def test_a_path_without_sbin_will_do(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:

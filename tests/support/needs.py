@@ -28,6 +28,7 @@ PACKAGES: Final = {
     "/lib/systemd/systemd": "systemd",
     "cc": "gcc",
     "debootstrap": "debootstrap",
+    "ebtables-legacy": "ebtables",
     "ebtables-nft": "iptables",
     "ebtables-save": "iptables",
     "ip": "iproute2",
