@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 RETRY = "hostrouting-retry.service"
 #: What recovery says when it has looked for the first time.
-STILL_WAITING = (
-    "hostrouting: still waiting: stand-in: an overlap; see: journalctl -b -u static-routes.service "
-    "-u probe-snat.service -u check-route-overlap.service"
-)
+STILL_WAITING = "hostrouting: still waiting: check-route-overlap does not succeed: stand-in: an overlap"
 #: Of the distribution's unit a oneshot must not have all; what it runs is yet to be said.
 ONESHOT = "[Service]\nType=oneshot\nWatchdogSec=0\nRestartForceExitStatus=\nExecStart=\n"
 #: How a machine restarts, by the distribution (not at all) and by what operators write.

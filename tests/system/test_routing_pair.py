@@ -39,6 +39,7 @@ ln -s ../test-{name}.service /etc/systemd/system/sysinit.target.wants/
 """
 DETECTED = "/run/aks-flex-node/route-overlap.detected"
 OK = "/run/aks-flex-node/route-overlap.ok"
+RETRY = "hostrouting-retry.service"
 CIDR = "172.16.8.0/22"
 ROUTE: Mapping[str, Any] = {"enabled": True, "routes": [{"destination": CIDR}]}
 
@@ -113,6 +114,29 @@ def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + dhcp) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
         assert list(markers(machine)) == [OK]
+
+
+def test_a_new_trouble_is_told_by_recovery(tmp_path: Path) -> None:
+    """One trouble takes the place of another while a machine waits: the journal names the new one, in full.
+
+    The machine does not restart by itself, so that no unit of ours runs again, and nobody else could tell.
+    """
+    arrange = configured(routeOverlap=overlap("STRICT"))
+    other = """
+ip link add ib1 type veth peer name other && ip link set other up
+ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
+"""
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
+        machine.run("systemctl", "stop", KUBELET)
+        first = "check-route-overlap does not succeed: 1 of 1 expected CIDRs would not leave by eth0 as a whole"
+        where = "journalctl -b -u static-routes.service -u probe-snat.service -u check-route-overlap.service"
+        machine.wait_for(f"hostrouting: still waiting: {first}; see: {where}", unit=RETRY)
+        machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
+        # It tells of a change once a minute; this makes it begin anew.
+        machine.run("systemctl", "kill", "--signal=KILL", RETRY)
+        machine.wait_for(f"hostrouting: still waiting: {first}:", unit=RETRY)
+        assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
+        assert machine.payloads() == []
 
 
 def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:

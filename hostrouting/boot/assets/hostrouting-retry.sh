@@ -12,6 +12,8 @@ export LC_ALL=C
 
 folder=/etc/aks-flex-node
 required=/etc/systemd/system/hostrouting-ready.service.requires
+# Where the units keep the verdict that they told last.
+verdicts=(/run/aks-flex-node/static-routes.told /run/aks-flex-node/route-overlap.told)
 shortest_pause=2 longest_pause=10 # seconds
 
 declare -A held=()    # gate: when its hostrouting-held@ was started or reloaded, which is when it asked last
@@ -20,7 +22,7 @@ declare -A unasked=() # gate: how often it was started since then, and has not a
 declare -A seen=()    # every gate that was held while this script ran
 declare -A enabled=() # gates that were enabled when they were first seen
 declare -A state=()   # gate: its properties as `systemctl show` last told, one a line
-told='' quiet=60      # the last line for the journal, and the seconds since
+told='' quiet=60      # what the journal was told last, and the seconds since
 
 # Set `lines` to what systemd shows of these units: PROPERTIES UNIT..., and `end` after each.
 show() {
@@ -109,15 +111,18 @@ break_glass() {
 
 # Do what the units of hostrouting would do, one look each, without waiting for anything; says what is wrong.
 look() {
-    local unit
+    local unit command said
+    # Or the scripts would take this for the journal, and note as told what is told to nobody.
+    unset -v JOURNAL_STREAM
     for unit in static-routes probe-snat check-route-overlap; do
         [[ -L $required/$unit.service ]] || continue
         # Where it leads nowhere, or to a mask, a gate cannot pass.
         [[ -f $required/$unit.service ]] || { echo "$unit.service has no unit file, or is masked"; return 1; }
         case $unit in
-            probe-snat) timeout 15 nft -f "$folder/probe-snat.nft" ;;
-            *) timeout 45 "$folder/$unit.sh" now ;;
-        esac || { echo "$unit does not succeed"; return 1; }
+            probe-snat) command=(timeout 15 nft -f "$folder/probe-snat.nft") ;;
+            *) command=(timeout 45 "$folder/$unit.sh" now) ;;
+        esac
+        said=$("${command[@]}" 2>&1 > /dev/null) || { echo "$unit does not succeed${said:+: $said}"; return 1; }
     done
 }
 
@@ -129,15 +134,16 @@ is_right() {
     )
 }
 
-# Tell of a change, at most once a minute.
+# Tell of a change, at most once a minute; in full, unless a unit has done so.
 tell_problem() {
-    local line=${problem%%$'\n'*}
-    # What the scripts say may begin with a priority.
-    line="still waiting: ${line#<[0-7]>}"
-    ((quiet >= 60)) && [[ $line != "$told" ]] || return 0
-    told=$line quiet=0
-    echo "<4>hostrouting: $line; see: journalctl -b -u static-routes.service -u probe-snat.service" \
-        "-u check-route-overlap.service"
+    local text=$problem first=${problem%%$'\n'*}
+    ((quiet >= 60)) && [[ $problem != "$told" ]] || return 0
+    told=$problem quiet=0
+    if [[ $(cat "${verdicts[@]}" 2> /dev/null) == *"${problem#*does not succeed: }"* ]]; then
+        text="${first%:}; see: journalctl -b -u static-routes.service -u probe-snat.service -u check-route-overlap.service"
+    fi
+    text="hostrouting: still waiting: $text"
+    echo "<4>${text//$'\n'/$'\n<4>'}"
 }
 
 # Start what waits, and what could not start because of it.
