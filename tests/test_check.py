@@ -106,6 +106,46 @@ def test_a_script_without_its_run_bit(host: FakeHost) -> None:
     assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
 
 
+def exchange_the_folder(host: FakeHost) -> None:
+    for name in ("static-routes.sh", "check-route-overlap.sh"):
+        host.files.write(f"/etc/aks-flex-node/hostrouting-00000000/{name}", b"#!/bin/bash\nexit 0\n", mode=0o755)
+    host.files.link("/etc/aks-flex-node/hostrouting", "hostrouting-00000000")
+
+
+def empty_the_folder(host: FakeHost) -> None:
+    for name in ("static-routes.sh", "check-route-overlap.sh"):
+        host.files.remove(f"/etc/aks-flex-node/{host.files.read_link('/etc/aks-flex-node/hostrouting')}/{name}")
+
+
+def remove_the_link(host: FakeHost) -> None:
+    host.files.remove("/etc/aks-flex-node/hostrouting")
+
+
+@pytest.mark.parametrize("harm", [exchange_the_folder, empty_the_folder, remove_the_link])
+def test_scripts_that_were_exchanged_behind_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
+    """Other scripts would open every gate unseen, absent ones would shut them: told, and mended by the next apply."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    harm(host)
+    scripts = {
+        ("error", "boot-file", f"/etc/aks-flex-node/{name}.sh") for name in ("static-routes", "check-route-overlap")
+    }
+    assert set(told(check(host, config))) == scripts
+    applied(host, **ROUTES, **OVERLAP)
+    assert told(check(host, config)) == []
+
+
+def test_scripts_that_are_right_in_another_folder(host: FakeHost) -> None:
+    """The link is told: what an apply would change is never hidden."""
+    config = applied(host, **ROUTES)
+    for name in ("static-routes.sh", "check-route-overlap.sh"):
+        text = host.files.read(f"/etc/aks-flex-node/hostrouting/{name}") or b""
+        host.files.write(f"/root/copy/{name}", text, mode=0o755)
+    host.files.link("/etc/aks-flex-node/hostrouting", "/root/copy")
+    assert told(check(host, config)) == [("error", "boot-file", "/etc/aks-flex-node/hostrouting")]
+    applied(host, **ROUTES)
+    assert told(check(host, config)) == []
+
+
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
     """On a node before its first apply the proof decides, and it does not propose what the config has."""
     config = config_of(**ROUTES, **OVERLAP, **PROBES)

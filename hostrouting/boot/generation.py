@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from hostrouting.boot.layout import BootUnit
     from hostrouting.host import FileStore
 
-__all__ = ["GENERATION_LINK", "SCRIPT_PATHS", "Generation"]
+__all__ = ["GENERATION_LINK", "SCRIPT_MODE", "SCRIPT_PATHS", "Generation"]
 
 #: What leads to the scripts in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 #: The scripts that change together, by the names that units and people know.
 SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
 _PREFIX: Final = "hostrouting-"
-_SCRIPT_MODE: Final = 0o755
+SCRIPT_MODE: Final = 0o755
 _IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 
 
@@ -69,7 +69,7 @@ class Generation:
     def files(self) -> list[BootFile]:
         """The scripts at their places in its folder."""
         return [
-            BootFile(path=f"{self.folder}/{path.rpartition('/')[2]}", content=content, mode=_SCRIPT_MODE)
+            BootFile(path=f"{self.folder}/{path.rpartition('/')[2]}", content=content, mode=SCRIPT_MODE)
             for path, content in self.scripts.items()
         ]
 

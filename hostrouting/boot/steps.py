@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.boot.generation import (
     GENERATION_LINK,
+    SCRIPT_MODE,
     SCRIPT_PATHS,
     Generation,
     generation_folders,
@@ -17,7 +18,7 @@ from hostrouting.config import OWN_UNITS
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hostrouting.boot.layout import BootFile, BootUnit, Departure
     from hostrouting.boot.survey import Survey
@@ -58,7 +59,7 @@ class Steps:
             *self._write_generation(units, generation),
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
-            *self._switch_to(generation),
+            *self._switch_to(units, generation),
             *(step for departure in gone for step in self._depart(departure)),
             *(step for gate in (self._gates if units else ()) for step in self._write(gate_drop_in(gate))),
             *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
@@ -77,31 +78,52 @@ class Steps:
         """The scripts that belong to the units; None where no unit has any."""
         in_force = scripts_in_force(self._files)
         carried = {path: content for path, content in in_force.items() if _unit_of(path) in present}
-        given = {file.path for unit in units for file in unit.files}
-        if not carried and given.isdisjoint(SCRIPT_PATHS):
+        if not carried and not _scripts_of(units):
             return None
         return Generation.of(units, carried=carried)
 
     def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         if generation is None:
             return []
-        in_force = scripts_in_force(self._files)
-        given = {file.path for unit in units for file in unit.files}
+        news = self._news(units, generation)
         steps = []
         for path, file in zip(generation.scripts, generation.files, strict=True):
-            # Where there is no link yet, it is the link that is told of.
-            is_news = path in in_force and (in_force[path] != file.content or self._files.mode(path) != file.mode)
-            steps += self._write(file, shown=path if path in given and is_news else None)
+            if self._disk.differs(file):
+                steps.append(self._put(file, *([news[path]] if path in news else [])))
         if self._files.read_link(GENERATION_LINK) is None:
             # The first one: the links to its scripts must lead somewhere before a unit runs them.
-            steps.append(self._link(GENERATION_LINK, generation.name))
+            steps.append(self._lead_to(generation, news))
         return steps
 
-    def _switch_to(self, generation: Generation | None) -> list[Step]:
+    def _switch_to(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         now = self._files.read_link(GENERATION_LINK)
         if generation is None or now in {None, generation.name}:
             return []
-        return [self._link(GENERATION_LINK, generation.name)]
+        news = self._news(units, generation)
+        in_force = scripts_in_force(self._files)
+        known = in_force.keys() | _scripts_of(units)
+        if not news and all(in_force.get(path) == generation.scripts[path] for path in known):
+            # The same scripts somewhere else, as a copy: nothing but the link would tell of it.
+            return [self._link(GENERATION_LINK, generation.name, Change("~", GENERATION_LINK))]
+        return [self._lead_to(generation, news)]
+
+    def _lead_to(self, generation: Generation, news: Mapping[str, Change]) -> Step:
+        """The step that puts the generation in force, and tells of the scripts for which there is nothing to write."""
+        written = {
+            path for path, file in zip(generation.scripts, generation.files, strict=True) if self._disk.differs(file)
+        }
+        told = (change for path, change in news.items() if path not in written)
+        return self._link(GENERATION_LINK, generation.name, *told)
+
+    def _news(self, units: Sequence[BootUnit], generation: Generation) -> dict[str, Change]:
+        """What becomes of the scripts of `units` behind links that are right; of the others their links are told."""
+        in_force = scripts_in_force(self._files)
+        linked = [path for path in _scripts_of(units) if self._files.read_link(path) == link_to_script(path)]
+        return {
+            path: Change("~" if path in in_force else "+", path)
+            for path in linked
+            if in_force.get(path) != generation.scripts[path] or self._files.mode(path) != SCRIPT_MODE
+        }
 
     def _discard_folders(self, *, keep: Generation | None) -> list[Step]:
         steps = [] if keep or not self._files.exists(GENERATION_LINK) else [self._remove(GENERATION_LINK, shown=False)]
@@ -146,13 +168,13 @@ class Steps:
 
     # --- single steps
 
-    def _write(self, file: BootFile, *, shown: str | None = "") -> list[Step]:
-        """The step that writes a file, none if it is right; `shown` is the path that people know it by."""
-        if not self._disk.differs(file):
-            return []
-        path = file.path if shown == "" else shown
-        change = () if path is None else (Change("~" if self._files.exists(path) else "+", path),)
-        return [Step(change, lambda: self._files.write(file.path, file.content, mode=file.mode))]
+    def _write(self, file: BootFile) -> list[Step]:
+        """The step that writes a file; none if it is right."""
+        change = Change("~" if self._files.exists(file.path) else "+", file.path)
+        return [self._put(file, change)] if self._disk.differs(file) else []
+
+    def _put(self, file: BootFile, *changes: Change) -> Step:
+        return Step(changes, lambda: self._files.write(file.path, file.content, mode=file.mode))
 
     def _link(self, path: str, target: str, *changes: Change) -> Step:
         return Step(changes, lambda: self._files.link(path, target))
@@ -178,6 +200,10 @@ class Steps:
             self._files.remove_directory_if_empty(path.rpartition("/")[0])
 
         return Step((Change("-", path),), act)
+
+
+def _scripts_of(units: Iterable[BootUnit]) -> list[str]:
+    return [file.path for unit in units for file in unit.files if file.path in SCRIPT_PATHS]
 
 
 def _unit_of(script: str) -> str:
