@@ -134,6 +134,17 @@ class TestRunning:
             '  "routeOverlap": {"allowedDevs": ["ib0"]}\n' + (strict if mode == "STRICT" else "")
         )
 
+    def test_everything_is_wrong(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
+        """10,000 CIDRs, each with a route that is lost: under WARN, too, no verdict before the unit's end is a refusal."""
+        node.add_route("172.0.0.0/8", dev="ib0")
+        cidrs = [f"172.{n >> 14}.{n >> 6 & 255}.{(n & 63) << 2}/30" for n in range(10_000)]
+        routes = [{"destination": cidr} for cidr in cidrs]
+        limit = ("prlimit", "--cpu=15")
+        ran = run_script(node, tmp_path, cidrs, mode="WARN", routes=routes, through=limit)
+        assert ran.status == 0
+        assert ran.markers["route-overlap.detected"].count(": overlap ") == len(cidrs)
+        assert ran.output.startswith("10000 of 10000 expected CIDRs would not leave by eth0 as a whole:")
+
     @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
     def test_no_default_route(self, node: KernelNode, tmp_path: Path, mode: str, status: int) -> None:
         """A finding for every CIDR, after the wait."""

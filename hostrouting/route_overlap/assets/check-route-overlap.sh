@@ -370,15 +370,18 @@ report() { # number of the cidr, first, last, answer: adds a finding
     route=$REPLY
   else
     devices_of "$4"
-    by=" by $(IFS=, && echo "${devs[*]}")"
+    printf -v by ',%s' "${devs[@]}"
+    by=" by ${by#,}"
     # Next hops come behind a backslash and a tab.
     route=${route//\\$'\t'/}
     route=${route% }
   fi
   dotted "$2" && first=$REPLY
   dotted "$3" && last=$REPLY
-  findings[$1]+="$cidr: $kind $first-$last$by${route:+ ($route)}"$'\n'
-  if [[ $default && ($kind == no-route || $kind == overlap) && " ${routed[*]-} " == *" $cidr "* ]]; then
+  bad[$1]=yes
+  # By CIDR, and then in order; text that only grows would be copied for each finding.
+  findings[$1 << 32 | ${#findings[@]}]="$cidr: $kind $first-$last$by${route:+ ($route)}"
+  if [[ $default && ($kind == no-route || $kind == overlap) && ${has_route[$cidr]-} ]]; then
     decided_by "$cidr" "$4" && [[ $4 != *' proto 142 '* ]] && lost[$cidr]=yes
   fi
   [[ $kind == overlap ]] && suggest "$cidr" "$4"
@@ -426,11 +429,9 @@ explain() { # -> REPLY
     text+=$'\n'"Give it one: see what its DHCP client or network configuration says of it."
   else
     joined "${expected[@]}"
-    text="${#findings[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
-    for REPLY in "${findings[@]}"; do
-      REPLY=${REPLY%$'\n'}
-      text+=$'\n  '${REPLY//$'\n'/$'\n  '}
-    done
+    text="${#bad[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
+    printf -v REPLY '\n  %s' "${findings[@]}"
+    text+=$REPLY
   fi
   if ((${#suggested[@]})); then
     joined "${suggested[@]}"
@@ -442,7 +443,7 @@ explain() { # -> REPLY
     joined "${!lost[@]}"
     text+=$'\n'"hostRouting has routes for $REPLY that are not in force: journalctl -b -u static-routes.service says why."
   fi
-  for i in "${!findings[@]}"; do
+  for i in "${!bad[@]}"; do
     cidr=${cidrs[i]}
     [[ $default && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
       && text+=$'\n'"$cidr: \`hostrouting check CONFIG\` says what would mend it."
@@ -455,8 +456,11 @@ explain() { # -> REPLY
   REPLY=$text
 }
 
-declare -A suggested=() astray=() lost=()
-declare -a findings=() sourced=()
+declare -A suggested=() astray=() lost=() has_route=()
+for cidr in ${routed[@]+"${routed[@]}"}; do
+  has_route[$cidr]=yes
+done
+declare -a findings=() bad=() sourced=()
 gateway='' out=''
 if [[ ! $default ]]; then
   for i in "${!cidrs[@]}"; do
@@ -472,5 +476,5 @@ else
 fi
 ((${#findings[@]})) || pass
 explain
-printf -v lines '%s' "${findings[@]}"
+printf -v lines '%s\n' "${findings[@]}"
 conclude_badly "${lines%$'\n'}" "$REPLY$notes"
