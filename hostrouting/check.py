@@ -8,7 +8,7 @@ import attrs
 
 from hostrouting.boot import Boot, gate_faults, held_gates
 from hostrouting.boot_files import PROBE_UNIT, installs_units, plan_boot_files
-from hostrouting.config import OverlapMode
+from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
 from hostrouting.route_overlap import check_now
@@ -72,6 +72,7 @@ class NodeReport:
 
 def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:
     """Look at everything; changes nothing, and needs no root. `seconds` bounds the wait for a default route."""
+    refuse_unbuilt(config)
     overlap = check_now(ctx.child(timeout=seconds), config, host.routes)
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host)
     findings = tuple(look.everything())

@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
-from hostrouting.exceptions import InvalidConfigError, RouteOverlapError
+from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +33,7 @@ _logger = logging.getLogger("hostrouting")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit status."""
+    _open_closed_streams()
     arguments = _parser().parse_args(argv)
     _log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset"})
     try:
@@ -52,8 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """One that tells programs, too, what is wrong with their words."""
+
+    def error(self, message: str) -> NoReturn:
+        if "--json" in sys.argv:
+            _print_json({"ok": False, "error": message})
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="hostrouting",
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not; "
@@ -70,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     def offline(added: argparse.ArgumentParser) -> None:
-        added.add_argument("--root", metavar="DIR", help="prepare an image: files and units below DIR, nothing live")
+        added.add_argument(
+            "--root", type=_folder, metavar="DIR", help="prepare an image: files and units below DIR, nothing live"
+        )
 
     def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
         text = "a JSON file: the hostRouting object, or a whole config that has it"
@@ -99,10 +111,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no time to wait")
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait; give seconds, such as 60")
     return seconds
+
+
+def _folder(text: str) -> str:
+    # An empty variable of a script would make the working directory an image.
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no folder; name the root folder of an image")
+    return text
 
 
 # --- the commands
@@ -142,11 +164,15 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
 
 def _without_repeats(plan: Plan) -> list[Change]:
     """Each task plans for itself, so what they share (the gates) comes more than once; not so what one has twice."""
+    from hostrouting.boot import BOOT_FOLDERS, RELOAD
+
     changes: list[Change] = []
     for _, planned in plan.by_task:
         earlier = set(changes)
         changes += [change for change in planned if change not in earlier]
-    return changes
+    # What a killed run left systemd to read is read with the rest.
+    is_read_anyway = any(change.subject.startswith(BOOT_FOLDERS) for change in changes)
+    return [change for change in changes if not (is_read_anyway and change == RELOAD)]
 
 
 def _apply(arguments: argparse.Namespace) -> int:
@@ -197,10 +223,13 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _render(arguments: argparse.Namespace) -> int:
     from hostrouting.boot_files import boot_files
+    from hostrouting.config import refuse_unbuilt
     from hostrouting.host import Host
     from hostrouting.host.files import RootedFiles
 
-    files = boot_files(_config(arguments.config), host=Host.live())
+    config = _config(arguments.config)
+    refuse_unbuilt(config)
+    files = boot_files(config, host=Host.live())
     if arguments.name is not None:
         known = [file.path for file in files]
         files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]
@@ -312,9 +341,18 @@ def _say(text: str, *, end: str = "\n") -> None:
     try:
         sys.stdout.write(text + end)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # What follows, and the interpreter's own flush at its end, goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise HostFileError(f"cannot write the answer to stdout: {error.strerror}") from error
+
+
+def _open_closed_streams() -> None:
+    """Have stdout and stderr lead somewhere: a caller that has closed them wants the exit status alone."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
 
 
 def _print_changes(changes: Sequence[Change]) -> None:

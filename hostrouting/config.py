@@ -41,6 +41,7 @@ __all__ = [
     "StaticRoute",
     "StaticRoutesConfig",
     "WatchConfig",
+    "refuse_unbuilt",
     "require_config",
 ]
 
@@ -321,3 +322,10 @@ def require_config(config: object) -> HostRoutingConfig:
         step = "make one: HostRoutingConfig.from_mapping({...})"
         raise TypeError(f"expected a HostRoutingConfig, not {type(config).__name__}; {step}")
     return config
+
+
+def refuse_unbuilt(config: HostRoutingConfig) -> None:
+    """Nobody should believe that a section is in force which this release cannot bring about."""
+    if config.watch.enabled:
+        message = "this release cannot do that yet; set it to false"
+        raise InvalidConfigError([ConfigError("hostRouting.watch.enabled", message)])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import Boot, is_refusal
 from hostrouting.boot_files import boot_parts, wanted_and_gone
-from hostrouting.config import HostRoutingConfig, require_config
-from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.config import HostRoutingConfig, refuse_unbuilt, require_config
+from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -66,7 +66,7 @@ class Configure:
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        _refuse_unbuilt(require_config(config))
+        refuse_unbuilt(require_config(config))
         self._config = config
         self._host = host or Host.live()
         self._logger = logger
@@ -292,10 +292,3 @@ class _PutBack:
     def plan(self, ctx: Context) -> Sequence[Change]:
         """See `CleanStaleCNI.plan_undo`."""
         return self._sweep.plan_undo(ctx)
-
-
-def _refuse_unbuilt(config: HostRoutingConfig) -> None:
-    """Nobody should believe that a section is in force which this release cannot bring about."""
-    if config.watch.enabled:
-        message = "this release cannot do that yet; set it to false"
-        raise InvalidConfigError([ConfigError("hostRouting.watch.enabled", message)])

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting.check import check_node
+from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
+from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import ToolNotFoundError, UnitError
-from hostrouting.host import RouteChange
+from hostrouting.host import Host, RouteChange
 from hostrouting.testing import FakeHost
 from phases import Context, execute
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from hostrouting.check import NodeReport
 
@@ -144,6 +147,26 @@ def test_scripts_that_are_right_in_another_folder(host: FakeHost) -> None:
     assert told(check(host, config)) == [("error", "boot-file", "/etc/aks-flex-node/hostrouting")]
     applied(host, **ROUTES)
     assert told(check(host, config)) == []
+
+
+def test_a_plan_after_a_run_that_was_killed(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What systemd was left to read is read with the rest: the plan and the apply that follows say the same."""
+    applied(host, **ROUTES)
+    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"gates": [NSPAWN], **ROUTES}))
+    monkeypatch.setattr(Host, "live", lambda: host)
+    assert main(["plan", str(config)]) == 0
+    planned = capsys.readouterr().out
+    assert main(["apply", str(config)]) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(planned.splitlines())
+    assert f"+ {SCRIPT}\n" in planned
+    host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
+    assert main(["plan", "--exit-code", str(config)]) == 4
+    assert capsys.readouterr().out == "~ systemd (it has not read all unit files: daemon-reload)\n"
 
 
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:

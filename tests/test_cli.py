@@ -190,6 +190,77 @@ def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], statu
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "--json"],
+        ["plan", "--json", "CONFIG", "--timeout", "soon"],
+        ["explain", "--json"],
+        ["plan", "--json", "CONFIG", "--frobnicate"],
+        ["frobnicate", "--json"],
+    ],
+)
+def test_programs_are_told_of_wrong_words_in_json(words: list[str], config: Path) -> None:
+    """Exit 2, and an object as for every other refusal."""
+    ended = run(*(config if word == "CONFIG" else word for word in words))
+    assert ended.returncode == 2
+    told = json.loads(ended.stdout)
+    assert told["ok"] is False
+    assert told["error"] in ended.stderr
+
+
+def test_a_root_without_name_is_refused(config: Path) -> None:
+    """`--root "$IMAGE"` of a script that forgot to set it: not the working directory, and nothing below it."""
+    for command in ("plan", "apply", "reset"):
+        refused = run(command, "--root", "", config)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "'' is no folder; name the root folder of an image" in refused.stderr
+
+
+def test_what_cannot_be_built_yet_is_refused_by_all(tmp_path: Path) -> None:
+    """`check` and `render` do not answer for a config that `plan` and `apply` refuse."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"hostRouting": {**MENDED, "watch": {"enabled": True}}}))
+    for command in ("plan", "apply", "check", "render"):
+        refused = run(command, path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == (
+            "hostrouting: hostRouting.watch.enabled: this release cannot do that yet; set it to false\n"
+        )
+
+
+def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, *map(str, words)]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, tmp_path: Path) -> None:
+    """As a daemon's: the exit status is the answer, and nobody meets an AttributeError."""
+    root = tmp_path / "image"
+    root.mkdir()
+    for status, words in (
+        (4, ["plan", "--exit-code", "--root", root, config]),
+        (0, ["apply", "--json", "--root", root, config]),
+        (0, ["plan", "--exit-code", "--root", root, config]),
+        (0, ["reset", "--root", root]),
+        (2, ["frobnicate", "--json"]),
+    ):
+        ended = through_shell(">&-", *words)
+        assert ended.returncode == status, ended.stderr
+        assert "NoneType" not in ended.stderr
+    assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
+
+
+def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
+    """A full disk: exit 3 in every form, one line that says so, no traceback."""
+    for options in ([], ["--json"]):
+        ended = through_shell("> /dev/full", "render", *options, config)
+        assert (ended.returncode, ended.stderr) == (
+            3,
+            "hostrouting: cannot write the answer to stdout: No space left on device\n",
+        )
+
+
 def test_an_empty_config_is_no_wish(tmp_path: Path) -> None:
     """A file with neither hostRouting nor one of its sections would take all of ours away: refused."""
     path = tmp_path / "config.json"

@@ -20,11 +20,12 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 
 from __future__ import annotations
 
-from hostrouting.boot.boot import Boot
+from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.boot_script import with_shared
 from hostrouting.boot.gates import gate_faults
 from hostrouting.boot.held import held_gates
 from hostrouting.boot.layout import (
+    BOOT_FOLDERS,
     READY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
@@ -36,7 +37,9 @@ from hostrouting.boot.layout import (
 from hostrouting.boot.order import install_around, is_refusal
 
 __all__ = [
+    "BOOT_FOLDERS",
     "READY_UNIT",
+    "RELOAD",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
     "UNIT_DIRECTORY",

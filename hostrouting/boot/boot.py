@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.gates import broken_glass, gate_faults, refuse_early_gates, refuse_faulty_gates, unread_gates
 from hostrouting.boot.held import forget, release
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-__all__ = ["Boot"]
+__all__ = ["RELOAD", "Boot"]
 
 _logger = logging.getLogger(__name__)
 
-_RELOAD = Change("~", "systemd", "it has not read all unit files: daemon-reload")
+#: What a plan says where only systemd has to catch up with the disk.
+RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 
 
 class Boot:
@@ -63,7 +64,7 @@ class Boot:
         steps = self._steps(units, gone)
         self._refuse_gates(ctx, units, steps)
         if not steps and self._must_reload(ctx, units):
-            return [_RELOAD]
+            return [RELOAD]
         return _changes(steps)
 
     def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:

@@ -10,6 +10,7 @@ import attrs
 from hostrouting.host.units import words
 
 __all__ = [
+    "BOOT_FOLDERS",
     "DROP_IN_NAME",
     "GATE_UNITS",
     "HELD_TEMPLATE",
@@ -32,6 +33,8 @@ __all__ = [
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
+#: Where everything lies that a boot needs.
+BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 READY_UNIT: Final = "hostrouting-ready.service"
 #: Remembers a unit that its gate has refused; see its asset.

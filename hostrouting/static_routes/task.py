@@ -124,11 +124,12 @@ class ConfigureStaticRoutes:
                 if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
                     raise
                 if not told:
-                    self._logger.info("waiting up to %d s: %s", seconds, _reason(error, resolution))
+                    self._logger.info("waiting up to %s s: %s", _told(seconds), _reason(error, resolution))
                     told = True
             else:
                 break
-            ctx.sleep(1)
+            # Not beyond: what is left of the caller's time is for the rest.
+            ctx.sleep(min(1, until - ctx.clock.monotonic()))
         for words in resolution.looked_up:
             self._logger.info("the default route gave %s", words)
 
@@ -155,7 +156,7 @@ class ConfigureStaticRoutes:
                 may_heal=True,
             )
         raise BackendError(
-            f"static routes cannot be completed: {resolution.reasons}, also not after {seconds:g} s. "
+            f"static routes cannot be completed: {resolution.reasons}, also not after {_told(seconds)} s. "
             f"No route was changed. See why DHCP or the network's configuration brings none, or give 'dev' and "
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
             may_heal=True,
@@ -165,6 +166,10 @@ class ConfigureStaticRoutes:
 def _is_worth_waiting_for(error: BackendError) -> bool:
     # A device may come, too, but a name with a typo in it never does: that is told at once.
     return error.may_heal and not isinstance(error, LinkNotFoundError)
+
+
+def _told(seconds: float) -> str:
+    return f"{round(seconds, 1):g}"
 
 
 def _reason(error: BackendError, resolution: Resolution) -> str:

@@ -303,6 +303,9 @@ class TestWaiting:
         ctx = Context(timeout=3, clock=ManualClock(auto=True))
         with pytest.raises(BackendError, match=r"no IPv4 default route, also not after 1\.5 s"):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        ctx = Context(timeout=0.5, clock=ManualClock(auto=True))
+        with pytest.raises(BackendError, match=r"no IPv4 default route, also not after 0\.2 s"):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         ctx = Context(clock=ManualClock(auto=True))
         ctx.cancel("enough")
         with pytest.raises(CancelledError):
