@@ -14,7 +14,7 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	$(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
 
-# Everything that CI runs, but for `make matrix`.
+# Everything that CI runs; `make matrix` is a step of its own there.
 check: test lint types layers scripts wheel-test
 
 lint: $(VENV)/ready

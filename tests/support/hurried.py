@@ -35,9 +35,9 @@ SCRIPT: Final = Path(__file__)
 _WAIT: Final = 1
 #: Instead of the 60 s that a sibling of the routing pair has.
 _SIBLING: Final = 3
-#: What changes a machine: names in folders, modes, routes, rules, and what systemd is told.
+#: What changes a machine: names in folders, routes, rules, and what systemd is told.
 _STEPS: Final = (
-    *((os, name) for name in ("fchmod", "mkdir", "rename", "rmdir", "symlink", "unlink")),
+    *((os, name) for name in ("mkdir", "rename", "rmdir", "symlink", "unlink")),
     *((Systemctl, name) for name in ("daemon_reload", "start", "stop")),
     (NetlinkBackend, "apply"),
     (NftCommand, "load"),

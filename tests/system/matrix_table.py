@@ -22,23 +22,9 @@ Row = tuple[str, ...]
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs/apply-matrix.md"
 KILLED: Final = "SIGKILL after a step"
-CELLS: Final[tuple[Cell, ...]] = tuple(
-    (trouble, apply, mode)
-    for trouble in (*(one.name for one in TROUBLES), KILLED)
-    for apply in APPLIES
-    for mode in MODES
-)
-_HEAD: Final = (
-    "Trouble",
-    "Apply",
-    "Mode",
-    "Exit",
-    "Installed",
-    "Live",
-    "Gate",
-    "After a reboot",
-    "What is held starts",
-)
+_TROUBLES: Final = (*(trouble.name for trouble in TROUBLES), KILLED)
+CELLS: Final[tuple[Cell, ...]] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
+_HEAD: Final = ("Trouble", "Apply", "Mode", "Exit", "Installed", "Live", "Gate", "After a reboot", "Then")
 _TEXT: Final = """\
 # What an apply leaves behind
 
@@ -53,8 +39,8 @@ starting a container, and booting again from the same `/etc` with the trouble st
 - **Gate**: whether a container that is started now passes; those that run already always go on. Where the first apply
   could not install or load the gate, it is open.
 - **After a reboot**: whether the container that is started at boot runs, or is held by its gate. `/run` is empty then.
-- **Then**: how what is held comes up.
-- A step of an apply is a name in a folder, a mode, a batch of routes or rules, or an order to systemd.
+- **Then**: how what is held comes up once the trouble is over.
+- A step of an apply is a change of a name in a folder, a batch of routes or rules, or an order to systemd.
 
 """
 
