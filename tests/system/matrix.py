@@ -143,13 +143,14 @@ def measure(folder: Path, trouble: Trouble, apply: str, mode: str) -> tuple[Outc
         assert node.live(**named) == ("the earlier" if apply == "again" else "nothing")
         pids = node.pids()
         node.prepare_configs(**configs)
-        node.bash(trouble.live)
+        node.bash(trouble.commands)
         result = node.apply("new")
         assert trouble.said in result.stderr, result.stderr
         installed, live = node.installed(**named), node.live(**named)
         gate = node.gate()
         assert node.pids() == pids, "what ran before goes on"
-        with Node(folder, mode=mode, before=node, trouble=trouble.boot) as rebooted:
+        remains = trouble.commands if trouble.outlasts_a_boot else ""
+        with Node(folder, mode=mode, before=node, trouble=remains) as rebooted:
             after_reboot = rebooted.outcome_of_boot()
             outcome = Outcome(result.returncode, installed, live, gate, after_reboot)
             return outcome, _mend(rebooted, trouble) if after_reboot == "held" else "-"

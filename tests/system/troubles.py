@@ -79,9 +79,9 @@ class Trouble:
     config: Mapping[str, Any] = attrs.field(factory=lambda: GOOD)
     #: What apply has to say, or it did not meet the trouble.
     said: str
-    #: Bash that makes the trouble on a machine that runs, and before its next boot.
-    live: str = ""
-    boot: str = ""
+    #: Bash that makes the trouble on a machine that runs, and, if it is to outlast that, before the next boot.
+    commands: str = ""
+    outlasts_a_boot: bool = False
     #: Bash that ends it; where it is the config that is wrong, a right one is applied instead.
     mend: str = ""
 
@@ -89,10 +89,6 @@ class Trouble:
         """The outcome for `first` or `again`, under WARN or STRICT."""
         promise = self.strict if mode == "STRICT" and self.strict else self.promise
         return promise.first if apply == "first" else promise.again
-
-
-def _both(commands: str) -> Mapping[str, str]:
-    return {"live": commands, "boot": commands}
 
 
 def _with_route(**route: str) -> Sections:
@@ -154,7 +150,8 @@ TROUBLES: Final = (
         said="table main has no IPv4 default route",
         # With its address the device has lost the earlier routes.
         promise=Promise(LATE.first, LATE.again._replace(live="nothing")),
-        **_both(_NO_LEASE),
+        commands=_NO_LEASE,
+        outlasts_a_boot=True,
         mend="ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0",
     ),
     Trouble(
@@ -166,27 +163,41 @@ TROUBLES: Final = (
         "ip address add 10.225.0.4/16 dev eth1",
     ),
     Trouble(name="IMDS is silent", config=_CLOUD, said="gave no answer in", promise=OPTIONAL),
-    Trouble(name="IMDS answers 404", config=_CLOUD, said="404", live=_CLOUD_404, promise=OPTIONAL),
-    Trouble(name="nft is missing", config=PROBES, said="nft", promise=OPTIONAL, **_both("rm -f /usr/sbin/nft")),
+    Trouble(
+        name="IMDS answers 404",
+        config=_CLOUD,
+        said="the last: 404 File not found",
+        commands=_CLOUD_404,
+        promise=OPTIONAL,
+    ),
+    Trouble(
+        name="nft is missing",
+        config=PROBES,
+        said="nft is needed to list the table",
+        promise=OPTIONAL,
+        commands="rm -f /usr/sbin/nft",
+        outlasts_a_boot=True,
+    ),
     Trouble(
         name="ebtables is missing",
         config=_SWEEP,
-        said="ebtables",
+        said="ebtables (nft) is not installed",
         promise=OPTIONAL,
-        **_both("rm -f /usr/sbin/ebtables*"),
+        commands="rm -f /usr/sbin/ebtables*",
+        outlasts_a_boot=True,
     ),
     Trouble(
         name="azure-vnet is configured",
         config=_SWEEP,
         said="azure-vnet is still in use",
         promise=OPTIONAL,
-        live=_AZURE_VNET,
+        commands=_AZURE_VNET,
     ),
     Trouble(
         name="/run is full",
         said="No space left on device",
         promise=Promise(*[Outcome(3, "the new", "the new", "open", "started")] * 2),
-        live=_RUN_FULL,
+        commands=_RUN_FULL,
     ),
     Trouble(
         name="/etc is read-only",
@@ -194,6 +205,7 @@ TROUBLES: Final = (
         promise=Promise(
             Outcome(3, "nothing", "the new", "open", "started"), Outcome(3, "the earlier", "the new", "open", "started")
         ),
-        **_both("mount --bind /etc /etc && mount -o remount,bind,ro /etc"),
+        commands="mount --bind /etc /etc && mount -o remount,bind,ro /etc",
+        outlasts_a_boot=True,
     ),
 )
