@@ -58,7 +58,7 @@ class Steps:
             *self._write_generation(units, generation),
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
-            *self._switch_to(generation),
+            *self._switch_to(generation, units),
             *(step for departure in gone for step in self._depart(departure)),
             *(step for gate in (self._gates if units else ()) for step in self._write(gate_drop_in(gate))),
             *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
@@ -85,23 +85,41 @@ class Steps:
     def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         if generation is None:
             return []
-        in_force = scripts_in_force(self._files)
-        given = {file.path for unit in units for file in unit.files}
+        news = self._news(units, generation)
         steps = []
         for path, file in zip(generation.scripts, generation.files, strict=True):
-            # Where there is no link yet, it is the link that is told of.
-            is_news = path in in_force and (in_force[path] != file.content or self._files.mode(path) != file.mode)
-            steps += self._write(file, shown=path if path in given and is_news else None)
+            steps += self._write(file, shown=path if path in news else None)
         if self._files.read_link(GENERATION_LINK) is None:
             # The first one: the links to its scripts must lead somewhere before a unit runs them.
-            steps.append(self._link(GENERATION_LINK, generation.name))
+            steps.append(self._link(GENERATION_LINK, generation.name, *self._untold(news, generation)))
         return steps
 
-    def _switch_to(self, generation: Generation | None) -> list[Step]:
+    def _switch_to(self, generation: Generation | None, units: Sequence[BootUnit]) -> list[Step]:
         now = self._files.read_link(GENERATION_LINK)
         if generation is None or now in {None, generation.name}:
             return []
-        return [self._link(GENERATION_LINK, generation.name)]
+        untold = self._untold(self._news(units, generation), generation)
+        return [self._link(GENERATION_LINK, generation.name, *untold)]
+
+    def _news(self, units: Sequence[BootUnit], generation: Generation) -> set[str]:
+        """The scripts of `units` that are not in force as they should be, or not at all, by a link that is right.
+
+        Where there is no such link yet, it is the link that is told of.
+        """
+        in_force = scripts_in_force(self._files)
+        given = {file.path for unit in units for file in unit.files}
+        return {
+            path
+            for path, file in zip(generation.scripts, generation.files, strict=True)
+            if path in given
+            and self._files.read_link(path) == link_to_script(path)
+            and (in_force.get(path) != file.content or self._files.mode(path) != file.mode)
+        }
+
+    def _untold(self, news: set[str], generation: Generation) -> list[Change]:
+        """What the exchange alone brings: of files that a killed run has written no step tells."""
+        files = zip(generation.scripts, generation.files, strict=True)
+        return [self._told(path) for path, file in files if path in news and not self._disk.differs(file)]
 
     def _discard_folders(self, *, keep: Generation | None) -> list[Step]:
         steps = [] if keep or not self._files.exists(GENERATION_LINK) else [self._remove(GENERATION_LINK, shown=False)]
@@ -117,8 +135,7 @@ class Steps:
             if file.path not in SCRIPT_PATHS:
                 steps += self._write(file)
             elif self._files.read_link(file.path) != link_to_script(file.path):
-                change = Change("~" if self._files.exists(file.path) else "+", file.path)
-                steps.append(self._link(file.path, link_to_script(file.path), change))
+                steps.append(self._link(file.path, link_to_script(file.path), self._told(file.path)))
         links = self._disk.missing_links(unit)
         return steps + [self._link(link, unit_path(unit.name), Change("+", link)) for link in links]
 
@@ -151,8 +168,11 @@ class Steps:
         if not self._disk.differs(file):
             return []
         path = file.path if shown == "" else shown
-        change = () if path is None else (Change("~" if self._files.exists(path) else "+", path),)
+        change = () if path is None else (self._told(path),)
         return [Step(change, lambda: self._files.write(file.path, file.content, mode=file.mode))]
+
+    def _told(self, path: str) -> Change:
+        return Change("~" if self._files.exists(path) else "+", path)
 
     def _link(self, path: str, target: str, *changes: Change) -> Step:
         return Step(changes, lambda: self._files.link(path, target))
