@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.boot.generation import (
     GENERATION_LINK,
+    LOST,
     SCRIPT_PATHS,
     Generation,
     generation_folders,
@@ -76,11 +77,14 @@ class Steps:
     def _generation(self, units: Sequence[BootUnit], present: set[str]) -> Generation | None:
         """The scripts that belong to the units; None where no unit has any."""
         in_force = scripts_in_force(self._files)
-        carried = {path: content for path, content in in_force.items() if _unit_of(path) in present}
+        carried = {path: in_force.get(path, LOST) for path in self._linked() if _unit_of(path) in present}
         given = {file.path for unit in units for file in unit.files}
         if not carried and given.isdisjoint(SCRIPT_PATHS):
             return None
         return Generation.of(units, carried=carried)
+
+    def _linked(self) -> list[str]:
+        return [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
 
     def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         if generation is None:
@@ -112,7 +116,7 @@ class Steps:
             path
             for path, file in zip(generation.scripts, generation.files, strict=True)
             if path in given
-            and self._files.read_link(path) == link_to_script(path)
+            and path in self._linked()
             and (in_force.get(path) != file.content or self._files.mode(path) != file.mode)
         }
 
