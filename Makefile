@@ -6,7 +6,7 @@ WHEEL_VENV := .venv-wheel
 # Two workers halve the time on two cores; every test makes its own namespaces, so they do not meet.
 PYTEST_OPTIONS ?= -n 2
 
-.PHONY: demo test check lint types layers scripts wheel-test bench soak other-kernel format clean
+.PHONY: demo test check lint types layers scripts wheel-test matrix matrix-table bench soak other-kernel format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -14,7 +14,7 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	$(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
 
-# Everything that CI runs.
+# Everything that CI runs; `make matrix` is a step of its own there.
 check: test lint types layers scripts wheel-test
 
 lint: $(VENV)/ready
@@ -37,6 +37,14 @@ wheel-test: $(VENV)/ready
 	$(BIN)/pip wheel -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	.ci/venv $(PYTHON) $(WHEEL_VENV) dist/hostrouting-*.whl
 	HYPOTHESIS_PROFILE=wheel $(WHEEL_VENV)/bin/python -P -m pytest $(PYTEST_OPTIONS)
+
+# Every trouble x {first apply, over an installed config} x {WARN, STRICT}, each booted twice; compared with
+# docs/apply-matrix.md, which `make matrix-table` writes anew. A sample is part of `make test`.
+matrix: $(VENV)/ready
+	HOSTROUTING_MATRIX=all $(BIN)/python -P -m pytest $(PYTEST_OPTIONS) tests/system/test_matrix.py
+
+matrix-table: $(VENV)/ready
+	HOSTROUTING_MATRIX=write $(BIN)/python -P -m pytest $(PYTEST_OPTIONS) tests/system/test_matrix.py
 
 # Ratios to a C program and to `ip -batch`, interleaved in one run; needs root for its namespace. BENCH_OPTIONS=--quick
 bench: $(VENV)/ready

@@ -88,6 +88,8 @@ class Boot:
             changed = True
         if self._host.is_live:
             changed |= self._stop_remaining(ctx, units)
+            if steps:
+                self._stop_outdated(ctx, units)
         if steps and not self.is_installed:
             for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
                 self._host.files.remove_directory_if_empty(folder)
@@ -100,7 +102,12 @@ class Boot:
         if self.is_installed:
             return
         for name in forget(ctx, self._host.services):
-            self._logger.warning("%s was held by its gate and stays down; to start it: systemctl start %s", name, name)
+            self._logger.warning(
+                "%s was held by its gate and stays down, unless its own Restart= starts it; to start it: "
+                "systemctl start %s",
+                name,
+                name,
+            )
 
     def _stop_remaining(self, ctx: Context, units: Sequence[BootUnit]) -> bool:
         """Stop the units that upstream left `active (exited)`, and that therefore would not run when started."""
@@ -110,6 +117,12 @@ class Boot:
         for name in exited:
             self._stop(ctx, name)
         return bool(exited)
+
+    def _stop_outdated(self, ctx: Context, units: Sequence[BootUnit]) -> None:
+        """End runs of the old scripts, which may wait 30 s for what the new ones do without: gates ask anew."""
+        for unit in units:
+            if self._host.services.state(ctx, unit.name).active_state == "activating":
+                self._stop(ctx, unit.name)
 
     def start(self, ctx: Context, name: str) -> None:
         """Run a oneshot to its end, or have systemd say that there is an image; a UnitError says where to read on."""

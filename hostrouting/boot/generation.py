@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.boot.layout import BootUnit
     from hostrouting.host import FileStore
 
-__all__ = ["GENERATION_LINK", "SCRIPT_MODE", "SCRIPT_PATHS", "Generation"]
+__all__ = ["GENERATION_LINK", "LOST", "SCRIPT_MODE", "SCRIPT_PATHS", "Generation"]
 
 #: What leads to the scripts in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
@@ -34,6 +34,12 @@ SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTO
 _PREFIX: Final = "hostrouting-"
 SCRIPT_MODE: Final = 0o755
 _IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
+#: In place of a script that is configured and was lost, until its own task brings it back: no gate opens unasked.
+LOST: Final = b"""#!/bin/bash
+# Installed by hostrouting in place of a script that was lost.
+echo "<3>the script $0 was lost, so nothing is known of routing; run: hostrouting apply CONFIG" >&2
+exit 1
+"""
 
 
 @attrs.frozen

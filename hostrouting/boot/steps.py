@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.boot.generation import (
     GENERATION_LINK,
+    LOST,
     SCRIPT_MODE,
     SCRIPT_PATHS,
     Generation,
@@ -77,10 +78,14 @@ class Steps:
     def _generation(self, units: Sequence[BootUnit], present: set[str]) -> Generation | None:
         """The scripts that belong to the units; None where no unit has any."""
         in_force = scripts_in_force(self._files)
-        carried = {path: content for path, content in in_force.items() if _unit_of(path) in present}
+        links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
+        carried = {path: in_force.get(path, LOST) for path in links if _unit_of(path) in present}
         if not carried and not _scripts_of(units):
             return None
         return Generation.of(units, carried=carried)
+
+    def _linked(self) -> list[str]:
+        return [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
 
     def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         if generation is None:
@@ -139,8 +144,7 @@ class Steps:
             if file.path not in SCRIPT_PATHS:
                 steps += self._write(file)
             elif self._files.read_link(file.path) != link_to_script(file.path):
-                change = Change("~" if self._files.exists(file.path) else "+", file.path)
-                steps.append(self._link(file.path, link_to_script(file.path), change))
+                steps.append(self._link(file.path, link_to_script(file.path), self._told(file.path)))
         links = self._disk.missing_links(unit)
         return steps + [self._link(link, unit_path(unit.name), Change("+", link)) for link in links]
 
@@ -170,11 +174,13 @@ class Steps:
 
     def _write(self, file: BootFile) -> list[Step]:
         """The step that writes a file; none if it is right."""
-        change = Change("~" if self._files.exists(file.path) else "+", file.path)
-        return [self._put(file, change)] if self._disk.differs(file) else []
+        return [self._put(file, self._told(file.path))] if self._disk.differs(file) else []
 
     def _put(self, file: BootFile, *changes: Change) -> Step:
         return Step(changes, lambda: self._files.write(file.path, file.content, mode=file.mode))
+
+    def _told(self, path: str) -> Change:
+        return Change("~" if self._files.exists(path) else "+", path)
 
     def _link(self, path: str, target: str, *changes: Change) -> Step:
         return Step(changes, lambda: self._files.link(path, target))

@@ -96,6 +96,49 @@ class TestInstall:
         assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
         assert reloads(host.services) == 2
 
+    @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
+    def test_lost_scripts_are_missed(self, host: FakeHost, ctx: Context, lost: str) -> None:
+        """A clean-up tool took the scripts, or one, or the link to them; or a killed run left the link as it was.
+
+        All links of ours are still right, and yet no unit finds its script: a plan, and so a check, tells of it.
+        """
+        boot(host).install(ctx, stand_in(STATIC))
+        [folder] = generation_folders(host.files)
+        link = "/etc/aks-flex-node/hostrouting"
+        if lost == "folder":
+            for name in host.files.names(folder):
+                host.files.remove(f"{folder}/{name}")
+            host.files.remove_directory_if_empty(folder)
+        elif lost == "script":
+            host.files.remove(f"{folder}/static-routes.sh")
+        elif lost == "link":
+            host.files.remove(link)
+        else:
+            host.files.link(link, "hostrouting-00000000")
+        [change] = boot(host).plan_install(ctx, stand_in(STATIC))
+        assert change.subject == "/etc/aks-flex-node/static-routes.sh"
+        assert boot(host).install(ctx, stand_in(STATIC))
+        assert host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content
+        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
+
+    def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, ctx: Context, tmp_path: Path) -> None:
+        """One task is run alone after all scripts were lost: the other's refuses until its own task is run."""
+        boot(host).install(ctx, stand_in(STATIC))
+        boot(host).install(ctx, stand_in(CHECK))
+        [folder] = generation_folders(host.files)
+        for name in host.files.names(folder):
+            host.files.remove(f"{folder}/{name}")
+        boot(host).install(ctx, stand_in(STATIC))
+        script = tmp_path / "check-route-overlap.sh"
+        script.write_bytes(host.files.read("/etc/aks-flex-node/check-route-overlap.sh") or b"")
+        done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == (
+            f"<3>the script {script} was lost, so nothing is known of routing; run: hostrouting apply CONFIG\n"
+        )
+        changes = [str(change) for change in boot(host).plan_install(ctx, stand_in(CHECK))]
+        assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
+
     def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
         """The note that systemd has yet to read the files cannot be left there; the files are what counts."""
         host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))

@@ -135,7 +135,7 @@ class TestRunning:
         )
 
     def test_everything_is_wrong(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
-        """10,000 CIDRs, each with a route that is lost: under WARN, too, no verdict before the unit's end is a refusal."""
+        """10,000 CIDRs, each with a route that is lost: under WARN, too, no verdict in time is a refusal."""
         node.add_route("172.0.0.0/8", dev="ib0")
         cidrs = [f"172.{n >> 14}.{n >> 6 & 255}.{(n & 63) << 2}/30" for n in range(10_000)]
         routes = [{"destination": cidr} for cidr in cidrs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -137,6 +138,20 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         machine.wait_for(f"hostrouting: still waiting: {first}:", unit=RETRY)
         assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
         assert machine.payloads() == []
+
+
+def test_apply_ends_the_wait_for_what_it_does_away_with(tmp_path: Path) -> None:
+    """At boot a script waits 30 s for an absent gateway; the apply that corrects it has the machines started."""
+    typo = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}]}
+    arrange = configured(staticRoutes=typo, routeOverlap=overlap("WARN"))
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY) as machine:
+        said = f"waiting up to 30 s: {CIDR} via 10.99.0.1 dev eth0: Error: Nexthop has invalid gateway."
+        machine.wait_for(said, unit="static-routes.service")
+        since = time.monotonic()
+        configured(staticRoutes=ROUTE, routeOverlap=overlap("WARN"))(machine.host)
+        machine.wait_until_up()
+        machine.wait_until_up(KUBELET)
+        assert time.monotonic() - since < 15
 
 
 def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""The product with shorter waits, and its command killed on the way: for tests of what goes wrong on a node.
+
+    python hurried.py STEP ARGUMENT...    `hostrouting ARGUMENT...`, killed after its STEP-th step; with 0 it goes on
+
+Nothing of the product can be told to wait less: the waits are changed here, in this process and in what it renders.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
+
+from hostrouting import configure
+from hostrouting.boot import boot_script
+from hostrouting.cli import main
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.nft import NftCommand
+from hostrouting.host.systemd import Systemctl
+from hostrouting.probe_snat import task as probe_snat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["SCRIPT", "hurried"]
+
+SCRIPT: Final = Path(__file__)
+#: Instead of the 30 s for DHCP.
+_WAIT: Final = 1
+#: Instead of the 60 s that a sibling of the routing pair has.
+_SIBLING: Final = 3
+#: What changes a machine: names in folders, routes, rules, and what systemd is told.
+_STEPS: Final = (
+    *((os, name) for name in ("mkdir", "rename", "rmdir", "symlink", "unlink")),
+    *((Systemctl, name) for name in ("daemon_reload", "start", "stop")),
+    (NetlinkBackend, "apply"),
+    (NftCommand, "load"),
+)
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Shorten the waits of all tasks in this process, and those of the boot scripts that it renders."""
+    text = boot_script._SHARED_FILE.read_text(encoding="utf-8")
+    assert text.count("\nwaits=30 ") == 1
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as patched:
+        shared = Path(folder, "shared.sh")
+        shared.write_text(text.replace("\nwaits=30 ", f"\nwaits={_WAIT} "), encoding="utf-8")
+        patched.enter_context(patch.object(boot_script, "_SHARED_FILE", shared))
+        patched.enter_context(patch.object(configure, "WAIT_SECONDS", float(_WAIT)))
+        patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
+        patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))
+        patched.enter_context(patch.object(probe_snat, "_SECONDS_FOR_A_LOOK", _WAIT))
+        yield
+
+
+@contextmanager
+def _killed_after(step: int) -> Iterator[list[str]]:
+    """Have this process killed when that many steps are done; the list is of those that were."""
+    done: list[str] = []
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*values: Any, **options: Any) -> Any:
+            result = function(*values, **options)
+            done.append(function.__qualname__)
+            if len(done) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+    with ExitStack() as patched:
+        for owner, name in _STEPS:
+            patched.enter_context(patch.object(owner, name, counted(getattr(owner, name))))
+        yield done
+
+
+def _run(step: int, *arguments: str) -> int:
+    with hurried():
+        with _killed_after(step) as done:
+            status = main(arguments)
+        sys.stderr.write(f"steps: {len(done)}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    sys.exit(_run(int(sys.argv[1]), *sys.argv[2:]))

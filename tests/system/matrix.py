@@ -1,0 +1,214 @@
+"""The matrix: every trouble, met by a first apply and by one over an installed config, under WARN and STRICT.
+
+Each cell is a booted machine with the distribution's own unit behind the gate: a config is applied by the command, a
+machine of systemd-nspawn is started, and then all boots again from the same /etc.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from support.boot_units import NSPAWN
+from support.gated_machine import GATES, KUBE, GatedMachine
+from support.hurried import SCRIPT, hurried
+from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
+
+from hostrouting.boot.held import held_gates
+from hostrouting.boot.layout import drop_in_of
+from hostrouting.boot_files import boot_files
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.host import OUR_PROTOCOL, Host
+from phases import Context
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping
+
+__all__ = ["APPLIES", "MODES", "Disk", "Node", "count_steps", "measure", "survive"]
+
+Disk = dict[str, tuple[int, str | bytes]]
+
+APPLIES: Final = ("first", "again")
+MODES: Final = ("WARN", "STRICT")
+#: What a reboot keeps.
+_KEPT: Final = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
+_CONFIGS: Final = "/root"
+
+
+def parsed(sections: Mapping[str, Any], mode: str) -> HostRoutingConfig:
+    """The config with this mode, as the product reads it."""
+    return HostRoutingConfig.from_json(document(sections, mode))
+
+
+def document(sections: Mapping[str, Any], mode: str) -> str:
+    """The config with this mode, as an operator writes it."""
+    overlap = {**sections["routeOverlap"], "mode": mode}
+    return json.dumps({"hostRouting": {**sections, "routeOverlap": overlap, "gates": list(GATES)}})
+
+
+class Node(GatedMachine):
+    """A machine that booted in good order, or from the disk of `before`; its configs lie in /root."""
+
+    def __init__(
+        self, folder: Path, *, mode: str, earlier: bool = False, before: Node | None = None, trouble: str = ""
+    ) -> None:
+        self.mode = mode
+        self._folder = folder / ("rebooted" if before else "first")
+
+        def arrange(image: Host) -> None:
+            if before is not None:
+                before.copy_disk(self._folder / "image")
+            elif earlier:
+                with hurried():
+                    Configure(parsed(EARLIER, mode), host=image).do(Context(timeout=60))
+
+        super().__init__(self._folder, units=(), arrange=arrange, prepare=f"{LINKS}{trouble}\n")
+
+    def copy_disk(self, target: Path) -> None:
+        """Lay what a reboot keeps over an image."""
+        for path in _KEPT:
+            if Path(self.root, path).is_dir():
+                shutil.rmtree(target / path, ignore_errors=True)
+                shutil.copytree(Path(self.root, path), target / path, symlinks=True)
+
+    def bash(self, commands: str) -> None:
+        """Run bash that has to succeed."""
+        self.run("bash", "-ec", commands)
+
+    def prepare_configs(self, **configs: Mapping[str, Any]) -> None:
+        """Write configs before the trouble begins."""
+        for name, sections in configs.items():
+            text = document(sections, self.mode)
+            self.files.write(f"{_CONFIGS}/{name}.json", text.encode(), mode=0o644)
+
+    def apply(self, name: str, *, killed_after: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run `hostrouting apply` in the machine with a config that was prepared."""
+        command = (sys.executable, "-P", str(SCRIPT), str(killed_after), "apply", f"{_CONFIGS}/{name}.json")
+        return self.run(*command, check=False)
+
+    def installed(self, **configs: Mapping[str, Any]) -> str:
+        """Which of the configs is installed for every boot: `nothing`, one of the names, or `a mixture`."""
+        if not self.files.exists("/etc/systemd/system/hostrouting-ready.service"):
+            return "nothing"
+        for name, sections in configs.items():
+            pair = {key: value for key, value in sections.items() if key in {"staticRoutes", "routeOverlap"}}
+            with hurried():
+                wanted = boot_files(parsed(pair, self.mode))
+            if all(self.files.read(file.path) == file.content for file in wanted):
+                return name
+        return "a mixture"
+
+    def live(self, **configs: Mapping[str, Any]) -> str:
+        """Whose routes carry our mark: `nothing`'s, those of one of the names, or `a mixture`."""
+        ours = {route.destination for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL}
+        if not ours:
+            return "nothing"
+        for name, sections in configs.items():
+            if ours == {route["destination"] for route in sections["staticRoutes"]["routes"]}:
+                return name
+        return "a mixture"
+
+    def disk(self) -> Disk:
+        """Scripts, units and links as they are on the disk; what is still being written has no name of its own yet."""
+        found: Disk = {}
+        for folder in ("etc/systemd/system", "etc/aks-flex-node"):
+            for path in sorted(Path(self.root, folder).rglob("[!.]*")):
+                content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else ""
+                found[str(path).removeprefix(self.root)] = (path.lstat().st_mode, content)
+        return found
+
+    def gate(self) -> str:
+        """Whether a machine of systemd-nspawn that is started now passes."""
+        return "open" if self.systemctl("start", "systemd-nspawn@late.service") == 0 else "shut"
+
+    def outcome_of_boot(self) -> str:
+        """Whether the machine that is started at boot runs."""
+        if self.state(KUBE).is_running:
+            return "started"
+        return "held" if KUBE in held_gates(self.ctx, self.services) else "lost"
+
+
+def measure(folder: Path, trouble: Trouble, apply: str, mode: str) -> tuple[Outcome, str]:
+    """Live through one cell; what came of it, and what brought a held machine up."""
+    configs = {"new": trouble.config, "good": GOOD}
+    named = {"the earlier": EARLIER, "the new": trouble.config}
+    with Node(folder, mode=mode, earlier=apply == "again") as node:
+        assert node.outcome_of_boot() == "started"
+        assert node.live(**named) == ("the earlier" if apply == "again" else "nothing")
+        pids = node.pids()
+        node.prepare_configs(**configs)
+        node.bash(trouble.commands)
+        result = node.apply("new")
+        assert trouble.said in result.stderr, result.stderr
+        installed, live = node.installed(**named), node.live(**named)
+        gate = node.gate()
+        assert node.pids() == pids, "what ran before goes on"
+        remains = trouble.commands if trouble.outlasts_a_boot else ""
+        with Node(folder, mode=mode, before=node, trouble=remains) as rebooted:
+            after_reboot = rebooted.outcome_of_boot()
+            outcome = Outcome(result.returncode, installed, live, gate, after_reboot)
+            return outcome, _mend(rebooted, trouble) if after_reboot == "held" else "-"
+
+
+def _mend(node: Node, trouble: Trouble) -> str:
+    """End the trouble, and wait until the machine that is held starts by itself."""
+    if trouble.mend:
+        node.bash(trouble.mend)
+    else:
+        node.prepare_configs(good=GOOD)
+        result = node.apply("good")
+        assert result.returncode == 0, result.stderr
+        assert f"routing is right, so these start within seconds: {KUBE}" in result.stderr.replace(
+            "kubelet.service, ", ""
+        )
+    node.wait_until_up()
+    return "by itself, once mended" if trouble.mend else "by itself, after an apply that is right"
+
+
+def count_steps(folder: Path, apply: str, mode: str) -> tuple[int, Disk]:
+    """How many steps an apply takes that nobody kills, and what is on the disk then."""
+    with Node(folder, mode=mode, earlier=apply == "again") as node:
+        node.prepare_configs(new=PROBES)
+        return _end(node), node.disk()
+
+
+def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, booted: list[Disk]) -> None:
+    """Kill an apply after a step: the node boots, its gate opens, and the next apply ends as if nothing had been.
+
+    A boot knows the disk alone: one that is in `booted` already is not booted again.
+    """
+    named = {"the earlier": EARLIER, "the new": PROBES}
+    before = "the earlier" if apply == "again" else "nothing"
+    with Node(folder, mode=mode, earlier=apply == "again") as node:
+        pids = node.pids()
+        node.prepare_configs(new=PROBES)
+        assert node.apply("new", killed_after=step).returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
+        assert node.live(**named) in {before, "the new"}
+        disk = node.disk()
+        if disk not in booted:
+            booted.append(disk)
+            with Node(folder, mode=mode, before=node) as rebooted:
+                assert rebooted.outcome_of_boot() == "started"
+                assert rebooted.live(**named) in {before, "the new"}
+                rebooted.prepare_configs(new=PROBES)
+                _end(rebooted)
+                assert rebooted.disk() == wanted
+        assert node.gate() == "open"
+        _end(node)
+        assert node.disk() == wanted
+        assert node.live(**named) == "the new"
+        assert drop_in_of(NSPAWN) in node.state(KUBE).drop_ins, "systemd has read what is on the disk"
+        assert node.pids() == pids
+
+
+def _end(node: Node) -> int:
+    """Apply to the end; the number of steps that it took."""
+    result = node.apply("new")
+    assert result.returncode == 0, result.stderr
+    return int(result.stderr.rpartition("steps: ")[2])

@@ -1,0 +1,73 @@
+"""Whatever goes wrong while a config is applied: what is left behind is as promised, and as the table in docs/ says.
+
+A sample runs with all tests; `make matrix` (HOSTROUTING_MATRIX=all) runs the whole, `make matrix-table` (=write) writes
+the table.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from support.gated_machine import require_nspawn
+from support.systemd_box import BOX_ROOT
+from system.matrix import APPLIES, MODES, Disk, count_steps, measure, survive
+from system.matrix_table import CELLS, DOCUMENT, KILLED, committed, compare, render
+from system.troubles import TROUBLES
+
+IS_WHOLE: Final = "HOSTROUTING_MATRIX" in os.environ
+BY_NAME: Final = {trouble.name: trouble for trouble in TROUBLES}
+SAMPLE: Final = (
+    ("an overlap remains", "first", "STRICT"),
+    ("a typo in a gateway", "again", "WARN"),
+    ("no lease", "first", "WARN"),
+    ("nft is missing", "again", "STRICT"),
+    ("azure-vnet is configured", "first", "STRICT"),
+    ("/run is full", "again", "STRICT"),
+)
+#: In how many tests the steps of one apply are killed; the sample is one of them.
+PARTS: Final = 5 if IS_WHOLE else 15
+PART_OF_SAMPLE: Final = 7
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+    if Path("/") != BOX_ROOT or not Path(sys.executable).is_relative_to(BOX_ROOT):
+        pytest.skip("runs the command in a machine that is a copy of this one")
+
+
+@pytest.mark.parametrize(
+    ("name", "apply", "mode"), [cell for cell in CELLS if cell[0] != KILLED] if IS_WHOLE else SAMPLE
+)
+def test_a_trouble(tmp_path: Path, name: str, apply: str, mode: str) -> None:
+    """Exit status, what is installed, what is live, and the gate, now and after a reboot, are as promised."""
+    outcome, then = measure(tmp_path, BY_NAME[name], apply, mode)
+    assert outcome == BY_NAME[name].promised(apply, mode)
+    compare((name, apply, mode), (*map(str, outcome), then))
+
+
+@pytest.mark.parametrize("part", range(PARTS) if IS_WHOLE else [PART_OF_SAMPLE])
+@pytest.mark.parametrize("mode", MODES if IS_WHOLE else ["STRICT"])
+@pytest.mark.parametrize("apply", APPLIES if IS_WHOLE else ["again"])
+def test_killed_after_each_step(tmp_path: Path, apply: str, mode: str, part: int) -> None:
+    """The node boots, no gate is shut by half an installation or by two configs, and the next apply ends the same."""
+    steps, wanted = count_steps(tmp_path / "wanted", apply, mode)
+    booted: list[Disk] = []
+    for step in range(1 + part * steps // PARTS, 1 + (part + 1) * steps // PARTS):
+        survive(tmp_path / str(step), apply, mode, step=step, wanted=wanted, booted=booted)
+    live = "the earlier or the new" if apply == "again" else "nothing or the new"
+    then = f"nothing is held, wherever in its {steps} steps it is killed; the next apply ends as if it never was"
+    compare((KILLED, apply, mode), ("killed", "up to that step", live, "open", "started", then))
+
+
+def test_the_table_is_whole() -> None:
+    """It has a row for each cell of the matrix, and nothing else."""
+    if os.environ.get("HOSTROUTING_MATRIX") == "write":
+        return
+    rows = committed()
+    assert set(rows) == set(CELLS)
+    assert DOCUMENT.read_text(encoding="utf-8") == render(rows)

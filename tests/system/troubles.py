@@ -1,0 +1,211 @@
+"""What goes wrong on a node while a config is applied, and what the issue promises for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["EARLIER", "GOOD", "LINKS", "PROBES", "TROUBLES", "Outcome", "Trouble", "config"]
+
+Sections = dict[str, Any]
+
+#: An H200 node in small: eth0 with the default route of both families, and a fabric that shadows the expected CIDRs.
+LINKS: Final = """
+ip link set lo up
+ip link add eth0 type veth peer name wire && ip link set wire up && ip link set eth0 up
+ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0
+ip -6 address add 2001:db8::4/64 dev eth0 nodad && ip -6 route add default via fe80::1 dev eth0
+ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
+ip address add 172.16.1.4/16 dev ib0
+"""
+
+
+def config(cidr: str, *, routes: tuple[Mapping[str, Any], ...] = (), **sections: Any) -> Sections:
+    """A config with a route for the CIDR that it expects, and more routes and sections."""
+    return {
+        "staticRoutes": {"enabled": True, "routes": [{"destination": cidr}, *routes]},
+        "routeOverlap": {"expectedCidrs": [cidr]},
+        **sections,
+    }
+
+
+#: What was applied before, on a node that is configured anew; and what is right for a node in trouble. They have
+#: neither route nor CIDR in common, so that the routes of the one shut the gate beside the check of the other.
+EARLIER: Final = config("172.16.8.0/22")
+GOOD: Final = config("172.16.16.0/22")
+
+
+class Outcome(NamedTuple):
+    """What became of one apply; every part is a word of the table."""
+
+    status: int
+    #: `nothing`, `the earlier` or `the new` config, or `a mixture`; then the routes that carry our mark.
+    installed: str
+    live: str
+    gate: str
+    after_reboot: str
+
+
+class Promise(NamedTuple):
+    """What an apply comes to: the first one, and one over an installed config."""
+
+    first: Outcome
+    again: Outcome
+
+
+#: The kernel would refuse it at the next boot again: what was right before stays; what was never right holds the gate.
+REFUSED: Final = Promise(
+    Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the earlier", "the earlier", "open", "started")
+)
+#: It may come right by itself, so it is installed.
+LATE: Final = Promise(
+    Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the new", "the earlier", "shut", "held")
+)
+#: What is optional is told, and holds nothing back.
+OPTIONAL: Final = Promise(*[Outcome(0, "the new", "the new", "open", "started")] * 2)
+
+
+@attrs.frozen(kw_only=True)
+class Trouble:
+    """One row of the table for each apply; `promise` by mode where the modes differ."""
+
+    name: str
+    promise: Promise
+    strict: Promise | None = None
+    config: Mapping[str, Any] = attrs.field(factory=lambda: GOOD)
+    #: What apply has to say, or it did not meet the trouble.
+    said: str
+    #: Bash that makes the trouble on a machine that runs, and, if it is to outlast that, before the next boot.
+    commands: str = ""
+    outlasts_a_boot: bool = False
+    #: Bash that ends it; where it is the config that is wrong, a right one is applied instead.
+    mend: str = ""
+
+    def promised(self, apply: str, mode: str) -> Outcome:
+        """The outcome for `first` or `again`, under WARN or STRICT."""
+        promise = self.strict if mode == "STRICT" and self.strict else self.promise
+        return promise.first if apply == "first" else promise.again
+
+
+def _with_route(**route: str) -> Sections:
+    return config("172.16.16.0/22", routes=({"destination": "192.168.77.0/24", **route},))
+
+
+#: Every task of a config for a node with IPv6 has something to change.
+PROBES: Final = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "always"})
+_CLOUD: Final = config("172.16.16.0/22", probeSnat={"enabled": True, "dev": "eth0", "detect": "imds"})
+_SWEEP: Final = config("172.16.16.0/22", staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations": 1})
+_NO_LEASE: Final = "ip address flush dev eth0 && ip route flush table main exact default"
+#: A rule for a pod that is gone, and the file by which the container runtime would call azure-vnet.
+_AZURE_VNET: Final = """
+ebtables-nft -t nat -A PREROUTING -p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 2:0:0:0:0:9
+mkdir -p /etc/cni/net.d
+echo '{"cniVersion": "0.3.0", "name": "azure", "plugins": [{"type": "azure-vnet"}]}' > /etc/cni/net.d/10-azure.conflist
+"""
+#: The cloud's address is the machine's own, and has nothing to say.
+_CLOUD_404: Final = """
+ip address add 169.254.169.254/32 dev lo
+mkdir /tmp/empty
+systemd-run --quiet --working-directory=/tmp/empty python3 -c '
+from http.server import SimpleHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+ThreadingTCPServer(("169.254.169.254", 80), SimpleHTTPRequestHandler).serve_forever()'
+for _ in {1..100}; do ! (: > /dev/tcp/169.254.169.254/80) 2> /dev/null || break; sleep .1; done
+"""
+#: Not a byte more fits in.
+_RUN_FULL: Final = """
+mount -o remount,size=$(($(df --output=used -k /run | tail -n 1) + 64))k /run
+cat /dev/zero > /run/filling 2> /dev/null || :
+! echo x > /run/more 2> /dev/null
+"""
+
+TROUBLES: Final = (
+    Trouble(name="nothing is wrong", promise=OPTIONAL, said="172.16.16.0/22 leaves by eth0"),
+    Trouble(
+        name="an overlap remains",
+        config={**GOOD, "staticRoutes": {"enabled": True, "routes": [{"destination": "192.168.77.0/24"}]}},
+        said="172.16.16.0/22 takes addresses from ib0",
+        promise=OPTIONAL,
+        strict=Promise(*[Outcome(1, "the new", "the new", "shut", "held")] * 2),
+        mend="ip route add 172.16.16.0/22 via 10.224.0.1 dev eth0",
+    ),
+    Trouble(
+        name="a route is refused",
+        config=_with_route(gateway="10.224.255.255", dev="eth0"),
+        said="192.168.77.0/24 via 10.224.255.255 dev eth0",
+        promise=REFUSED,
+    ),
+    Trouble(
+        name="a typo in a gateway",
+        config=_with_route(gateway="10.24.0.1", dev="eth0"),
+        said="192.168.77.0/24 via 10.24.0.1 dev eth0",
+        promise=REFUSED,
+    ),
+    Trouble(
+        name="no lease",
+        said="table main has no IPv4 default route",
+        # With its address the device has lost the earlier routes.
+        promise=Promise(LATE.first, LATE.again._replace(live="nothing")),
+        commands=_NO_LEASE,
+        outlasts_a_boot=True,
+        mend="ip address add 10.224.0.4/16 dev eth0 && ip route add default via 10.224.0.1 dev eth0",
+    ),
+    Trouble(
+        name="a device is missing",
+        config=_with_route(gateway="10.225.0.1", dev="eth1"),
+        said="no such device: eth1",
+        promise=LATE,
+        mend="ip link add eth1 type veth peer name wire1 && ip link set wire1 up && ip link set eth1 up\n"
+        "ip address add 10.225.0.4/16 dev eth1",
+    ),
+    Trouble(name="IMDS is silent", config=_CLOUD, said="gave no answer in", promise=OPTIONAL),
+    Trouble(
+        name="IMDS answers 404",
+        config=_CLOUD,
+        said="the last: 404 File not found",
+        commands=_CLOUD_404,
+        promise=OPTIONAL,
+    ),
+    Trouble(
+        name="nft is missing",
+        config=PROBES,
+        said="nft is needed to list the table",
+        promise=OPTIONAL,
+        commands="rm -f /usr/sbin/nft",
+        outlasts_a_boot=True,
+    ),
+    Trouble(
+        name="ebtables is missing",
+        config=_SWEEP,
+        said="ebtables (nft) is not installed",
+        promise=OPTIONAL,
+        commands="rm -f /usr/sbin/ebtables*",
+        outlasts_a_boot=True,
+    ),
+    Trouble(
+        name="azure-vnet is configured",
+        config=_SWEEP,
+        said="azure-vnet is still in use",
+        promise=OPTIONAL,
+        commands=_AZURE_VNET,
+    ),
+    Trouble(
+        name="/run is full",
+        said="No space left on device",
+        promise=Promise(*[Outcome(3, "the new", "the new", "open", "started")] * 2),
+        commands=_RUN_FULL,
+    ),
+    Trouble(
+        name="/etc is read-only",
+        said="Read-only file system",
+        promise=Promise(
+            Outcome(3, "nothing", "the new", "open", "started"), Outcome(3, "the earlier", "the new", "open", "started")
+        ),
+        commands="mount --bind /etc /etc && mount -o remount,bind,ro /etc",
+        outlasts_a_boot=True,
+    ),
+)
