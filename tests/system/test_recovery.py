@@ -70,6 +70,42 @@ def held(machine: GatedMachine) -> list[str]:
     return held_gates(machine.ctx, machine.services)
 
 
+#: Routes about which a gate asks for as long as the test wants.
+ASKING = stand_in(STATIC, "[[ ! -e /run/slow ]] || { echo asking; sleep 60; }\n")
+
+
+class TestTheGatesGo:
+    """A reset in the very moment in which a machine asks, which has no Restart=: its question finds no answer."""
+
+    def test_a_machine_that_asks_goes_on(self, tmp_path: Path) -> None:
+        """What holds nobody any more does not hold this one, either; nobody would ever start it again."""
+        with GatedMachine(tmp_path, units=(ASKING,)) as machine:
+            self._ask(machine)
+            machine.boot.remove(machine.ctx, ASKING.name, paths_of(ASKING))
+            machine.wait_for("hostrouting: the gates were taken away meanwhile", unit=KUBE)
+            machine.wait_until_up(KUBE, after=self._cursor)
+            assert machine.state(KUBE).is_running
+            assert held(machine) == []
+
+    def test_gates_that_come_back_at_once_remember_it(self, tmp_path: Path) -> None:
+        """A reset and an apply: the reset gave up what was held, so it is remembered again, and started."""
+        with GatedMachine(tmp_path, units=(ASKING,)) as machine:
+            self._ask(machine)
+            machine.boot.remove(machine.ctx, ASKING.name, paths_of(ASKING))
+            machine.files.remove("/run/slow")
+            machine.boot.install(machine.ctx, ASKING)
+            machine.wait_until_up(KUBE, after=self._cursor)
+            machine.wait_for_retry()
+            assert held(machine) == []
+
+    def _ask(self, machine: GatedMachine) -> None:
+        machine.systemctl("stop", KUBE)
+        machine.files.write("/run/slow", b"", mode=0o644)
+        self._cursor = machine.cursor()
+        machine.systemctl("start", "--no-block", KUBE)
+        machine.wait_for("asking", unit=ASKING.name)
+
+
 class TestItComesUp:
     def test_whatever_restart_says(self, tmp_path: Path) -> None:
         """Refused at boot and then mended by an operator, every unit runs within 15 s, with or without Restart=."""
