@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import Boot, gate_faults, held_gates
+from hostrouting.boot import Boot, gate_faults, held_gates, is_refused_now
 from hostrouting.boot_files import PROBE_UNIT, installs_units, plan_boot_files
 from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
@@ -105,6 +105,7 @@ class _Look:
             if self._boot.is_installed:
                 yield from self._ask(self._break_glass)
                 yield from self._ask(self._gates)
+                yield from self._ask(self._held)
                 yield from self._ask(self._units)
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
@@ -162,11 +163,25 @@ class _Look:
         for fault in gate_faults(self._ctx, self._host.services, self._config.gates):
             is_note = fault.kind == "masked"
             yield NodeFinding(f"gate-{fault.kind}", fault.unit, fault.reason, "note" if is_note else "error")
+        for gate, reason in self._boot.missing_gates(self._ctx).items():
+            yield NodeFinding("gate-missing", gate, reason, "warning")
+
+    def _held(self) -> Iterator[NodeFinding]:
         for gate in held_gates(self._ctx, self._host.services):
-            step = "starts by itself once routing is right; see: journalctl -b -u hostrouting-retry.service"
-            yield NodeFinding("held", gate, f"waits behind its gate, and {step}")
+            refused = is_refused_now(self._ctx, self._host.services, gate)
+            if refused:
+                step = "starts by itself once routing is right; see: journalctl -b -u hostrouting-retry.service"
+                yield NodeFinding("held", gate, f"waits behind its gate, and {step}")
+            elif refused is None:
+                yield NodeFinding("held", gate, "starts, and asks just now whether routing is right", "note")
 
     def _units(self) -> Iterator[NodeFinding]:
+        for name, drop_ins in self._boot.altered_units(self._ctx).items():
+            reason = (
+                f"is changed by {drop_ins}, so that what gates ask is not what hostrouting installed; see: "
+                f"systemctl cat {name}; remove that, and run: systemctl daemon-reload"
+            )
+            yield NodeFinding("altered-unit", name, reason, "warning")
         optional = set() if self._config.probe_snat.required else {PROBE_UNIT}
         for name in self._boot.installed_units():
             state = self._host.services.state(self._ctx, name)

@@ -24,8 +24,8 @@ class NodeFinding:
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG
     """
 
-    #: `not-applied`, `lost-route`, `boot-file`, `gate-open`, `held`, `failed-unit`, `disabled`; or a sibling's:
-    #: `probe-snat`, `stale-cni`.
+    #: `not-applied`, `lost-route`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles, `held`,
+    #: `failed-unit`, `altered-unit`, `disabled`; or a sibling's: `probe-snat`, `stale-cni`.
     kind: str
     subject: str
     reason: str

@@ -226,6 +226,25 @@ def test_an_open_break_glass(host: FakeHost, path: str) -> None:
     assert told(check(host, config)) == [("warning", "disabled", "gates")]
 
 
+def test_a_gate_that_names_no_unit(host: FakeHost) -> None:
+    """A typing mistake guards nothing: a warning, for the unit may be installed later."""
+    config = HostRoutingConfig.from_mapping({"gates": [NSPAWN, "kublet.service"], **ROUTES})
+    execute(Configure(config, host=host), in_time())
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind, finding.subject) == ("warning", "gate-missing", "kublet.service")
+
+
+def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
+    """Its file was changed without a reload: the next boot may open it, which an apply brings to light."""
+    config = applied(host, **ROUTES)
+    host.services.start(in_time(), "systemd-nspawn@kube1.service")
+    path = f"/lib/systemd/system/{NSPAWN}"
+    host.files.write(path, (host.files.read(path) or b"") + b"# edited\n", mode=0o644)
+    assert told(check(host, config)) == [("error", "boot-file", "systemd")]
+    applied(host, **ROUTES)
+    assert told(check(host, config)) == []
+
+
 def test_what_is_held_now(host: FakeHost) -> None:
     """The marker of a refused unit runs: the unit is named."""
     config = applied(host, **ROUTES)

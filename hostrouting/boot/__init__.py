@@ -23,7 +23,7 @@ from __future__ import annotations
 from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.boot_script import with_shared
 from hostrouting.boot.gates import gate_faults
-from hostrouting.boot.held import held_gates
+from hostrouting.boot.held import held_gates, is_refused_now
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
     READY_UNIT,
@@ -51,5 +51,6 @@ __all__ = [
     "held_gates",
     "install_around",
     "is_refusal",
+    "is_refused_now",
     "with_shared",
 ]

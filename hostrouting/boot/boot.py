@@ -39,6 +39,10 @@ _logger = logging.getLogger(__name__)
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 
 
+#: What a gate without unit means.
+_UNGUARDED: Final = "nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
+
+
 class Boot:
     """The boot side of one machine or image, with the units (`gates`) that wait until routing is right.
 
@@ -150,15 +154,10 @@ class Boot:
         """
         faults = gate_faults(ctx, self._host.services, self._gates)
         said = [str(fault) for fault in faults if not fault.refused]
-        absent = [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
+        absent = self._absent_gates(ctx)
+        said += [f"no unit file matches the gate {gate}, so {_UNGUARDED}" for gate in self._missed(absent)]
         for gate in self._gates:
-            # Of the default gates most nodes have but one.
-            if gate in absent and (gate not in DEFAULT_GATES or len(absent) == len(self._gates)):
-                said.append(
-                    f"no unit file matches the gate {gate}, so nothing waits for routing there yet; "
-                    "if it is not to be installed later, correct hostRouting.gates"
-                )
-            elif gate not in absent and self._disk.differs(gate_drop_in(gate)):
+            if gate not in absent and self._disk.differs(gate_drop_in(gate)):
                 said += [
                     f"{state.name} runs already and goes on; the gate will first hold it at its next start"
                     for state in self._host.services.running(ctx, gate)
@@ -167,6 +166,21 @@ class Boot:
         if reason:
             said.append(f"the gates are open, whatever the routes are: {reason}")
         return said
+
+    def missing_gates(self, ctx: Context) -> dict[str, str]:
+        """The gates that name no unit, each with why that matters."""
+        return dict.fromkeys(self._missed(self._absent_gates(ctx)), f"no unit file matches it, so {_UNGUARDED}")
+
+    def altered_units(self, ctx: Context) -> dict[str, str]:
+        """Of our own units those that somebody's drop-ins change, each with these."""
+        altered = {}
+        for name in self.installed_units():
+            drop_ins = self._host.services.state(ctx, name).drop_ins
+            # Those for all services of a machine lie elsewhere.
+            own = sorted(path for path in drop_ins if f"/{name}.d/" in path)
+            if own:
+                altered[name] = ", ".join(own)
+        return altered
 
     def release(self, ctx: Context) -> list[str]:
         """Have what waits behind a gate started, now that routing was found right; return what that is.
@@ -187,6 +201,13 @@ class Boot:
     def installed_units(self) -> list[str]:
         """The oneshots of ours that are on the disk, and the one that gates ask."""
         return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._host.files.exists(unit_path(name))]
+
+    def _absent_gates(self, ctx: Context) -> list[str]:
+        return [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
+
+    def _missed(self, absent: Sequence[str]) -> list[str]:
+        # Of the default gates most nodes have but one.
+        return [gate for gate in absent if gate not in DEFAULT_GATES or len(absent) == len(self._gates)]
 
     def _steps(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(units, gone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.boot.held import held_gates
+from hostrouting.boot.held import LONGEST_ASK, held_gates
 from hostrouting.boot.layout import DROP_IN_NAME, READY_UNIT, SCRIPT_DIRECTORY
 from hostrouting.exceptions import UnitError
 from hostrouting.host.units import seconds, template_of
@@ -30,8 +30,6 @@ __all__ = [
 BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
 #: So is it while this word stands on the kernel's command line.
 _BREAK_GLASS_WORD: Final = "hostrouting.disabled"
-#: Looking at routing takes 30 s at most, and a refusal 3 s more; systemd kills what takes longer than TimeoutStartSec=.
-_LONGEST_ASK: Final = 33.0
 #: The settings by which a gate can be open unseen, shut for ever, or dangerous.
 _ASKED: Final = (
     "After",
@@ -67,10 +65,14 @@ def refuse_early_gates(
 
 
 def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -> list[str]:
-    """Units that have a drop-in of ours on the disk, by which systemd does not go yet."""
+    """Gates that systemd knows otherwise than the disk: without our drop-in, or before somebody changed their files.
+
+    It would go by the disk at the next boot, where a gate may be open.
+    """
     # A template answers for instances to come; one that runs has been loaded, perhaps before the drop-in came.
     states = [state for gate in gates for state in (services.state(ctx, gate), *services.running(ctx, gate))]
-    return [state.name for state in states if state.load_state == "loaded" and not _is_gated(state.drop_ins)]
+    known = (state for state in states if state.load_state == "loaded")
+    return [state.name for state in known if state.needs_reload or not _is_gated(state.drop_ins)]
 
 
 def _is_gated(drop_ins: frozenset[str]) -> bool:
@@ -158,9 +160,9 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[GateF
             yield GateFault(unit, "action", reason, refused=True)
     timeout = found["TimeoutStartSec"]
     # 0 is how unit files say that there is none.
-    if timeout and 0 < seconds(timeout) < _LONGEST_ASK:
+    if timeout and 0 < seconds(timeout) < LONGEST_ASK:
         reason = (
-            f"cannot be a gate: it has TimeoutStartSec={timeout}, and a look at routing may take {_LONGEST_ASK:.0f} s; "
+            f"cannot be a gate: it has TimeoutStartSec={timeout}, and a look at routing may take {LONGEST_ASK:.0f} s; "
             "give it more"
         )
         yield GateFault(unit, "timeout", reason, refused=True)

@@ -11,7 +11,9 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, paths_of, stand_in
 from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine, refusal, require_nspawn
 
-from hostrouting.boot import Boot
+from hostrouting.boot import UNIT_DIRECTORY, Boot
+from hostrouting.check import check_node
+from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd import Systemctl
 
@@ -257,3 +259,39 @@ def traces(machine: GatedMachine) -> list[str]:
 def test_both_gates_are_named_in_the_fixture() -> None:
     """The stories are about a template and a plain unit."""
     assert GATES == (NSPAWN, KUBELET)
+
+
+def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
+    """What `check` says of the gates and of our units; the files are stand-ins for those of a config."""
+    config = HostRoutingConfig.from_mapping({"gates": list(GATES)})
+    report = check_node(machine.ctx, config, machine.host, seconds=0)
+    return [(each.severity, each.kind, each.subject) for each in report.findings if each.kind != "boot-file"]
+
+
+def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
+    """While it asks for the first time it is a note; what was refused is an error; what has passed is nothing."""
+    slow = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo asked >&2; read -r _ < /run/ask; }\n")
+    with GatedMachine(tmp_path, units=(slow, STAND_INS[1])) as machine:
+        machine.run("mkfifo", "/run/ask")
+        machine.run("systemctl", "restart", "--no-block", KUBE)
+        machine.wait_for("asked", unit="static-routes.service")
+        assert findings(machine) == [("note", "held", KUBE)]
+        machine.break_routing()
+        machine.run("sh", "-c", "mv /run/ask /run/asked; echo > /run/asked")
+        machine.wait_for_failure(KUBE)
+        assert findings(machine) == [("error", "held", KUBE), ("error", "failed-unit", CHECK_UNIT)]
+        cursor = machine.cursor()
+        machine.mend_routing()
+        machine.wait_until_up(after=cursor)
+        machine.wait_for_retry()
+        assert findings(machine) == []
+
+
+def test_a_unit_of_ours_that_somebody_has_changed(tmp_path: Path) -> None:
+    """A condition that is never met has the check skipped, and the gate open: a warning names the drop-in."""
+    with GatedMachine(tmp_path, overlap=True) as machine:
+        path = f"{UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf"
+        machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "restart", KUBE)
+        assert ("warning", "altered-unit", CHECK_UNIT) in findings(machine)
