@@ -141,7 +141,7 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
 
 
 def test_apply_ends_the_wait_for_what_it_does_away_with(tmp_path: Path) -> None:
-    """At boot a script waits 30 s for a gateway that nobody has; the apply that corrects it has the machines started."""
+    """At boot a script waits 30 s for a gateway that nobody has; the apply that corrects it ends that."""
     typo = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}]}
     arrange = configured(staticRoutes=typo, routeOverlap=overlap("WARN"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY) as machine:
