@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from support.boot_units import CHECK, STATIC, paths_of, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, paths_of, stand_in
 from support.gated_machine import EARLY, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
 
 from hostrouting.boot.held import forget, held_gates, release
@@ -290,6 +290,18 @@ class TestItStaysDown:
             machine.wait_for_retry()
             said = f"hostrouting: {unit} waits no longer: it was started, and does not come to ask for routing; "
             assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
+
+    def test_a_unit_whose_gate_is_taken_away(self, tmp_path: Path) -> None:
+        """It is started once, like all others, and not again when it has come to its end."""
+        short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
+        with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
+            machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
+            machine.services.daemon_reload(machine.ctx)
+            machine.mend_routing()
+            machine.wait_until_up()
+            machine.wait_for_retry()
+            assert machine.payloads().count("short") == 1
+            assert held(machine) == []
 
     def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
         """It passed, so it is forgotten; what it does then is no business of recovery."""
