@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/bash -p
 # Starts the units that their gate has refused, once routing is right; run by hostrouting-retry.service.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
