@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WHEEL_VENV := .venv-wheel
-# Two workers halve the time on two cores; every test makes its own namespaces, so they do not meet.
-PYTEST_OPTIONS ?= -n 2
+# Two workers halve the time on two cores; every test makes its own namespaces, so they do not meet. The one that is done
+# first takes over from the other: tests of real systemd take the longest, and stand together.
+PYTEST_OPTIONS ?= -n 2 --dist worksteal
 
 .PHONY: demo test check lint types layers scripts wheel-test matrix matrix-table bench soak other-kernel format clean
 

@@ -121,14 +121,15 @@ class TestCheck:
         """After somebody's flush it says what is gone, and what to do."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.flush()
-        assert check(host, ctx) == [f"probe-snat: {TABLE}: is missing; run: hostrouting apply CONFIG"]
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; run: hostrouting apply CONFIG"]
 
     def test_drifted(self, host: FakeHost, ctx: Context) -> None:
         """Rules that are not ours are told from none."""
         host.nftables.load(ctx, FOREIGN)
-        assert check(host, ctx) == [
-            f"probe-snat: {TABLE}: has drifted: its rules are not those of hostrouting; run: hostrouting apply CONFIG"
-        ]
+        assert check(host, ctx)[0] == (
+            f"error: probe-snat: {TABLE}: has drifted: its rules are not those of hostrouting; "
+            "run: hostrouting apply CONFIG"
+        )
 
     @pytest.mark.parametrize("why", REASONS[1:])
     def test_not_wanted(self, host: FakeHost, ctx: Context, why: str) -> None:

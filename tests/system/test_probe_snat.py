@@ -20,8 +20,14 @@ from phases import Context
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", detect="always"), gates=GATES)
+OPTIONAL = ProbeSNATConfig(enabled=True, dev="eth0", detect="always")
+CONFIG = HostRoutingConfig(probe_snat=attrs.evolve(OPTIONAL, required=True), gates=GATES)
 UNIT = "probe-snat.service"
+#: The unit tells when it has loaded the rules.
+TELL = f"""
+mkdir -p /etc/systemd/system/{UNIT}.d
+printf '[Service]\\nExecStartPost=/bin/sh -c "echo \\"<5>loaded\\""\\n' > /etc/systemd/system/{UNIT}.d/tell.conf
+"""
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
 ip link set eth0 up && ip -6 address add 2001:db8::4/64 dev eth0 nodad
@@ -57,7 +63,21 @@ def _possible() -> None:
 
 
 def install(image: Host) -> None:
+    """Have the gates wait for the rules."""
     ConfigureProbeSNAT(CONFIG, host=image).do(Context(timeout=60))
+
+
+def install_optional(image: Host) -> None:
+    """Have the rules loaded beside whatever starts."""
+    config = HostRoutingConfig(probe_snat=OPTIONAL, gates=GATES)
+    ConfigureProbeSNAT(config, host=image).do(Context(timeout=60))
+
+
+def break_rules(image: Host) -> None:
+    """Leave a ruleset that nft refuses."""
+    text = image.files.read(RULESET_PATH)
+    assert text is not None
+    image.files.write(RULESET_PATH, text.replace(b"ip6 saddr set", b"ip6 saddr sit"), mode=0o644)
 
 
 def node(machine: GatedMachine) -> Host:
@@ -123,9 +143,7 @@ def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
 
     def broken(image: Host) -> None:
         install(image)
-        text = image.files.read(RULESET_PATH)
-        assert text is not None
-        image.files.write(RULESET_PATH, text.replace(b"ip6 saddr set", b"ip6 saddr sit"), mode=0o644)
+        break_rules(image)
 
     with GatedMachine(tmp_path, units=(), arrange=broken, prepare=LINKS) as machine:
         assert machine.payloads() == []
@@ -140,6 +158,28 @@ def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
         )
         ConfigureProbeSNAT(CONFIG, host=node(machine)).do(machine.ctx)
         machine.wait_until_up()
+        assert are_in_force(machine)
+
+
+def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
+    """Machines start beside a ruleset that nft refuses; a right one is loaded at boot, and whenever one starts."""
+
+    def broken(image: Host) -> None:
+        install_optional(image)
+        break_rules(image)
+
+    with GatedMachine(tmp_path / "broken", units=(), arrange=broken, prepare=LINKS) as machine:
+        machine.wait_until_up()
+        machine.wait_for_failure(UNIT)
+        assert not are_in_force(machine)
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+    with GatedMachine(tmp_path / "right", units=(), arrange=install_optional, prepare=LINKS + TELL) as machine:
+        machine.wait_until_up()
+        assert are_in_force(machine)
+        machine.run("nft", "flush", "ruleset")
+        cursor = machine.cursor()
+        machine.reboot()
+        machine.wait_for("loaded", unit=UNIT, after=cursor)
         assert are_in_force(machine)
 
 
