@@ -278,6 +278,23 @@ class TestRunning:
         finding = "11.7.7.0/24: overlap 11.7.7.128-11.7.7.255 by ib0 (11.7.7.128/25 dev ib0 scope link)\n"
         assert (ran.status, ran.markers) == (1, {"route-overlap.detected": finding})
 
+    @pytest.mark.parametrize("variable", ["SHELLOPTS=errexit", "BASHOPTS=nocasematch", "BASH_FUNC_printf%%=() { :; }"])
+    def test_no_environment_changes_the_verdict(
+        self, node: KernelNode, uplink: None, tmp_path: Path, variable: str
+    ) -> None:
+        """Options and functions for bash, from an operator's shell or systemd's DefaultEnvironment=, are not taken."""
+        cidrs = ["172.16.8.0/22", "10.96.0.0/16"]
+        script, markers = tmp_path / "check.sh", tmp_path / "run"
+        for expected, verdict in ([cidrs[1]], "ok"), (cidrs, "detected"):
+            section = {"routeOverlap": {"expectedCidrs": expected, "mode": "STRICT"}}
+            text = render_script(HostRoutingConfig.from_mapping(section))
+            script.write_bytes(text.replace(b"/run/aks-flex-node", bytes(markers)))
+            script.chmod(0o755)
+            argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", variable, script, "now"]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            assert done.returncode == (0 if verdict == "ok" else 1), done.stderr
+            assert [path.name for path in markers.iterdir()] == [f"route-overlap.{verdict}"]
+
     def test_in_the_journal_a_state_is_told_once(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
         """In full when it changes, each line with its priority; a bad one that stands still in a line a minute."""
         told = tmp_path / "route-overlap.told"

@@ -25,6 +25,7 @@ KILLED: Final = "SIGKILL after a step"
 _TROUBLES: Final = (*(trouble.name for trouble in TROUBLES), KILLED)
 CELLS: Final[tuple[Cell, ...]] = tuple(itertools.product(_TROUBLES, APPLIES, MODES))
 _HEAD: Final = ("Trouble", "Apply", "Mode", "Exit", "Installed", "Live", "Gate", "After a reboot", "Then")
+_ABOVE_ROWS: Final = (_HEAD, ("---",) * len(_HEAD))
 _TEXT: Final = """\
 # What an apply leaves behind
 
@@ -52,7 +53,7 @@ def committed() -> dict[Cell, Row]:
     text = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
     for line in text.splitlines():
         words = [word.strip() for word in line.strip("|").split("|")]
-        if line.startswith("| ") and tuple(words) != _HEAD:
+        if line.startswith("| ") and tuple(words) not in _ABOVE_ROWS:
             trouble, apply, modes, *row = words
             for mode in MODES if modes == "both" else (modes,):
                 rows[trouble, apply, mode] = tuple(row)
@@ -61,7 +62,7 @@ def committed() -> dict[Cell, Row]:
 
 def render(rows: Mapping[Cell, Row]) -> str:
     """The whole document; where both modes have the same row, it stands there once."""
-    lines = [_HEAD, ("---",) * len(_HEAD)]
+    lines: list[Row] = [*_ABOVE_ROWS]
     for cell in CELLS:
         trouble, apply, mode = cell
         others = [rows.get((trouble, apply, other)) for other in MODES]

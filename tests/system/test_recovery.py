@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from support.boot_units import CHECK, STATIC, paths_of, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, paths_of, stand_in
 from support.gated_machine import EARLY, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
 
 from hostrouting.boot.held import forget, held_gates, release
@@ -68,6 +68,42 @@ def seconds_until_up(machine: GatedMachine, units: list[str], *, since: float) -
 
 def held(machine: GatedMachine) -> list[str]:
     return held_gates(machine.ctx, machine.services)
+
+
+#: Routes about which a gate asks for as long as the test wants.
+ASKING = stand_in(STATIC, "[[ ! -e /run/slow ]] || { echo asking; sleep 60; }\n")
+
+
+class TestTheGatesGo:
+    """A reset in the very moment in which a machine asks, which has no Restart=: its question finds no answer."""
+
+    def test_a_machine_that_asks_goes_on(self, tmp_path: Path) -> None:
+        """What holds nobody any more does not hold this one, either; nobody would ever start it again."""
+        with GatedMachine(tmp_path, units=(ASKING,)) as machine:
+            self._ask(machine)
+            machine.boot.remove(machine.ctx, ASKING.name, paths_of(ASKING))
+            machine.wait_for("hostrouting: the gates were taken away meanwhile", unit=KUBE)
+            machine.wait_until_up(KUBE, after=self._cursor)
+            assert machine.state(KUBE).is_running
+            assert held(machine) == []
+
+    def test_gates_that_come_back_at_once_remember_it(self, tmp_path: Path) -> None:
+        """A reset and an apply: the reset gave up what was held, so it is remembered again, and started."""
+        with GatedMachine(tmp_path, units=(ASKING,)) as machine:
+            self._ask(machine)
+            machine.boot.remove(machine.ctx, ASKING.name, paths_of(ASKING))
+            machine.files.remove("/run/slow")
+            machine.boot.install(machine.ctx, ASKING)
+            machine.wait_until_up(KUBE, after=self._cursor)
+            machine.wait_for_retry()
+            assert held(machine) == []
+
+    def _ask(self, machine: GatedMachine) -> None:
+        machine.systemctl("stop", KUBE)
+        machine.files.write("/run/slow", b"", mode=0o644)
+        self._cursor = machine.cursor()
+        machine.systemctl("start", "--no-block", KUBE)
+        machine.wait_for("asking", unit=ASKING.name)
 
 
 class TestItComesUp:
@@ -254,6 +290,18 @@ class TestItStaysDown:
             machine.wait_for_retry()
             said = f"hostrouting: {unit} waits no longer: it was started, and does not come to ask for routing; "
             assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
+
+    def test_a_unit_whose_gate_is_taken_away(self, tmp_path: Path) -> None:
+        """It is started once, like all others, and not again when it has come to its end."""
+        short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
+        with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
+            machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
+            machine.services.daemon_reload(machine.ctx)
+            machine.mend_routing()
+            machine.wait_until_up()
+            machine.wait_for_retry()
+            assert machine.payloads().count("short") == 1
+            assert held(machine) == []
 
     def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
         """It passed, so it is forgotten; what it does then is no business of recovery."""

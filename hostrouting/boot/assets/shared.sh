@@ -1,5 +1,6 @@
 # --- what both boot scripts share
 
+# With -p bash takes no options and functions from the environment, be it systemd's: errexit would end a run unsaid.
 folder=/run/aks-flex-node
 waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
 # `now`: one look; the verdict is the same.

@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/bash -p
 # Proves that every address of the expected CIDRs leaves by the interface of the default route, or by an allowed one.
 #
 #   check-route-overlap.sh [now]        now: without waiting for a default route

@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/bash -p
 # The static routes of this node, put in place at every boot and before each start of a gated unit.
 # Installed by hostrouting, which writes it anew from its config; `hostrouting reset` takes it away.
 #

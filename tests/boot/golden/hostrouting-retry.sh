@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/bash -p
 # Starts the units that their gate has refused, once routing is right; run by hostrouting-retry.service.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
@@ -56,7 +56,7 @@ look_at() {
     local line name='' block=''
     state=()
     (($#)) || return 0
-    show Id,LoadState,UnitFileState,ActiveState,InactiveExitTimestampMonotonic,Job,WantedBy,RequiredBy,BoundBy "$@"
+    show Id,LoadState,UnitFileState,ActiveState,InactiveExitTimestampMonotonic,Job,DropInPaths,WantedBy,RequiredBy,BoundBy "$@"
     for line in "${lines[@]}"; do
         case $line in
             end) [[ -z $name ]] || state[$name]=$block; name='' block='' ;;
@@ -148,7 +148,7 @@ tell_problem() {
 
 # Start what waits, and what could not start because of it.
 release() {
-    local gate active line tries names=()
+    local gate active line tries names=() ungated=()
     look_at "${!held[@]}"
     for gate in "${!held[@]}"; do
         property "$gate" ActiveState; active=$answer
@@ -166,6 +166,8 @@ release() {
         tries=${unasked[$gate]} unasked[$gate]=$((tries + 1))
         if ((tries < 3)); then
             names+=("$gate")
+            property "$gate" DropInPaths
+            [[ $answer == *'/10-hostrouting.conf'* ]] || ungated+=("hostrouting-held@$gate.service")
         else
             # It was started and does not even come to ask: something else of it fails.
             forget "$gate" "it was started, and does not come to ask for routing; see: systemctl status $gate"
@@ -179,6 +181,8 @@ release() {
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
     # Dependents first: they pull in what they require, so that nothing is lost if this script is killed here.
     systemctl start --no-block -- "${dependents[@]}" "${names[@]}"
+    # A gate that was taken away meanwhile does not say who has passed.
+    ((${#ungated[@]} == 0)) || systemctl stop -- "${ungated[@]}"
 }
 
 # Start what could not start because of units that have come up by themselves.

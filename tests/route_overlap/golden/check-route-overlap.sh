@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/bash -p
 # Proves that every address of the expected CIDRs leaves by the interface of the default route, or by an allowed one.
 #
 #   check-route-overlap.sh [now]        now: without waiting for a default route
@@ -53,6 +53,7 @@ allowed=(
 
 # --- what both boot scripts share
 
+# With -p bash takes no options and functions from the environment, be it systemd's: errexit would end a run unsaid.
 folder=/run/aks-flex-node
 waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
 # `now`: one look; the verdict is the same.

@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/bash -p
 # The static routes of this node, put in place at every boot and before each start of a gated unit.
 # Installed by hostrouting, which writes it anew from its config; `hostrouting reset` takes it away.
 #
@@ -23,6 +23,7 @@ routes='
 
 # --- what both boot scripts share
 
+# With -p bash takes no options and functions from the environment, be it systemd's: errexit would end a run unsaid.
 folder=/run/aks-flex-node
 waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
 # `now`: one look; the verdict is the same.
