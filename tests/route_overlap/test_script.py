@@ -290,7 +290,7 @@ class TestRunning:
             text = render_script(HostRoutingConfig.from_mapping(section))
             script.write_bytes(text.replace(b"/run/aks-flex-node", bytes(markers)))
             script.chmod(0o755)
-            argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", variable, script, "now"]
+            argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", variable, str(script), "now"]
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
             assert done.returncode == (0 if verdict == "ok" else 1), done.stderr
             assert [path.name for path in markers.iterdir()] == [f"route-overlap.{verdict}"]

@@ -13,11 +13,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import attr
+import attrs
 from support.boot_units import NSPAWN
 from support.gated_machine import GATES, KUBE, GatedMachine
 from support.hurried import SCRIPT, hurried
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
+import hostrouting
+import phases
 from hostrouting.boot.held import held_gates
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot_files import boot_files
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping
 
-__all__ = ["APPLIES", "MODES", "Disk", "Node", "count_steps", "measure", "survive"]
+__all__ = ["APPLIES", "MODES", "PYTHON", "Disk", "Node", "count_steps", "measure", "survive"]
 
 Disk = dict[str, tuple[int, str | bytes]]
 
@@ -39,6 +43,9 @@ MODES: Final = ("WARN", "STRICT")
 #: What a reboot keeps.
 _KEPT: Final = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
 _CONFIGS: Final = "/root"
+_PROGRAM: Final = "/opt/program"
+#: Not that of a virtual environment, which a machine may not see.
+PYTHON: Final = Path(sys.executable).resolve()
 
 
 def parsed(sections: Mapping[str, Any], mode: str) -> HostRoutingConfig:
@@ -52,6 +59,15 @@ def document(sections: Mapping[str, Any], mode: str) -> str:
     return json.dumps({"hostRouting": {**sections, "routeOverlap": overlap, "gates": list(GATES)}})
 
 
+def copy_program(image: Path) -> None:
+    """Lay the product over an image: a machine has a /tmp of its own, and this checkout may lie below /tmp."""
+    target = image / _PROGRAM.lstrip("/")
+    for package in (attr, attrs, hostrouting, phases):
+        folder = Path(str(package.__file__)).parent
+        shutil.copytree(folder, target / folder.name)
+    shutil.copy2(SCRIPT, target)
+
+
 class Node(GatedMachine):
     """A machine that booted in good order, or from the disk of `before`; its configs lie in /root."""
 
@@ -62,6 +78,7 @@ class Node(GatedMachine):
         self._folder = folder / ("rebooted" if before else "first")
 
         def arrange(image: Host) -> None:
+            copy_program(self._folder / "image")
             if before is not None:
                 before.copy_disk(self._folder / "image")
             elif earlier:
@@ -89,8 +106,8 @@ class Node(GatedMachine):
 
     def apply(self, name: str, *, killed_after: int = 0) -> subprocess.CompletedProcess[str]:
         """Run `hostrouting apply` in the machine with a config that was prepared."""
-        command = (sys.executable, "-P", str(SCRIPT), str(killed_after), "apply", f"{_CONFIGS}/{name}.json")
-        return self.run(*command, check=False)
+        program = ("env", f"PYTHONPATH={_PROGRAM}", str(PYTHON), "-P", f"{_PROGRAM}/{SCRIPT.name}")
+        return self.run(*program, str(killed_after), "apply", f"{_CONFIGS}/{name}.json", check=False)
 
     def installed(self, **configs: Mapping[str, Any]) -> str:
         """Which of the configs is installed for every boot: `nothing`, one of the names, or `a mixture`."""
