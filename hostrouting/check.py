@@ -126,7 +126,7 @@ class _Look:
             # One by one: what was found before the look was cut short is told.
             found.extend(look())
         except PermissionDeniedError as error:
-            self.not_asked.append(str(error))
+            self.not_asked.append(str(error).partition("\n")[0])
         except (HostRoutingError, DeadlineExceededError) as error:
             self._ctx.check()
             reason = _reason(error)

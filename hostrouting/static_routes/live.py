@@ -219,7 +219,9 @@ def _shown(change: RouteChange, outcome: Reconciliation, foreseen: Mapping[Route
         return Change("~", str(after), f"displaces '{before}', which comes back when ours goes")
     if change in outcome.adopted:
         return Change("~", str(after), f"adopts '{before}'")
-    return Change("~", str(after), f"{'put back, ' if comes_back else ''}was '{before}'")
+    # Metrics of the route itself, such as an mtu, are not among the words that people know a route by.
+    earlier = "the same with other attributes" if str(before) == str(after) else f"'{before}'"
+    return Change("~", str(after), f"{'put back, ' if comes_back else ''}was {earlier}")
 
 
 def _never_overwritten(own: ObservedRoute) -> str:

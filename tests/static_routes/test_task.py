@@ -6,6 +6,7 @@ import logging
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from support.kernel import needs_kernel
 from support.static_route_worlds import config_of
@@ -19,7 +20,7 @@ from hostrouting.exceptions import (
     RouteRejectedError,
     UnitError,
 )
-from hostrouting.host import OUR_PROTOCOL
+from hostrouting.host import OUR_PROTOCOL, RouteChange
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.displaced import RECORDS_PATH
@@ -225,6 +226,17 @@ class TestPlan:
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
         assert task.plan(ctx) == []
+
+    def test_what_only_its_attributes_tell_apart(self, host: FakeHost, ctx: Context) -> None:
+        """Somebody gave our route an mtu: 'was' and the very same words would leave a reader puzzled."""
+        task = ConfigureStaticRoutes(CONFIG, host=host)
+        task.do(ctx)
+        ours = next(route for route in host.routes.routes() if route.destination == "172.16.8.0/22")
+        with_mtu = attrs.evolve(ours.to_route(), extra=((8, b"\x08\x00\x02\x00\x58\x02\x00\x00"),))
+        host.routes.apply([RouteChange.replace(ours, with_mtu)])
+        assert [str(change) for change in task.plan(ctx)] == [
+            "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (was the same with other attributes)"
+        ]
 
     def test_the_way_back(self, host: FakeHost, ctx: Context) -> None:
         """Without routes the plan is what would be taken away and put back."""
