@@ -28,4 +28,6 @@ def main(root: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/image.py DIRECTORY")
     main(sys.argv[1])

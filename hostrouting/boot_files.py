@@ -60,9 +60,9 @@ def wanted_and_gone(parts: Iterable[BootPart]) -> tuple[list[BootUnit], list[Dep
 
 
 def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list[Change]:
-    """What the next apply would change of the pair's boot files."""
+    """What the next apply would change of the pair's boot files, also where it would refuse to, for its gates."""
     units, gone = wanted_and_gone(boot_parts(config))
-    return boot.plan_install(ctx, *units, gone=gone)
+    return boot.drift(*units, gone=gone) or boot.plan_install(ctx, *units, gone=gone)
 
 
 def installs_units(config: HostRoutingConfig) -> bool:

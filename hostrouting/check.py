@@ -12,7 +12,7 @@ from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
 from hostrouting.route_overlap import check_now
-from phases import DeadlineExceededError
+from phases import CommandFailedError, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -96,13 +96,13 @@ class _Look:
 
     def everything(self) -> Iterator[NodeFinding]:
         """All findings, the most pressing first."""
-        if installs_units(self._config) and not self._boot.is_installed:
+        if installs_units(self._config) and not self._boot.has_traces:
             reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
         else:
             yield from self._ask(self._routes)
             yield from self._ask(self._files)
-            if self._boot.is_installed:
+            if self._boot.has_traces:
                 yield from self._ask(self._break_glass)
                 yield from self._ask(self._gates)
                 yield from self._ask(self._held)
@@ -126,10 +126,10 @@ class _Look:
             # One by one: what was found before the look was cut short is told.
             found.extend(look())
         except PermissionDeniedError as error:
-            self.not_asked.append(str(error))
+            self.not_asked.append(str(error).partition("\n")[0])
         except (HostRoutingError, DeadlineExceededError) as error:
             self._ctx.check()
-            reason = str(error).partition("\n")[0]
+            reason = _reason(error)
             if trouble is None:
                 self.not_asked.append(reason)
             else:
@@ -203,3 +203,11 @@ class _Look:
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:
         return [attrs.evolve(self._finding(each.kind, each.subject), reason=each.reason) for each in findings]
+
+
+def _reason(error: Exception) -> str:
+    """One line; of a command its own words, which are the same however often it was asked."""
+    cause = error.__cause__
+    said = cause.stderr.strip() if isinstance(cause, CommandFailedError) else ""
+    told = f"{cause.argv[0]}: {said}" if isinstance(cause, CommandFailedError) and said else str(error)
+    return told.partition("\n")[0]

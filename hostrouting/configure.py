@@ -187,7 +187,9 @@ class Reset:
                 try:
                     execute(task, ctx, logger=self._logger)
                 except TaskFailedError as error:
-                    failures.append(error)
+                    # What hinders several of them in the same way is told once.
+                    if str(error.cause) not in [str(failure.cause) for failure in failures]:
+                        failures.append(error)
         if failures:
             raise TaskFailedError.combine(failures)
 

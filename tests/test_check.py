@@ -11,7 +11,7 @@ from hostrouting.check import check_node
 from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
-from hostrouting.exceptions import ToolNotFoundError, UnitError
+from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.host import Host, RouteChange
 from hostrouting.testing import FakeHost
 from phases import Context, execute
@@ -159,6 +159,8 @@ def test_a_plan_after_a_run_that_was_killed(
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"gates": [NSPAWN], **ROUTES}))
     monkeypatch.setattr(Host, "live", lambda: host)
+    # It would be the log of all tests after this one.
+    monkeypatch.setattr("hostrouting.cli._log_to_stderr", lambda **_: None)
     assert main(["plan", str(config)]) == 0
     planned = capsys.readouterr().out
     assert main(["apply", str(config)]) == 0
@@ -275,6 +277,27 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
     assert report.not_asked == ("Failed to connect to bus: Connection refused",)
 
 
+def test_boot_files_are_looked_at_without_systemd(host: FakeHost) -> None:
+    """In a container, say: what is on the disk needs nobody's answer."""
+    config = applied(host, **ROUTES)
+    host.files.remove(DROP_IN)
+    for number in range(1, 30):
+        host.services.fail_at(number)
+    report = check(host, config)
+    assert told(report) == [("error", "boot-file", DROP_IN)]
+    assert report.not_asked == ("Failed to connect to bus: Connection refused",)
+
+
+def test_a_gate_whose_unit_is_gone(host: FakeHost) -> None:
+    """Without hostrouting-ready.service each gate stays shut for good: that is not 'nothing is installed'."""
+    config = applied(host, **ROUTES)
+    path = "/etc/systemd/system/hostrouting-ready.service"
+    host.files.remove(path)
+    assert ("error", "boot-file", path) in told(check(host, config))
+    applied(host, **ROUTES)
+    assert told(check(host, config)) == []
+
+
 # --- the siblings
 
 
@@ -296,6 +319,14 @@ def test_probes(host: FakeHost, trouble: Callable[[FakeHost], None], required: b
     trouble(host)
     [(severity, kind, _)] = told(check(host, config))
     assert (severity, kind) == ("error" if required else "warning", "probe-snat")
+
+
+def test_a_cloud_that_does_not_say_whether_there_is_ipv6(host: FakeHost) -> None:
+    """The part that failed at the apply is a warning of the check, not a silence."""
+    host.metadata.error = BackendError("no answer")
+    config = applied(host, **ROUTES, probeSnat={"enabled": True, "detect": "imds"})
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind, finding.reason) == ("warning", "probe-snat", "no answer")
 
 
 def test_the_probes_boot_files(host: FakeHost) -> None:

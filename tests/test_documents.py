@@ -105,6 +105,13 @@ def test_an_image_is_prepared_once(tmp_path: Path) -> None:
     assert (tmp_path / "etc/systemd/system/kubelet.service.d/10-hostrouting.conf").exists()
 
 
+def test_the_example_of_an_image_says_how_it_is_called() -> None:
+    """Without a folder a reader gets one line, not a traceback."""
+    command = [sys.executable, "-P", "examples/image.py"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert (ended.returncode, ended.stderr) == (1, "usage: python examples/image.py DIRECTORY\n")
+
+
 def test_the_custom_backend_passes_the_contract() -> None:
     """The example of a backend of one's own is one, by the contract suite."""
     told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")

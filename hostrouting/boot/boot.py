@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot.gates import broken_glass, gate_faults, refuse_early_gates, refuse_faulty_gates, unread_gates
 from hostrouting.boot.held import forget, release
 from hostrouting.boot.layout import (
+    GATE_UNITS,
     HELD_TEMPLATE,
     READY_UNIT,
     RUNTIME_DIRECTORY,
@@ -62,6 +63,15 @@ class Boot:
     def is_installed(self) -> bool:
         """Whether a run of ours has installed anything that gates wait for."""
         return self._host.files.exists(unit_path(READY_UNIT))
+
+    @property
+    def has_traces(self) -> bool:
+        """Whether anything of ours is there, be it only a gate that waits for units which are gone."""
+        return bool(self._disk.gates()) or any(self._host.files.exists(unit_path(name)) for name in GATE_UNITS)
+
+    def drift(self, *units: BootUnit, gone: Sequence[Departure] = ()) -> list[Change]:
+        """What `install` would change on the disk; asks no systemd, so that this is known where none answers."""
+        return _changes(self._steps(units, gone))
 
     def plan_install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> list[Change]:
         """What `install` would change; changes nothing, needs no root."""

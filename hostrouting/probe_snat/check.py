@@ -24,12 +24,13 @@ _APPLY: Final = "run: hostrouting apply CONFIG"
 def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
     """What keeps IPv6 probes from the pods of a live node; changes nothing, waits for nothing. Needs CAP_NET_ADMIN.
 
-    A node whose cloud does not answer wants the rules if an earlier run found that it does.
+    A node whose cloud does not answer wants the rules if an earlier run found that it does; else that is raised, for
+    nobody knows.
     """
     ctx.check()
     if not (host.is_live and config.probe_snat.enabled):
         return []
-    outcome = wanted_now(ctx, config, host, otherwise=is_installed(host.files))
+    outcome = wanted_now(ctx, config, host, otherwise=is_installed(host.files) or None)
     if isinstance(outcome, NotWanted):
         return []
     if isinstance(outcome, Obstacle):

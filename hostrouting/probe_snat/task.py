@@ -241,12 +241,12 @@ def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
 
 
 def wanted_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool, logger: logging.Logger = _logger
+    ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool | None, logger: logging.Logger = _logger
 ) -> ProbeRules | NotWanted | Obstacle:
     """What belongs on a live node, decided as `do` does it, but at once.
 
     If the cloud does not answer, or not so that it can be read, the node is taken to have IPv6 or not, as `otherwise`
-    says, and the log warns of that.
+    says, and the log warns of that; with None that is raised.
     """
     section = config.probe_snat
     if not section.enabled:
@@ -259,6 +259,8 @@ def wanted_now(
             has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds)))
         except (BackendError, DeadlineExceededError) as error:
             ctx.check()
+            if otherwise is None:
+                raise
             logger.warning(
                 "this node is taken to have %s, for whether it has the cloud does not say: %s",
                 "IPv6" if otherwise else "no IPv6",

@@ -6,7 +6,7 @@ import errno
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.addresses import parse_cidr
+from hostrouting.addresses import format_ipv4, parse_cidr
 from hostrouting.exceptions import BackendError, HostFileError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.findings import refused
 from hostrouting.host.routes import MAIN_TABLE
@@ -15,7 +15,7 @@ from hostrouting.static_routes.reconcile import GivenUp, Reconciliation, place, 
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Link, ObservedRoute, Route, RouteChange
@@ -115,20 +115,43 @@ class LiveRoutes:
             Change("+", str(route), f"looked up when a default route is there: {reason}")
             for route, reason in resolution.missing
         ]
-        return waiting + [_shown(change, outcome) for change in outcome.changes]
+        # What cannot come back is given up, and hinders nothing.
+        ours = [change for change in outcome.changes if change not in outcome.put_back]
+        foreseen = self._foreseen(ours, observed)
+        return waiting + [_shown(change, outcome, foreseen) for change in outcome.changes]
+
+    def _foreseen(self, changes: Sequence[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
+        """What will hinder routes: their device, or the gateway on it, is not there."""
+        if not changes:
+            return {}
+        links = {link.name: link for link in self._host.routes.links()}
+        foreseen = {change: refused(reason) for change, reason in _without_gateway(changes, observed).items()}
+        for change in changes:
+            dev = None if change.after is None else change.after.dev
+            if dev is None:
+                continue
+            if dev not in links:
+                foreseen[change] = refused(f"there is no network device {dev}; correct its 'dev'")
+            elif not _is_usable(links[dev]):
+                lack = "has no IPv4 address" if links[dev].up else "is down"
+                foreseen[change] = f"waits up to 30 s, since {dev} {lack}"
+        return foreseen
 
     def _explained(self, error: RouteRejectedError, outcome: Reconciliation) -> RouteRejectedError:
         """The same error; it says where a route of the kernel's own is in the way, and whether time may heal it."""
         reasons = {str(change): _never_overwritten(own) for change, own in outcome.in_the_way.items()}
+        may_heal = error.rolled_back and self._may_heal(error.refusals, outcome.changes)
+        lost = {} if may_heal else _without_gateway(outcome.changes, self._host.routes.routes())
+        steps = {str(change): f"; {reason}" for change, reason in lost.items()}
         refusals = [
-            Refusal(refusal.change, refusal.errno, reasons.get(refusal.change, refusal.reason))
-            for refusal in error.refusals
+            Refusal(change, number, reasons.get(change, f"{reason}{steps.get(change, '')}"))
+            for change, number, reason in error.refusals
         ]
         return RouteRejectedError(
             refusals,
             rolled_back=error.rolled_back,
             left_behind=error.left_behind,
-            may_heal=error.rolled_back and self._may_heal(error.refusals, outcome.changes),
+            may_heal=may_heal,
         )
 
     def _may_heal(self, refusals: Iterable[Refusal], changes: Iterable[RouteChange]) -> bool:
@@ -149,19 +172,46 @@ def _is_usable(link: Link) -> bool:
     return link.up and bool(link.addresses)
 
 
+def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
+    """The routes whose gateway no route reaches on the link of their device: the kernel takes none of them."""
+    reached: dict[tuple[int, str], bool] = {}
+    lost: dict[RouteChange, str] = {}
+    for change in changes:
+        route = change.after
+        if route is None or route.gateway is None or route.dev is None or route.onlink:
+            continue
+        hop = route.gateway, route.dev
+        if hop not in reached:
+            reached[hop] = _is_on_link(*hop, observed)
+        if not reached[hop]:
+            gateway = format_ipv4(route.gateway)
+            lost[change] = f"no network of {route.dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
+    return lost
+
+
+def _is_on_link(gateway: int, dev: str, observed: Iterable[ObservedRoute]) -> bool:
+    # Of any table, for rules may lead the kernel there: what is foreseen here is refused for certain.
+    return any(
+        route.gateway is None and dev in route.devs and (gateway ^ route.network) >> (32 - route.prefix_length) == 0
+        for route in observed
+    )
+
+
 def _place_of(route: StaticRoute) -> Place:
     network, prefix_length = parse_cidr(route.destination)
     return MAIN_TABLE, network, prefix_length, 0, route.metric
 
 
-def _shown(change: RouteChange, outcome: Reconciliation) -> Change:
+def _shown(change: RouteChange, outcome: Reconciliation, foreseen: Mapping[RouteChange, str]) -> Change:
     before, after = change.before, change.after
-    if before is None and not outcome.in_the_way and not outcome.put_back:
+    if before is None and not outcome.in_the_way and not outcome.put_back and not foreseen:
         return Change("+", str(after))  # what most are
     if change in outcome.in_the_way:
         return Change("+", str(after), refused(_never_overwritten(outcome.in_the_way[change])))
     if after is None:
         return Change("-", str(before))
+    if change in foreseen:
+        return Change("+" if before is None else "~", str(after), foreseen[change])
     comes_back = change in outcome.put_back
     if before is None:
         return Change("+", str(after), "put back" if comes_back else None)
@@ -169,7 +219,9 @@ def _shown(change: RouteChange, outcome: Reconciliation) -> Change:
         return Change("~", str(after), f"displaces '{before}', which comes back when ours goes")
     if change in outcome.adopted:
         return Change("~", str(after), f"adopts '{before}'")
-    return Change("~", str(after), f"{'put back, ' if comes_back else ''}was '{before}'")
+    # Metrics of the route itself, such as an mtu, are not among the words that people know a route by.
+    earlier = "the same with other attributes" if str(before) == str(after) else f"'{before}'"
+    return Change("~", str(after), f"{'put back, ' if comes_back else ''}was {earlier}")
 
 
 def _never_overwritten(own: ObservedRoute) -> str:

@@ -145,8 +145,10 @@ class ConfigureStaticRoutes:
         if not resolution.missing:
             return resolution.routes
         devices = {link.name for link in self._host.routes.links()}
-        absent = [route for route, _ in resolution.missing if route.dev is not None and route.dev not in devices]
-        if absent:
+        absent = [
+            route for route in self._config.static_routes.routes if route.dev is not None and route.dev not in devices
+        ]
+        if any(route in absent for route, _ in resolution.missing):
             # No lease will ever bring a default route by a device that does not exist.
             lines = "".join(f"\n  {route}" for route in absent)
             dev = absent[0].dev or ""

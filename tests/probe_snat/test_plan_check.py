@@ -87,17 +87,16 @@ class TestPlan:
     def test_what_the_cloud_does_not_say(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, error: BackendError | None
     ) -> None:
-        """Whether it does not answer or says what cannot be read: the log warns of what was assumed, and why."""
+        """Whether it does not answer or says what cannot be read: the plan assumes the rules, and its log warns."""
         host.metadata.error = error
         host.metadata.document = {"error": "x"}
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
-        assert check(host, ctx) == []
         why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
-        assert [said.partition(why)[0] for said in says(caplog, logging.WARNING)] == [
+        [said] = says(caplog, logging.WARNING)
+        assert said.partition(why)[:2] == (
             "this node is taken to have IPv6, for whether it has the cloud does not say: ",
-            "this node is taken to have no IPv6, for whether it has the cloud does not say: ",
-        ]
-        assert all(why in said for said in says(caplog, logging.WARNING))
+            why,
+        )
 
     def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
         """The plan says so, and what to do."""
@@ -126,10 +125,8 @@ class TestCheck:
     def test_drifted(self, host: FakeHost, ctx: Context) -> None:
         """Rules that are not ours are told from none."""
         host.nftables.load(ctx, FOREIGN)
-        assert check(host, ctx)[0] == (
-            f"error: probe-snat: {TABLE}: has drifted: its rules are not those of hostrouting; "
-            "run: hostrouting apply CONFIG"
-        )
+        drifted = "has drifted: its rules are not those of hostrouting; run: hostrouting apply CONFIG"
+        assert check(host, ctx)[0] == f"error: probe-snat: {TABLE}: {drifted}"
 
     @pytest.mark.parametrize("why", REASONS[1:])
     def test_not_wanted(self, host: FakeHost, ctx: Context, why: str) -> None:
@@ -149,9 +146,10 @@ class TestCheck:
         assert ctx.clock.monotonic() == began
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """What an earlier run found out counts."""
+        """What an earlier run found out counts; where none has, nobody can say that nothing is missing."""
         host.metadata.error = BackendError("no answer")
-        assert check(host, ctx) == []
+        with pytest.raises(BackendError, match="no answer"):
+            check(host, ctx)
         host.metadata.error = None
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.metadata.error = BackendError("no answer")

@@ -86,7 +86,8 @@ def check_others(before: list[ObservedRoute], after: list[ObservedRoute]) -> Non
 
 def names_of_script(lines: list[str]) -> set[tuple[str, str]]:
     """Destination and metric of each route that the script says was refused."""
-    found = [re.fullmatch(r"refused: (\S+) [^:]*?(?: metric (\d+))?: .*", line) for line in lines]
+    told = (line for line in lines if " is put before " not in line)
+    found = [re.fullmatch(r"refused: (\S+) [^:]*?(?: metric (\d+))?: .*", line) for line in told]
     assert all(found), lines
     return {(match[1], match[2] or "0") for match in found if match}
 

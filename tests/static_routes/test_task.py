@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
+from support.kernel import needs_kernel
 from support.static_route_worlds import config_of
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -17,11 +20,12 @@ from hostrouting.exceptions import (
     RouteRejectedError,
     UnitError,
 )
-from hostrouting.host import OUR_PROTOCOL
+from hostrouting.host import OUR_PROTOCOL, RouteChange
+from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.displaced import RECORDS_PATH
 from hostrouting.static_routes.script import SCRIPT_PATH, UNIT_PATH, boot_unit
-from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, Plannable, Task, Undoable
 from phases.testing import ManualClock
 
@@ -223,6 +227,17 @@ class TestPlan:
         task.do(ctx)
         assert task.plan(ctx) == []
 
+    def test_what_only_its_attributes_tell_apart(self, host: FakeHost, ctx: Context) -> None:
+        """Somebody gave our route an mtu: 'was' and the very same words would leave a reader puzzled."""
+        task = ConfigureStaticRoutes(CONFIG, host=host)
+        task.do(ctx)
+        ours = next(route for route in host.routes.routes() if route.destination == "172.16.8.0/22")
+        with_mtu = attrs.evolve(ours.to_route(), extra=((8, b"\x08\x00\x02\x00\x58\x02\x00\x00"),))
+        host.routes.apply([RouteChange.replace(ours, with_mtu)])
+        assert [str(change) for change in task.plan(ctx)] == [
+            "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (was the same with other attributes)"
+        ]
+
     def test_the_way_back(self, host: FakeHost, ctx: Context) -> None:
         """Without routes the plan is what would be taken away and put back."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -372,6 +387,18 @@ class TestRefusals:
         assert error.dev == "eth7"
         assert "correct the 'dev' of:\n  172.17.0.0/24 via 10.224.0.1 dev eth7 proto 142" in str(error)
 
+    def test_all_routes_of_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
+        """Those that lack a gateway, which would be looked up, and those that have one: each is to be corrected."""
+        error = self.refused(
+            host,
+            ctx,
+            StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"),
+            StaticRoute(destination="172.17.1.0/24", dev="eth7"),
+            may_heal=True,
+        )
+        assert "eth7" in str(error)
+        assert {"172.17.0.0/24", "172.17.1.0/24"} <= set(str(error).split())
+
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
         """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is waited for."""
         host.routes.add_link("eth1")
@@ -401,6 +428,50 @@ class TestRefusals:
         """The device is up and has its address, so no lease will mend it: it is refused at once."""
         self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth0"))
         assert ctx.clock.monotonic() == 0
+
+    @pytest.mark.parametrize(
+        ("gateway", "dev", "foreseen"),
+        [
+            ("10.224.0.1", "eth0", None),
+            ("10.224.0.4", "eth0", None),
+            (
+                "10.9.0.1",
+                "eth0",
+                "refused: no network of eth0 has the gateway 10.9.0.1; correct its 'gateway' or 'dev'",
+            ),
+            ("10.224.0.1", "ib0", "refused: no network of ib0 has the gateway 10.224.0.1; correct its"),
+            ("10.224.0.1", "eth7", "refused: there is no network device eth7; correct its 'dev'"),
+            ("10.9.0.1", "eth1", "waits up to 30 s, since eth1 has no IPv4 address"),
+            ("10.9.0.1", "eth2", "waits up to 30 s, since eth2 is down"),
+        ],
+    )
+    @pytest.mark.parametrize("real", [pytest.param(True, marks=[needs_kernel, pytest.mark.kernel]), False])
+    def test_a_plan_foresees_what_will_be_refused(
+        self, ctx: Context, gateway: str, dev: str, foreseen: str | None, real: bool
+    ) -> None:
+        """In memory and in the kernel: a plan names the routes that fail, and why, as the failure does."""
+        with KernelNode.made() if real else nullcontext(MemoryBackend()) as node:
+            for name in ("eth0", "ib0", "eth1", "eth2"):
+                node.add_link(name, up=name != "eth2")
+            node.add_address("eth0", "10.224.0.4/16")
+            node.add_address("ib0", "172.16.1.4/16")
+            node.add_route("default", gateway="10.224.0.1", dev="eth0")
+            backend = NetlinkBackend(netns=f"/run/netns/{node.name}") if isinstance(node, KernelNode) else node
+            host = FakeHost(MemoryBackend())
+            object.__setattr__(host, "routes", backend)
+            route = StaticRoute(destination="172.17.0.0/24", gateway=gateway, dev=dev)
+            task = ConfigureStaticRoutes(config_of([route]), host=host)
+            [change] = [change for change in task.plan(ctx) if change.subject.startswith("172.17.0.0/24")]
+            if foreseen is None:
+                assert change.detail is None
+                task.do(ctx)
+                return
+            assert foreseen in str(change.detail)
+            with pytest.raises(BackendError) as raised:
+                task.do(ctx)
+            assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(raised.value).replace(
+                "no such device: eth7", "there is no network device eth7"
+            )
 
     def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
         """What Boot refuses is refused before any route is changed."""

@@ -26,7 +26,7 @@ UNIT = "probe-snat.service"
 #: The unit tells when it has loaded the rules.
 TELL = f"""
 mkdir -p /etc/systemd/system/{UNIT}.d
-printf '[Service]\\nExecStartPost=/bin/sh -c "echo \\"<5>loaded\\""\\n' > /etc/systemd/system/{UNIT}.d/tell.conf
+printf '[Service]\\nExecStartPost=/bin/echo loaded\\n' > /etc/systemd/system/{UNIT}.d/tell.conf
 """
 LINKS = """
 ip link add eth0 type veth peer name wire && ip link set wire up
