@@ -111,8 +111,11 @@ class LiveRoutes:
         records, _ = self._restorable(read_records(self._host.files))
         undecided = {_place_of(route) for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
+        devices = {link.name for link in self._host.routes.links()} if resolution.missing else set()
         waiting = [
             Change("+", str(route), f"looked up when a default route is there: {reason}")
+            if route.dev is None or route.dev in devices
+            else Change("+", str(route), refused(_no_device(route.dev)))
             for route, reason in resolution.missing
         ]
         # What cannot come back is given up, and hinders nothing.
@@ -131,7 +134,7 @@ class LiveRoutes:
             if dev is None:
                 continue
             if dev not in links:
-                foreseen[change] = refused(f"there is no network device {dev}; correct its 'dev'")
+                foreseen[change] = refused(_no_device(dev))
             elif not _is_usable(links[dev]):
                 lack = "has no IPv4 address" if links[dev].up else "is down"
                 foreseen[change] = f"waits up to 30 s, since {dev} {lack}"
@@ -170,6 +173,10 @@ class LiveRoutes:
 
 def _is_usable(link: Link) -> bool:
     return link.up and bool(link.addresses)
+
+
+def _no_device(dev: str) -> str:
+    return f"there is no network device {dev}; correct its 'dev'"
 
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:

@@ -399,6 +399,13 @@ class TestRefusals:
         assert "eth7" in str(error)
         assert {"172.17.0.0/24", "172.17.1.0/24"} <= set(str(error).split())
 
+    def test_a_plan_for_a_missing_device_that_is_to_be_looked_up(self, host: FakeHost, ctx: Context) -> None:
+        """No default route will ever give it a gateway: the plan says what the apply will."""
+        config = config_of([StaticRoute(destination="172.17.1.0/24", dev="eth7")])
+        assert str(ConfigureStaticRoutes(config, host=host).plan(ctx)[0]) == (
+            "+ 172.17.1.0/24 dev eth7 (will be refused: there is no network device eth7; correct its 'dev')"
+        )
+
     def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
         """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is waited for."""
         host.routes.add_link("eth1")
