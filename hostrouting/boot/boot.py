@@ -38,9 +38,7 @@ _logger = logging.getLogger(__name__)
 
 #: What a plan says where only systemd has to catch up with the disk.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
-
-
-#: What a gate without unit means.
+#: Why a gate without a unit matters.
 _UNGUARDED: Final = "nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
 
 
@@ -178,11 +176,11 @@ class Boot:
         return said
 
     def missing_gates(self, ctx: Context) -> dict[str, str]:
-        """The gates that name no unit, each with why that matters."""
+        """Return the gates that name no unit, each with why that matters."""
         return dict.fromkeys(self._missed(self._absent_gates(ctx)), f"no unit file matches it, so {_UNGUARDED}")
 
     def altered_units(self, ctx: Context) -> dict[str, str]:
-        """Of our own units those that somebody's drop-ins change, each with these."""
+        """Return the units of ours that other drop-ins change, each with these."""
         altered = {}
         for name in self.installed_units():
             drop_ins = self._host.services.state(ctx, name).drop_ins

@@ -65,7 +65,7 @@ def refuse_early_gates(
 
 
 def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -> list[str]:
-    """Gates that systemd knows otherwise than the disk: without our drop-in, or before somebody changed their files.
+    """Return gates that systemd knows otherwise than the disk: without our drop-in, or as their files were before.
 
     It would go by the disk at the next boot, where a gate may be open.
     """
