@@ -318,6 +318,15 @@ def test_a_sibling_in_trouble(
     assert crowded.files.exists(DROP_IN)
 
 
+def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
+    """However short the time is, a cloud that never answers gets half of what is left: the check comes after it."""
+    slow_imds(crowded)
+    task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
+    report = run(task, timeout=40, clock=ManualClock(auto=True))
+    report.raise_for_failure()
+    assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
+
+
 def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
     """No lease yet: unit, script and gate of routes and check are there for the next boot; all failures are told."""
     lose_the_default_route(host)
