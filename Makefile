@@ -7,7 +7,8 @@ WHEEL_VENV := .venv-wheel
 # first takes over from the other: tests of real systemd take the longest, and stand together.
 PYTEST_OPTIONS ?= -n 2 --dist worksteal
 
-.PHONY: demo test check lint types layers scripts wheel-test matrix matrix-table bench soak other-kernel format clean
+.PHONY: demo test check lint types layers scripts wheel-test matrix matrix-table bench fuzz soak other-kernel \
+	tools-bullseye tools-bookworm tools-trixie format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
@@ -51,26 +52,47 @@ matrix-table: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python tests/benchmarks/run.py --json bench.json $(BENCH_OPTIONS)
 
-# The long profile of the property tests and state machines; then the kernels and the Debian that CI does not wait for.
+# Every parser and decoder against a fuzzer, for so many seconds in all; what it finds is kept in tests/fuzz/cases. The
+# fuzzer is no part of the usual environment: it is big, and not every Python has a wheel of it. FUZZ_OPTIONS=netlink
+SECONDS ?= 60
+fuzz: $(VENV)/ready
+	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install -qq --disable-pip-version-check \
+		--require-hashes --only-binary :all: -r tests/fuzz/requirements.lock || true
+	$(BIN)/python -P tests/fuzz/run.py --seconds $(SECONDS) $(FUZZ_OPTIONS)
+
+# The long profile of the property tests and state machines; then the kernels and the Debian that CI does not wait for,
+# and a quarter of an hour of fuzzing.
 soak: $(VENV)/ready
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
-	$(MAKE) other-kernel
+	$(MAKE) other-kernel tools-bullseye tools-bookworm tools-trixie
 	.ci/fresh trixie
+	$(MAKE) fuzz SECONDS=900
 
-# What asks the kernel for routes and neighbours, and the boot scripts, under Debian's own kernel; needs root.
+# What asks the kernel for routes and neighbours, the boot scripts, and the sweep with real legacy ebtables too, under
+# Debian's own kernel; needs root.
 OTHER_KERNEL_TESTS := tests/host tests/static_routes/test_script.py tests/static_routes/test_differential.py \
-	tests/route_overlap/test_script.py
+	tests/route_overlap/test_script.py tests/stale_cni/test_kernel.py
 other-kernel: $(VENV)/ready
 	.ci/kernel env HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
 		$(BIN)/python -P -m pytest $(PYTEST_OPTIONS) -p no:cacheprovider $(OTHER_KERNEL_TESTS)
+
+# What speaks to nft, ebtables and ip, with the programs of another Debian: nft 0.9.8, 1.0.6, 1.1; ebtables 1.8.7, 1.8.9,
+# 1.8.11; iproute2 5.9, 6.1, 6.15.
+TOOLS_TESTS := tests/host/test_nft.py tests/host/test_ebtables.py tests/host/test_ebtables_rules.py tests/probe_snat \
+	tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py \
+	tests/test_default_route.py
+tools-bullseye tools-bookworm tools-trixie: tools-%: $(VENV)/ready
+	.ci/tools $* .tools/$*
+	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
+		$(BIN)/python -P -m pytest $(PYTEST_OPTIONS) $(TOOLS_TESTS)
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/ready: requirements.lock .ci/venv
+$(VENV)/ready: requirements.lock pyproject.toml .ci/venv
 	.ci/venv $(PYTHON) $(VENV)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(WHEEL_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(WHEEL_VENV) .tools dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hostrouting.testing import MemoryBackend, RouteBackendContract
+from hostrouting.testing import MemoryBackend
+from hostrouting.testing.contracts import RouteBackendContract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

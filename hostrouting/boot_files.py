@@ -14,21 +14,39 @@ if TYPE_CHECKING:
 
     from hostrouting.boot import Boot, BootFile, BootUnit
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host
+    from hostrouting.host import FileStore, Host
     from phases import Change, Context
 
 __all__ = [
     "PROBE_UNIT",
     "BootPart",
+    "MissingTool",
     "boot_files",
     "boot_parts",
     "installs_units",
+    "missing_tools",
     "plan_boot_files",
     "wanted_and_gone",
 ]
 
 #: Here as well, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
+
+
+#: Where systemd, and a script that systemd starts, looks for a program that is named without its folder.
+_PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_SHUT: Final = "the first boot would find the gates shut, and they stay shut"
+
+
+class MissingTool(NamedTuple):
+    """A program that a boot of the image needs, with its package and with what comes of its absence."""
+
+    name: str
+    package: str
+    consequence: str
+
+    def __str__(self) -> str:
+        return f"the image has no {self.name}: {self.consequence}; install the package {self.package} in it"
 
 
 class BootPart(NamedTuple):
@@ -68,6 +86,23 @@ def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list
 def installs_units(config: HostRoutingConfig) -> bool:
     """Whether anything is installed for a config at all."""
     return bool(config.static_routes.routes or config.probe_snat.enabled or config.route_overlap.expected_cidrs)
+
+
+def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[MissingTool]:
+    """The programs that the units of this config run and that an image lacks."""
+    static, check = boot_parts(config)
+    needed = []
+    if static.unit or check.unit:
+        packages = {"bash": "bash", "flock": "util-linux", "ip": "iproute2"}
+        needed += [MissingTool(name, package, _SHUT) for name, package in packages.items()]
+    if config.probe_snat.enabled:
+        consequence = _SHUT if config.probe_snat.required else "IPv6 load-balancer probes would not reach pods"
+        needed.append(MissingTool("nft", "nftables", consequence))
+    return [tool for tool in needed if not any(_is_program(files, f"{at}/{tool.name}") for at in _PROGRAM_FOLDERS)]
+
+
+def _is_program(files: FileStore, path: str) -> bool:
+    return bool((files.mode(path) or 0) & 0o111)
 
 
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.boot import Boot, gate_faults, held_gates, is_refused_now
-from hostrouting.boot_files import PROBE_UNIT, installs_units, plan_boot_files
+from hostrouting.boot_files import (
+    PROBE_UNIT,
+    boot_parts,
+    installs_units,
+    missing_tools,
+    plan_boot_files,
+    wanted_and_gone,
+)
 from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
-from hostrouting.route_overlap import check_now
+from hostrouting.route_overlap import OverlapReport, check_now
 from phases import CommandFailedError, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -20,14 +27,16 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host
-    from hostrouting.route_overlap import OverlapReport
-    from phases import Context
+    from hostrouting.stale_cni import Verdict
+    from phases import Change, Context
 
 __all__ = ["NodeReport", "check_node"]
 
 #: For all that is looked at beside routes; the cloud has a limit of its own.
 _LONGEST_LOOK: Final = 30.0
 _APPLY: Final = "run: hostrouting apply CONFIG"
+_APPLY_TO_IMAGE: Final = "run: hostrouting apply --root DIR CONFIG"
+_NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, run: hostrouting check CONFIG"
 
 
 @attrs.frozen(kw_only=True)
@@ -38,6 +47,8 @@ class NodeReport:
     mode: OverlapMode
     findings: tuple[NodeFinding, ...] = ()
     not_asked: tuple[str, ...] = ()
+    #: What a sweep would leave alone, and why: object, address, kind and reason of each.
+    spared: tuple[dict[str, object], ...] = ()
 
     @property
     def severities(self) -> frozenset[Severity]:
@@ -55,12 +66,14 @@ class NodeReport:
         return "error" not in self.severities
 
     def to_mapping(self) -> dict[str, Any]:
-        """What `check --json` prints; `findings` and `not_asked` only where there are any."""
+        """What `check --json` prints; `findings`, `not_asked` and `spared` only where there are any."""
         answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
         if self.findings:
             answer["findings"] = [finding.to_mapping() for finding in self.findings]
         if self.not_asked:
             answer["not_asked"] = list(self.not_asked)
+        if self.spared:
+            answer["spared"] = list(self.spared)
         return answer
 
     def lines(self) -> list[str]:
@@ -71,16 +84,23 @@ class NodeReport:
 
 
 def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:
-    """Look at everything; changes nothing, and needs no root. `seconds` bounds the wait for a default route."""
+    """Look at everything; changes nothing, and needs no root. `seconds` bounds the wait for a default route.
+
+    Of an image, which has no routes, that is what a boot needs: files, links, gates and programs.
+    """
     refuse_unbuilt(config)
-    overlap = check_now(ctx.child(timeout=seconds), config, host.routes)
+    if host.is_live:
+        overlap = check_now(ctx.child(timeout=seconds), config, host.routes)
+    else:
+        overlap = OverlapReport(expected_devs=(), cidrs=())
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host)
-    findings = tuple(look.everything())
+    findings = tuple(look.everything() if host.is_live else look.image())
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,
         findings=findings,
         not_asked=tuple(dict.fromkeys(look.not_asked)),
+        spared=tuple(look.spared),
     )
 
 
@@ -93,10 +113,11 @@ class _Look:
         self._host = host
         self._boot = Boot(host, gates=config.gates)
         self.not_asked: list[str] = []
+        self.spared: list[dict[str, object]] = []
 
     def everything(self) -> Iterator[NodeFinding]:
         """All findings, the most pressing first."""
-        if installs_units(self._config) and not self._boot.has_traces:
+        if not self._boot.has_traces and self._installs_here():
             reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
         else:
@@ -111,6 +132,48 @@ class _Look:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
         if self._config.stale_cni.enabled:
             yield from self._ask(self._leftovers, trouble=self._finding("stale-cni", "leftovers of azure-vnet"))
+
+    def _installs_here(self) -> bool:
+        """Whether an apply would install anything: on a node without IPv6 a config of probes alone installs nothing."""
+        units, _ = wanted_and_gone(boot_parts(self._config))
+        if units:
+            return True
+        from hostrouting.probe_snat import wants_rules
+
+        try:
+            return wants_rules(self._ctx, self._config, self._host)
+        except (HostRoutingError, DeadlineExceededError):
+            # Nobody knows; the apply will tell why.
+            self._ctx.check()
+            return True
+
+    def image(self) -> Iterator[NodeFinding]:
+        """What a boot of the image would lack, or do otherwise than this config wants it."""
+        if self._config.route_overlap.expected_cidrs or self._config.static_routes.routes:
+            self.not_asked.append(_NO_ROUTES)
+        if installs_units(self._config) and not self._boot.has_traces:
+            yield NodeFinding(
+                "not-applied", "hostRouting", f"nothing of this config is installed in the image; {_APPLY_TO_IMAGE}"
+            )
+        else:
+            yield from self._ask(self._files)
+            if self._config.probe_snat.enabled:
+                yield from self._ask(self._probe_files, trouble=self._finding("probe-snat", "IPv6 probes"))
+        yield from self._ask(self._tools)
+        if self._boot.has_traces:
+            yield from self._ask(self._break_glass)
+            yield from self._ask(self._gates)
+
+    def _probe_files(self) -> Iterator[NodeFinding]:
+        from hostrouting.probe_snat import ConfigureProbeSNAT
+
+        for change in ConfigureProbeSNAT(self._config, host=self._host).plan(self._ctx):
+            yield self._boot_file(change)
+
+    def _tools(self) -> Iterator[NodeFinding]:
+        for tool in missing_tools(self._config, self._host.files):
+            is_optional = tool.name == "nft" and not self._config.probe_snat.required
+            yield NodeFinding("missing-tool", tool.name, str(tool), "warning" if is_optional else "error")
 
     def _finding(self, kind: str, subject: str) -> NodeFinding:
         """Of a sibling, whose troubles are errors only if its section says that it is required."""
@@ -149,8 +212,12 @@ class _Look:
 
     def _files(self) -> Iterator[NodeFinding]:
         for change in plan_boot_files(self._ctx, self._config, self._boot):
-            state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
-            yield NodeFinding("boot-file", change.subject, f"{change.detail or state[change.action]}; {_APPLY}")
+            yield self._boot_file(change)
+
+    def _boot_file(self, change: Change) -> NodeFinding:
+        state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
+        step = _APPLY if self._host.is_live else _APPLY_TO_IMAGE
+        return NodeFinding("boot-file", change.subject, f"{change.detail or state[change.action]}; {step}")
 
     # --- the gates
 
@@ -197,12 +264,21 @@ class _Look:
         return self._weighed(check_probe_snat(self._ctx, self._config, self._host))
 
     def _leftovers(self) -> Iterable[NodeFinding]:
-        from hostrouting.stale_cni import check_stale_cni
+        from hostrouting.stale_cni import check_stale_cni, fields_of
 
-        return self._weighed(check_stale_cni(self._ctx, self._config, self._host))
+        spared: list[Verdict] = []
+        try:
+            return self._weighed(check_stale_cni(self._ctx, self._config, self._host, spared=spared))
+        finally:
+            self.spared += map(fields_of, spared)
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:
-        return [attrs.evolve(self._finding(each.kind, each.subject), reason=each.reason) for each in findings]
+        return [
+            attrs.evolve(self._finding(each.kind, each.subject), reason=each.reason)
+            if each.severity == "error"
+            else each
+            for each in findings
+        ]
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The command: `hostrouting plan|apply|check|explain|render|reset`. Thin: the tasks do it, this says it.
+"""The command: `hostrouting plan|apply|check|explain|render|reset|sweep`. Thin: the tasks do it, this says it.
 
 stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
 3 it could not; 4 there is something to change (`plan --exit-code`).
@@ -7,6 +7,7 @@ stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is 
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -18,6 +19,7 @@ from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from phases import Change, Context, Plan, Task
@@ -33,9 +35,9 @@ _logger = logging.getLogger("hostrouting")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit status."""
-    _open_closed_streams()
+    _prepare_streams()
     arguments = _parser().parse_args(argv)
-    _log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset"})
+    _log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset", "sweep"})
     try:
         status: int = arguments.run(arguments)
         _say("", end="")
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="hostrouting",
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not; "
-        "4 plan --exit-code: there is something to change.",
+        "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -81,12 +83,14 @@ def _parser() -> argparse.ArgumentParser:
 
     def offline(added: argparse.ArgumentParser) -> None:
         added.add_argument(
-            "--root", type=_folder, metavar="DIR", help="prepare an image: files and units below DIR, nothing live"
+            "--root", type=_folder, metavar="DIR", help="an image: files and units below DIR, nothing live"
         )
 
     def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
         text = "a JSON file: the hostRouting object, or a whole config that has it"
         added.add_argument("config", nargs="?" if optional else None, metavar="CONFIG", help=text)
+        text = "take a CONFIG that has nothing for us as the wish that everything of ours is taken away"
+        added.add_argument("--allow-empty", action="store_true", help=text)
 
     added = command("plan", _plan, "what apply would change; changes nothing, needs no root")
     config(added)
@@ -97,16 +101,23 @@ def _parser() -> argparse.ArgumentParser:
     offline(added)
     added = command("check", _check, "prove every expected CIDR, and look for what drifted; changes nothing")
     config(added)
+    offline(added)
     added.add_argument("--fail-on", choices=["error", "warning"], default="error", help="the least that is exit 1")
     added = command("explain", _explain, "which route and interface decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
     added = command("render", _render, "the exact files that apply would install")
     config(added)
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    added.add_argument("--out", metavar="DIR", help="write them below DIR")
+    added.add_argument("--out", type=_out_folder, metavar="DIR", help="write them below DIR, which is made if need be")
     added = command("reset", _reset, "undo: ours is gone, what we displaced is back")
     config(added, optional=True)
     offline(added)
+    added = command("sweep", _sweep, "what azure-vnet left behind goes, by itself; `reset` puts it back")
+    config(added)
+    added.add_argument("--dry-run", action="store_true", help="only say what would go, by one reading")
+    added.add_argument(
+        "--exit-code", action="store_true", help=f"with --dry-run: exit {DIFFERS} where there is something to sweep"
+    )
     return parser
 
 
@@ -127,6 +138,12 @@ def _folder(text: str) -> str:
     return text
 
 
+def _out_folder(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no folder; name the one to write into")
+    return text
+
+
 # --- the commands
 
 
@@ -135,7 +152,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from hostrouting.findings import is_refused
     from phases import plan
 
-    config, host = _config(arguments.config), _host(arguments)
+    config, host = _config(arguments), _host(arguments)
     with _context(arguments) as ctx:
         changes = _without_repeats(plan(Configure(config, host=host), ctx))
         notices = _notices(ctx, config, host)
@@ -154,9 +171,11 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
     """Tell what an operator should know about the gates, and return it."""
     from hostrouting.boot import Boot
-    from hostrouting.boot_files import installs_units
+    from hostrouting.boot_files import installs_units, missing_tools
 
     notices = Boot(host, gates=config.gates).notices(ctx) if installs_units(config) else []
+    if not host.is_live:
+        notices += map(str, missing_tools(config, host.files))
     for notice in notices:
         _logger.warning("%s", notice)
     return notices
@@ -178,23 +197,22 @@ def _without_repeats(plan: Plan) -> list[Change]:
 def _apply(arguments: argparse.Namespace) -> int:
     from hostrouting.configure import Configure
 
-    config, host = _config(arguments.config), _host(arguments)
+    config, host = _config(arguments), _host(arguments)
     task = Configure(config, host=host)
     # Before the gates are closed: afterwards nobody could tell which of the running machines were never held.
     with _context(arguments) as ctx:
         _notices(ctx, config, host)
-    return _run(arguments, task)
+    return _run(arguments, task, spared=lambda: task.spared)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.check import check_node
-    from hostrouting.host import Host
     from phases import Context
 
-    config = _config(arguments.config)
+    config = _config(arguments)
     with _signalled(Context()) as ctx:
         # The time that was given is for the default route: that it is up is an answer.
-        report = check_node(ctx, config, Host.live(), seconds=arguments.timeout)
+        report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout)
     if arguments.json:
         _print_json(report.to_mapping())
     else:
@@ -202,6 +220,27 @@ def _check(arguments: argparse.Namespace) -> int:
             _say(line)
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from hostrouting.host import Host
+    from hostrouting.stale_cni import sweep_node
+
+    config = _config(arguments)
+    arguments.timeout = arguments.timeout or _DEFAULT_TIMEOUT
+    with _context(arguments) as ctx:
+        report = sweep_node(ctx, config, Host.live(), dry_run=arguments.dry_run, logger=_logger)
+    if arguments.json:
+        _print_json(report.to_mapping())
+    else:
+        for line in report.lines(verbose=arguments.verbose):
+            _say(line)
+    if report.error:
+        _logger.error("%s", report.error)
+        return FAILED
+    if not report.ok:
+        return BAD
+    return DIFFERS if arguments.dry_run and arguments.exit_code and report.changes else FINE
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -225,9 +264,8 @@ def _render(arguments: argparse.Namespace) -> int:
     from hostrouting.boot_files import boot_files
     from hostrouting.config import refuse_unbuilt
     from hostrouting.host import Host
-    from hostrouting.host.files import RootedFiles
 
-    config = _config(arguments.config)
+    config = _config(arguments)
     refuse_unbuilt(config)
     files = boot_files(config, host=Host.live())
     if arguments.name is not None:
@@ -237,9 +275,7 @@ def _render(arguments: argparse.Namespace) -> int:
             wanted = f"would install: {', '.join(known)}" if known else "would install nothing"
             return _refuse(arguments, f"{arguments.name!r} is no file of this config's; apply {wanted}", USAGE)
     if arguments.out is not None:
-        target = RootedFiles(arguments.out)
-        for file in files:
-            target.write(file.path, file.content, mode=file.mode)
+        _write_files(files, arguments.out, as_json=arguments.json)
     elif arguments.json:
         shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
         _print_json({"files": shown})
@@ -251,23 +287,43 @@ def _render(arguments: argparse.Namespace) -> int:
     return FINE
 
 
+def _write_files(files: Sequence[BootFile], folder: str, *, as_json: bool) -> None:
+    from hostrouting.host.files import RootedFiles
+
+    try:
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 (pathlib would be loaded for this line alone)
+    except OSError as error:
+        raise HostFileError(f"cannot make the folder {folder}: {error.strerror}") from error
+    target = RootedFiles(folder)
+    written = []
+    for file in files:
+        target.write(file.path, file.content, mode=file.mode)
+        written.append(f"{folder.rstrip('/')}{file.path}")
+    if as_json:
+        _print_json({"written": written})
+    else:
+        _say("".join(f"{path}\n" for path in written), end="")
+    if not written:
+        _logger.warning("nothing was written: this config installs no files")
+
+
 def _reset(arguments: argparse.Namespace) -> int:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.configure import Reset
 
     # Everything of ours goes, whatever config brought it; a config only says where the sweep has put its backups.
-    config = HostRoutingConfig() if arguments.config is None else _config(arguments.config)
+    config = HostRoutingConfig() if arguments.config is None else _config(arguments)
     return _run(arguments, Reset(config, host=_host(arguments)))
 
 
 # --- what they share
 
 
-def _config(path: str) -> HostRoutingConfig:
+def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
     from hostrouting.config import HostRoutingConfig
 
     # To want nothing is a wish of its own, `reset`: from a file it is more probably a mistake.
-    return HostRoutingConfig.from_file(path, allow_empty=False)
+    return HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
 
 
 def _host(arguments: argparse.Namespace) -> Host:
@@ -292,7 +348,7 @@ def _signalled(ctx: Context) -> Iterator[Context]:
         yield ctx
 
 
-def _run(arguments: argparse.Namespace, task: Task) -> int:
+def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list[dict[str, object]]] = list) -> int:
     """Do it, and say what became of it."""
     from phases import Accountable, TaskFailedError, run
 
@@ -302,7 +358,8 @@ def _run(arguments: argparse.Namespace, task: Task) -> int:
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
     if arguments.json:
         proofs = [overlap.report.to_mapping() for overlap in overlaps]
-        _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {})})
+        left = {"spared": found} if (found := spared()) else {}
+        _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {}), **left})
     else:
         # A task that failed has changed nothing, but for one that keeps account, and for the check: it persists itself
         # before it proves.
@@ -348,11 +405,16 @@ def _say(text: str, *, end: str = "\n") -> None:
             raise HostFileError(f"cannot write the answer to stdout: {error.strerror}") from error
 
 
-def _open_closed_streams() -> None:
-    """Have stdout and stderr lead somewhere: a caller that has closed them wants the exit status alone."""
+def _prepare_streams() -> None:
+    """Have stdout and stderr lead somewhere, and take any text."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
+            # A caller that has closed them wants the exit status alone.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
+        elif isinstance(stream, io.TextIOWrapper):
+            # The name of a device is bytes, and need be no text in any encoding.
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _print_changes(changes: Sequence[Change]) -> None:

@@ -24,7 +24,17 @@ import attrs
 
 from hostrouting import rules
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
-from hostrouting.wire import WireValue, describe, read_json, repeated_keys, section, structured, wire
+from hostrouting.wire import (
+    WireValue,
+    closest,
+    describe,
+    read_json,
+    repeated_keys,
+    section,
+    structured,
+    wire,
+    wire_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +48,7 @@ __all__ = [
     "ProbeSNATConfig",
     "RouteOverlapConfig",
     "StaleCNIConfig",
+    "StaleCNIForce",
     "StaticRoute",
     "StaticRoutesConfig",
     "WatchConfig",
@@ -83,6 +94,8 @@ OWN_UNITS: Final = frozenset(
 )
 
 _KEY: Final = "hostRouting"
+#: `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
+_SIMILARITY: Final = 0.8
 
 
 @attrs.frozen(kw_only=True)
@@ -200,6 +213,26 @@ class ProbeSNATConfig(WireValue):
 
 
 @attrs.frozen(kw_only=True)
+class StaleCNIForce(WireValue):
+    """What the sweep may overlook, if the operator knows that no pod of the removed CNI is alive."""
+
+    #: A file in /etc/cni/net.d that still names the CNI.
+    conflist: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    #: A lock that one of its programs still holds.
+    lock: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+
+
+_force_section = section(StaleCNIForce)
+
+
+def _force(value: object) -> StaleCNIForce:
+    if isinstance(value, bool):
+        switches = f'{{"conflist": {str(value).lower()}, "lock": {str(value).lower()}}}'
+        raise ValueError(f"expected two switches, found {describe(value)}; write {switches}, or only the one you need")  # noqa: TRY004 (a rule raises ValueError)
+    return _force_section(value)
+
+
+@attrs.frozen(kw_only=True)
 class StaleCNIConfig(WireValue):
     """What a removed CNI left behind and may be taken away: only objects of pod addresses in `pod_cidrs`."""
 
@@ -210,8 +243,8 @@ class StaleCNIConfig(WireValue):
     #: How many readings in a row must agree before anything is deleted.
     confirmations: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
     backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
-    #: Clean even while the CNI still looks configured.
-    force: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    #: Clean even while the CNI still looks configured, or at work.
+    force: StaleCNIForce = attrs.field(factory=StaleCNIForce, metadata=wire(_force))
     #: Whether a failure fails `Configure`; else it is a warning.
     required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
 
@@ -296,19 +329,43 @@ class HostRoutingConfig(WireValue):
     def from_mapping(cls, mapping: Mapping[str, Any], *, allow_empty: bool = True) -> Self:
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
-        With the key it is a whole config, whose other keys are not ours and are ignored. An empty mapping is a valid
-        config, which means 'take away what is ours'; a program that would not believe that passes `allow_empty=False`.
+        With the key it is a whole config, whose other keys are not ours and are ignored. So is a mapping without the
+        key in which nothing is, or is probably meant to be, a section of ours, and one with null there: like an empty
+        mapping it means 'take away what is ours'; a program that would not believe that passes `allow_empty=False`.
+
+        >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}) == HostRoutingConfig()
+        True
+        >>> HostRoutingConfig.from_mapping({"staticRoute": {}})
+        Traceback (most recent call last):
+        hostrouting.exceptions.InvalidConfigError: hostRouting.staticRoute: is not a known key; did you mean \
+'staticRoutes'?
         """
         document: object = mapping  # in truth: not every caller has a type checker, and JSON may be a list
         if isinstance(document, Mapping) and _KEY in document:
             if _KEY in repeated_keys(document):
                 raise InvalidConfigError([ConfigError(_KEY, "is given more than once; keep one")])
-            inner = document[_KEY]
-            return structured(cls, {} if inner is None else inner)
-        if document == {} and not allow_empty:
-            step = f'write {{"{_KEY}": {{}}}} if everything of ours is to be taken away'
-            raise InvalidConfigError([ConfigError(_KEY, f"is missing, and so is every section of it; {step}")])
+            if (inner := document[_KEY]) is None:
+                # An agent written in Go writes an unset pointer like this.
+                _require_permission(allow_empty, "is null, which wants nothing of us")
+                inner = {}
+            return structured(cls, inner)
+        known = [_KEY, *wire_names(cls)]
+        if isinstance(document, Mapping) and not any(_is_ours(key, known) for key in document):
+            _require_permission(allow_empty, "is missing, and so is every section of it")
+            document = {}
         return structured(cls, document, also_known=[_KEY])
+
+
+def _require_permission(allow_empty: bool, found: str) -> None:
+    """Refuse to take everything away for a caller that would not believe that it is wanted."""
+    if not allow_empty:
+        step = f'if everything of ours is to be taken away, write {{"{_KEY}": {{}}}} or use --allow-empty'
+        raise InvalidConfigError([ConfigError(_KEY, f"{found}; {step}")])
+
+
+def _is_ours(key: object, known: list[str]) -> bool:
+    """Whether a key is, or was meant to be, one of ours; one that is no string is a mistake in any case."""
+    return not isinstance(key, str) or closest(key, known, similarity=_SIMILARITY) is not None
 
 
 def require_config(config: object) -> HostRoutingConfig:

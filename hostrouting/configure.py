@@ -12,7 +12,7 @@ from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.stale_cni import CleanStaleCNI
+from hostrouting.stale_cni import CleanStaleCNI, fields_of
 from hostrouting.static_routes import WAIT_SECONDS, ConfigureStaticRoutes
 from phases import (
     CancelledError,
@@ -74,13 +74,19 @@ class Configure:
         self._boot_files = pair.boot_files
         self._routes, self._check = pair.routes, pair.check
         self._log = log = logger or logging.getLogger("hostrouting")
+        self._sweep = CleanStaleCNI(config, host=self._host, logger=log)
         self._siblings = (
             # Before the proof, for what it leaves behind may shadow routes.
-            self._sibling(CleanStaleCNI(config, host=self._host, logger=log), required=config.stale_cni.required),
+            self._sibling(self._sweep, required=config.stale_cni.required),
             self._sibling(ConfigureProbeSNAT(config, host=self._host, logger=log), required=config.probe_snat.required),
         )
         self.subtasks: tuple[Task, ...] = (self._boot_files, self._routes, *self._siblings, self._check)
         self._failures: list[TaskFailedError] = []
+
+    @property
+    def spared(self) -> list[dict[str, object]]:
+        """What the sweep has found and left alone: object, address, kind and reason of each."""
+        return [fields_of(verdict) for verdict in self._sweep.spared]
 
     def do(self, ctx: Context) -> None:
         """Bring it all about; raises one error with every failure in it."""
@@ -113,6 +119,8 @@ class Configure:
             self._attempt(self._boot_files, ctx)
             self._attempt(self._routes, ctx)
         else:
+            # Or the routes of this config would be live, and those of the earlier one would come with the next boot.
+            self._boot_files.refuse_unwritable(ctx)
             self._attempt(self._routes, ctx)
             if any(is_refusal(cause) for failure in self._failures for cause in failure.failures):
                 return
@@ -255,6 +263,11 @@ class _InstallBootFiles:
         """Raise UnitError for gates that cannot be any."""
         units, _ = wanted_and_gone(self._present(ctx))
         self._boot.refuse_gates(ctx, *units)
+
+    def refuse_unwritable(self, ctx: Context) -> None:
+        """Raise HostFileError where `do` would have to write and could not."""
+        units, gone = wanted_and_gone(self._present(ctx))
+        self._boot.refuse_unwritable(*units, gone=gone)
 
     def do(self, ctx: Context) -> None:
         """Install what is wanted, and take away what is not; the part of a task that is skipped stays as it is."""

@@ -79,6 +79,7 @@ class InvalidConfigError(HostRoutingError, ValueError):
 class BackendError(HostRoutingError):
     """The kernel (or a fake) could not answer or refused; `errno` is its number where there is one.
 
+    EBADMSG is ours: the kernel did answer, but what no kernel can mean; the message names the question.
     `may_heal` is True where the next lease, address, carrier or device may mend it, with the same config.
     """
 
@@ -133,7 +134,8 @@ class RouteRejectedError(BackendError):
     """At least one change of a batch was refused, so none of the batch is in force.
 
     `refusals` names every one of them. `rolled_back` is True when a read-back proved that the
-    routes are as they were before; otherwise `left_behind` says in words what differs.
+    routes are as they were before; otherwise `left_behind` says in words what differs. `overtaken` are the
+    changes whose route another program took away, or replaced, before it could be taken back.
     """
 
     def __init__(
@@ -142,12 +144,14 @@ class RouteRejectedError(BackendError):
         *,
         rolled_back: bool,
         left_behind: list[str] | None = None,
+        overtaken: list[str] | None = None,
         what: str = "route",
         may_heal: bool = False,
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
         self.left_behind = left_behind or []
+        self.overtaken = overtaken or []
         lines = [f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"]
         lines += [f"  {refusal}" for refusal in refusals]
         if rolled_back:

@@ -20,6 +20,7 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
 __all__ = [
     "Rule",
     "WireValue",
+    "closest",
     "describe",
     "errors_under",
     "read_json",
@@ -27,6 +28,7 @@ __all__ = [
     "section",
     "structured",
     "wire",
+    "wire_names",
 ]
 
 Rule = Callable[[object], Any]
@@ -153,6 +155,11 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
     return result
 
 
+def wire_names(cls: type[WireValue]) -> tuple[str, ...]:
+    """The keys of a value's wire form."""
+    return tuple(_fields(cls))
+
+
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
     """The keys that `read_json` found more than once in this object."""
     return mapping.repeated if isinstance(mapping, _RepeatedKeys) else ()
@@ -215,16 +222,23 @@ def errors_under(path: str, error: ValueError) -> list[ConfigError]:
 def _unknown_key(name: object, known: list[str]) -> ConfigError:
     if not isinstance(name, str):
         return ConfigError("", f"expected strings as keys, found {describe(name)}")
-    guess = _closest(name, known) if len(name) <= _LONGEST_GUESSED else None
+    guess = closest(name, known)
     step = f"did you mean {guess!r}?" if guess else f"known here are {', '.join(sorted(known))}"
     return ConfigError(_key(name), f"is not a known key; {step}")
 
 
-def _closest(name: str, known: list[str]) -> str | None:
+def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
+    """Return the known key that `name` is probably meant to be; 1.0 is the same but for capital letters.
+
+    >>> closest("staticroute", ["staticRoutes", "routeOverlap"]), closest("nodeName", ["staticRoutes", "routeOverlap"])
+    ('staticRoutes', None)
+    """
+    if len(name) > _LONGEST_GUESSED:
+        return None
     from difflib import get_close_matches  # only who mistypes pays for it
 
     by_lower_case = {key.lower(): key for key in known}
-    matches = get_close_matches(name.lower(), by_lower_case, n=1)
+    matches = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=similarity)
     return by_lower_case[matches[0]] if matches else None
 
 

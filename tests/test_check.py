@@ -171,6 +171,21 @@ def test_a_plan_after_a_run_that_was_killed(
     assert capsys.readouterr().out == "~ systemd (it has not read all unit files: daemon-reload)\n"
 
 
+def test_probes_alone_on_a_node_without_ipv6(host: FakeHost) -> None:
+    """An apply that installs nothing, for no rules are needed, is one: `check` does not ask for it again and again."""
+    config = config_of(**PROBES)
+    assert told(check(host, config)) == [("warning", "not-applied", "hostRouting")]
+    host.ipv6.by_dev["eth0"] = []
+    execute(Configure(config, host=host), in_time())
+    assert told(check(host, config)) == []
+
+
+def test_probes_alone_where_the_cloud_does_not_say(host: FakeHost) -> None:
+    """Nobody knows whether rules are needed: the apply is asked for, which says why."""
+    host.metadata.error = BackendError("no answer")
+    assert told(check(host, config_of(probeSnat={"enabled": True}))) == [("warning", "not-applied", "hostRouting")]
+
+
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
     """On a node before its first apply the proof decides, and it does not propose what the config has."""
     config = config_of(**ROUTES, **OVERLAP, **PROBES)
@@ -209,6 +224,20 @@ def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> 
     [finding] = check(host, config).findings
     assert (finding.kind, finding.subject) == ("lost-route", "172.16.8.0/22 via 10.9.0.1 dev eth1 proto 142")
     assert "was '172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'" in finding.reason
+
+
+def test_a_device_that_does_not_exist_is_named(host: FakeHost) -> None:
+    """Of a route that waits for a default route by it, too: nothing is said of DHCP."""
+    applied(host, **ROUTES)
+    routes = [
+        {"destination": "172.16.16.0/22", "dev": "eth9"},
+        {"destination": "172.16.24.0/22", "gateway": "10.224.0.1", "dev": "eth9"},
+    ]
+    report = check(host, config_of(staticRoutes={"enabled": True, "routes": routes}))
+    reasons = [finding.reason for finding in report.findings if finding.subject.startswith(("172.16.16", "172.16.24"))]
+    step = "there is no network device eth9; correct its 'dev'"
+    assert len(reasons) == 2
+    assert all(step in reason for reason in reasons)
 
 
 def test_the_mode_decides_what_an_overlap_is(host: FakeHost) -> None:

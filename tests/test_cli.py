@@ -81,7 +81,7 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
     root.mkdir()
     planned = run("plan", "--root", root, config)
     assert planned.returncode == 0
-    assert [line.split(",")[0] for line in planned.stderr.splitlines()] == [
+    assert [line.split(",")[0] for line in planned.stderr.splitlines() if "the image has no" not in line] == [
         f"hostrouting: no unit file matches the gate {gate}" for gate in ("systemd-nspawn@.service", "kubelet.service")
     ]
     applied = run("apply", "--root", root, config)
@@ -97,7 +97,6 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
 def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Path) -> None:
     """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
     rendered, image = tmp_path / "rendered", tmp_path / "image"
-    rendered.mkdir()
     image.mkdir()
     assert run("render", config, "--out", rendered).returncode == 0
     run("apply", "--root", image, config)
@@ -110,6 +109,32 @@ def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Pat
     }
     one = run("render", config, "static-routes.service")
     assert one.stdout == (rendered / "etc/systemd/system/static-routes.service").read_text()
+
+
+def test_rendering_into_a_folder_makes_it_and_says_what_it_wrote(config: Path, tmp_path: Path) -> None:
+    """The answer is the paths; a folder that cannot be made is an error that names it."""
+    folder = tmp_path / "new" / "folder"
+    told = run("render", config, "--out", folder)
+    assert told.returncode == 0
+    assert sorted(told.stdout.splitlines()) == [f"{folder}/{path}" for path in files_below(folder)]
+    assert json.loads(run("render", config, "--out", folder, "--json").stdout) == {"written": told.stdout.splitlines()}
+    (tmp_path / "file").touch()
+    refused = run("render", config, "--out", tmp_path / "file" / "folder")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert refused.stderr == f"hostrouting: cannot make the folder {tmp_path}/file/folder: Not a directory\n"
+    assert run("render", config, "--out", "").returncode == 2
+
+
+def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(tmp_path: Path) -> None:
+    """The whole config of an agent need have no `hostRouting`; the command wants to hear that this is meant."""
+    config = tmp_path / "agent.json"
+    config.write_text(json.dumps({"kubelet": {}}))
+    refused = run("plan", "--root", tmp_path, config)
+    assert refused.returncode == 2
+    assert "hostRouting: is missing, and so is every section of it" in refused.stderr
+    assert "--allow-empty" in refused.stderr
+    allowed = run("plan", "--root", tmp_path, config, "--allow-empty")
+    assert (allowed.returncode, allowed.stdout) == (0, "")
 
 
 def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None:
@@ -188,6 +213,16 @@ def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], statu
     assert ended.stdout == ""
     assert 1 <= len(ended.stderr.splitlines()) <= 6
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("asked", ["example.org", "300.1.1.1", "::1"])
+def test_explain_quotes_what_was_asked(asked: str) -> None:
+    """What is no address is named as it was written, without the prefix length that an address would get."""
+    refused = run("explain", asked)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"hostrouting: '{asked}' is not an IPv4 address, nor an IPv4 CIDR such as '172.16.0.0/16'\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -461,7 +496,7 @@ OWN_FILES = [
     "--mount",
     "sh",
     "-c",
-    'for d in /run /var/lib; do mount -t tmpfs none $d; done; exec "$@"',
+    'for d in /run /var/lib; do mount -t tmpfs -o mode=755 none $d; done; exec "$@"',
     "sh",
 ]
 #: Root, but without any capability.
@@ -582,3 +617,20 @@ def _read_terminal(descriptor: int) -> bytes:
         return os.read(descriptor, 4096)
     except OSError:  # the other end is closed, and all was read
         return b""
+
+
+@needs_kernel
+@pytest.mark.kernel
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_a_device_whose_name_is_no_text_is_told_all_the_same(node: KernelNode, checked: Path, command: str) -> None:
+    """The kernel takes nearly any bytes for a name; a stdout that is strict about UTF-8 does not end the answer."""
+    name = b"ib\xff"
+    subprocess.run([b"ip", b"-n", node.name.encode(), b"link", b"add", name, b"up", b"type", b"ifb"], check=True)
+    route = [b"172.16.8.0/22", b"dev", name]
+    subprocess.run([b"ip", b"-n", node.name.encode(), b"route", b"add", *route], check=True)
+    asked = "172.16.8.0/22" if command == "explain" else checked
+    for encoding in ("utf-8:strict", "ascii:strict", "utf-8:surrogateescape"):
+        told = run(command, asked, inside=node, PYTHONIOENCODING=encoding)
+        assert told.returncode == (1 if command == "check" else 0), told.stderr
+        assert "codec" not in told.stderr
+        assert "ib\\udcff" in told.stdout

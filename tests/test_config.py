@@ -18,6 +18,7 @@ from hostrouting.config import (
     ProbeSNATConfig,
     RouteOverlapConfig,
     StaleCNIConfig,
+    StaleCNIForce,
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
@@ -41,7 +42,7 @@ FULL: dict[str, Any] = {
         "bridge": "azure1",
         "confirmations": 3,
         "backupDir": "/var/backups",
-        "force": True,
+        "force": {"conflist": True, "lock": True},
     },
     "watch": {"enabled": True, "interval": "90s"},
     "gates": ["kubelet.service"],
@@ -68,7 +69,7 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             bridge="azure1",
             confirmations=3,
             backup_dir="/var/backups",
-            force=True,
+            force=StaleCNIForce(conflist=True, lock=True),
         ),
         watch=WatchConfig(enabled=True, interval=90.0),
         gates=("kubelet.service",),
@@ -103,7 +104,7 @@ def test_defaults_are_documented_values() -> None:
         bridge="azure0",
         confirmations=2,
         backup_dir="/var/lib/hostrouting/stale-cni",
-        force=False,
+        force=StaleCNIForce(),
     )
     assert config.watch == WatchConfig(enabled=False, interval=60.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -98,6 +98,22 @@ def test_repeated_keys_are_refused_where_they_stand(document: str, path: str) ->
 def test_two_host_routing_objects_are_refused() -> None:
     """Which of the two counts is nothing to guess about."""
     assert _refusal('{"hostRouting": {}, "hostRouting": {}}') == "hostRouting: is given more than once; keep one"
+
+
+@pytest.mark.parametrize(
+    "mapping", [{"cluster": {"name": "a"}}, {"gateway": "10.0.0.1", "watchdog": True, "version": 1}, {"": None}]
+)
+def test_an_agents_config_without_our_key_wants_nothing_of_us(mapping: dict[str, Any]) -> None:
+    """A node whose config has no `hostRouting` needs no routing of ours; the agent need not look for the key first."""
+    assert HostRoutingConfig.from_mapping(mapping) == HostRoutingConfig()
+    assert HostRoutingConfig.from_json(json.dumps(mapping)) == HostRoutingConfig()
+
+
+@pytest.mark.parametrize("key", ["staticRoute", "routeoverlap", "stale_cni", "hostrouting", "gate", "hostRoutng"])
+def test_a_mistyped_section_is_no_agents_config(key: str) -> None:
+    """A typing error must not turn 'these routes' into 'no routes'."""
+    with pytest.raises(InvalidConfigError, match="did you mean"):
+        HostRoutingConfig.from_mapping({"cluster": {}, key: {}})
 
 
 def test_repeated_keys_elsewhere_are_not_ours() -> None:

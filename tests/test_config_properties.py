@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 WIRE_NAMES = """
     hostRouting staticRoutes routeOverlap probeSnat staleCni watch gates enabled routes destination gateway dev metric
-    expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force required interval
+    expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force conflist lock
+    required interval
 """
 KEYS = st.sampled_from(WIRE_NAMES.split())
 SCALARS = (

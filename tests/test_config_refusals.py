@@ -332,6 +332,20 @@ def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
         ),
         ({"staleCni": {"bridge": ""}}, "staleCni.bridge", "'' is not a device name: it is empty"),
         (
+            {"staleCni": {"force": True}},
+            "staleCni.force",
+            (
+                'expected two switches, found the boolean true; write {"conflist": true, "lock": true}, or only the '
+                "one you need"
+            ),
+        ),
+        (
+            {"staleCni": {"force": {"conflits": True}}},
+            "staleCni.force.conflits",
+            "is not a known key; did you mean 'conflist'?",
+        ),
+        ({"staleCni": {"force": {"lock": 1}}}, "staleCni.force.lock", "expected true or false, found the number 1"),
+        (
             {"staleCni": {"confirmations": 0}},
             "staleCni.confirmations",
             "expected a whole number from 1 to 10, found the number 0",
@@ -361,7 +375,7 @@ def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
             "staleCni.backupDir",
             "'/\\ud800' has a character in it that cannot be printed; name a plain folder",
         ),
-        ({"staleCni": {"force": 0}}, "staleCni.force", "expected true or false, found the number 0"),
+        ({"staleCni": {"force": 0}}, "staleCni.force", "expected an object, found the number 0"),
         ({"gates": "kubelet.service"}, "gates", "expected a list, found the string 'kubelet.service'"),
         (
             {"gates": [1]},
@@ -451,7 +465,7 @@ def test_device_patterns_that_bash_and_python_would_read_differently(pattern: st
         ({"STATICROUTES": {}}, "hostRouting.STATICROUTES", "did you mean 'staticRoutes'?"),
         ({"hostRoutin": {}}, "hostRouting.hostRoutin", "did you mean 'hostRouting'?"),
         (
-            {"cluster": None},
+            {"cluster": None, "gates": []},
             "hostRouting.cluster",
             "known here are gates, hostRouting, probeSnat, routeOverlap, staleCni, staticRoutes, watch",
         ),
@@ -555,9 +569,13 @@ def test_an_empty_config_can_be_refused() -> None:
         ConfigError(
             "hostRouting",
             "is missing, and so is every section of it; "
-            'write {"hostRouting": {}} if everything of ours is to be taken away',
+            'if everything of ours is to be taken away, write {"hostRouting": {}} or use --allow-empty',
         )
     ]
+    with pytest.raises(InvalidConfigError, match="so is every section"):
+        HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}, allow_empty=False)
+    with pytest.raises(InvalidConfigError, match=r"hostRouting: is null, .* use --allow-empty"):
+        HostRoutingConfig.from_mapping({"nodeName": "gpu-1", "hostRouting": None}, allow_empty=False)
     assert HostRoutingConfig.from_mapping({"hostRouting": {}}, allow_empty=False) == HostRoutingConfig()
     assert HostRoutingConfig.from_mapping({"watch": None}, allow_empty=False) == HostRoutingConfig()
 

@@ -64,6 +64,25 @@ def test_routes_come_before_their_proof(host: FakeHost) -> None:
     assert not host.files.exists("/run/aks-flex-node/route-overlap.detected")
 
 
+@pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
+def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
+    """Another config is refused before its routes are live; the same one again still mends what was lost."""
+    execute(configure(host, **ROUTES))
+    before = ours(host), host.files.tree.snapshot()
+    host.files.tree.read_only.add(folder)
+    other = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
+    with pytest.raises(TaskFailedError) as caught:
+        execute(configure(host, **other))
+    said = f"cannot write below {folder}"
+    assert str(caught.value.cause).startswith(said)
+    assert str(caught.value.cause).endswith("Read-only file system; nothing was changed, live or for the next boot")
+    assert (ours(host), host.files.tree.snapshot()) == before
+    [lost] = [route for route in host.routes.routes() if route.protocol == 142]
+    host.routes.apply([RouteChange.remove(lost)])
+    execute(configure(host, **ROUTES))
+    assert ours(host) == before[0]
+
+
 def test_an_overlap_under_strict_is_persisted_and_raised(host: FakeHost) -> None:
     """The error is reached through the task's, the marker is there, and so is the unit that holds the gate."""
     with pytest.raises(TaskFailedError) as caught:

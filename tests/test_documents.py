@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,15 @@ def run(*argv: str) -> str:
 
 @pytest.mark.parametrize("code", blocks("README.md"))
 def test_the_readmes_code_runs(code: str) -> None:
-    """Each block is a program of its own whose assertions hold."""
-    run("-c", code)
+    """Each block is a program of its own whose assertions hold, and needs no more than `pip install hostrouting`."""
+    run("-c", f"import sys; sys.modules.update(pytest=None, hypothesis=None)\n{code}")
+
+
+def test_the_distribution_says_where_it_comes_from() -> None:
+    """A package index shows these links beside the README."""
+    links = metadata("hostrouting").get_all("Project-URL") or []
+    assert "Upstream, https://github.com/Azure/AKSFlexNode" in links
+    assert all(re.fullmatch(r"[^,]+, https://\S+", link) for link in links)
 
 
 def test_the_readmes_config_is_one() -> None:

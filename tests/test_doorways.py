@@ -23,6 +23,8 @@ ROOMS = [
     "hostrouting.probe_snat",
     "hostrouting.stale_cni",
     "hostrouting.testing",
+    "hostrouting.testing.contracts",
+    "hostrouting.testing.strategies",
     "phases",
 ]
 
@@ -62,6 +64,7 @@ def test_the_front_door_is_pinned() -> None:
         "ProbeSNATConfig",
         "RouteOverlapConfig",
         "StaleCNIConfig",
+        "StaleCNIForce",
         "StaticRoute",
         "StaticRoutesConfig",
         "WatchConfig",
@@ -86,6 +89,7 @@ def test_importing_loads_no_netlink_and_no_test_tools() -> None:
     heavy = {"pyroute2", "asyncio", "pytest", "hypothesis", "subprocess", "ipaddress", "json", "logging", "ctypes"}
     assert loaded_by("import hostrouting") & {"attr", *heavy} == set()
     assert loaded_by("import hostrouting.config, hostrouting.host") & heavy == set()
+    assert loaded_by("import hostrouting.testing") & {"pyroute2", "pytest", "hypothesis"} == set()
 
 
 def test_nothing_outside_the_adapters_names_pyroute2() -> None:

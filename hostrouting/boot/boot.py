@@ -10,12 +10,17 @@ from hostrouting.boot.held import forget, release
 from hostrouting.boot.layout import (
     GATE_UNITS,
     HELD_TEMPLATE,
+    READY_LINKS,
     READY_UNIT,
+    READY_WANTS,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNFINISHED,
+    UNIT_DIRECTORY,
     Departure,
+    drop_in_of,
     gate_drop_in,
+    ready_unit,
     unit_path,
 )
 from hostrouting.boot.steps import Steps
@@ -38,6 +43,9 @@ _logger = logging.getLogger(__name__)
 
 #: What a plan says where only systemd has to catch up with the disk.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
+_BLOCK: Final = 4096
+#: How a line of the note for the next run begins that names a unit with a folder of ours.
+_NOTED_GATE: Final = "gate "
 #: Why a gate without a unit matters.
 _UNGUARDED: Final = "nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
 
@@ -83,6 +91,19 @@ class Boot:
         """Raise UnitError for gates that `install` would refuse: one that would never open, or start too early."""
         self._refuse_gates(ctx, units, self._steps(units, ()))
 
+    def refuse_unwritable(self, *units: BootUnit, gone: Sequence[Departure] = ()) -> None:
+        """Raise HostFileError where `install` would have to write and could not: a read-only or a full file system."""
+        if not self._steps(units, gone):
+            return
+        files = [file for unit in (*units, ready_unit()) for file in unit.files]
+        # Each takes a block of its own at least.
+        size = sum(len(file.content) + _BLOCK for file in files)
+        for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
+            try:
+                self._host.files.refuse_unwritable(folder, size=size)
+            except HostFileError as error:
+                raise HostFileError(f"{error}; nothing was changed, live or for the next boot") from error
+
     def install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> bool:
         """Bring units, hostrouting-ready.service and the gates onto the disk; True if that changed anything.
 
@@ -93,7 +114,8 @@ class Boot:
         """
         steps = self._steps(units, gone)
         self._refuse_gates(ctx, units, steps)
-        self._take(ctx, steps)
+        touched = self._touched_gates()
+        self._take(ctx, steps, touched)
         changed = bool(steps)
         if self._host.is_live and (changed or self._must_reload(ctx, units)):
             self._reload(ctx, *(departure.name for departure in gone))
@@ -102,9 +124,7 @@ class Boot:
             changed |= self._stop_remaining(ctx, units)
             if steps:
                 self._stop_outdated(ctx, units)
-        if steps and not self.is_installed:
-            for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
-                self._host.files.remove_directory_if_empty(folder)
+        self._clean_up(touched)
         if changed and self._host.is_live:
             self._host.files.remove(UNFINISHED)
         return changed
@@ -251,23 +271,47 @@ class Boot:
             or bool(unread_gates(ctx, services, self._gates))
         )
 
-    def _take(self, ctx: Context, steps: Sequence[Step]) -> None:
+    def _take(self, ctx: Context, steps: Sequence[Step], touched: Iterable[str]) -> None:
         """Take the steps, after a note on the machine that systemd will have to read what they change."""
         ctx.check()
         if steps and self._host.is_live:
-            self._note()
+            self._note(touched)
         for step in steps:
             for change in step.changes:
                 self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
             step.act()
 
-    def _note(self) -> None:
-        text = b"A run of hostrouting changes unit files. If none runs now, the next one will end what it began.\n"
+    def _note(self, touched: Iterable[str]) -> None:
+        text = "A run of hostrouting changes unit files. If none runs now, the next one will end what it began.\n"
+        gates = "".join(f"{_NOTED_GATE}{gate}\n" for gate in touched)
         try:
-            self._host.files.write(UNFINISHED, text, mode=0o644)
+            self._host.files.write(UNFINISHED, (text + gates).encode(), mode=0o644)
         except HostFileError as error:
             # /run may be full. Without the note only a run that is killed right now would not be finished by the next.
             self._logger.warning("%s; going on without it", error)
+
+    def _touched_gates(self) -> list[str]:
+        """The units of which a run may have left an empty folder for drop-ins: ours to come, and a killed one's."""
+        noted = (self._host.files.read(UNFINISHED) or b"") if self._host.is_live else b""
+        lines = noted.decode(errors="replace").splitlines()
+        gates = [line.removeprefix(_NOTED_GATE) for line in lines if line.startswith(_NOTED_GATE)]
+        if noted or self.has_traces:
+            gates += [*self._disk.gates(), *self._gates, *DEFAULT_GATES]
+        return sorted({*gates, *self._gates})
+
+    def _clean_up(self, touched: Iterable[str]) -> None:
+        """Take away what killed runs have left: files under way, and folders with nothing in them."""
+        files = self._host.files
+        for folder in (*self._disk.folders(), *((RUNTIME_DIRECTORY, "/run") if self._host.is_live else ())):
+            files.sweep(folder)
+        for gate in touched:
+            files.remove_directory_if_empty(drop_in_of(gate).rpartition("/")[0])
+        for folder in (READY_LINKS, READY_WANTS):
+            if not files.names(folder):
+                files.remove_directory_if_empty(folder)
+        if not self.is_installed:
+            for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
+                files.remove_directory_if_empty(folder)
 
     def _reload(self, ctx: Context, *removed: str) -> None:
         """Have systemd read everything, and forget units whose files are gone: what failed, or what upstream left."""

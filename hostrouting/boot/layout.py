@@ -16,6 +16,7 @@ __all__ = [
     "HELD_TEMPLATE",
     "READY_LINKS",
     "READY_UNIT",
+    "READY_WANTS",
     "RETRY_UNIT",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
@@ -47,6 +48,8 @@ GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, RETRY_UNIT})
 
 #: The folder with a link to every unit that READY_UNIT requires.
 READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
+#: The folder with a link to every unit that READY_UNIT starts and that no gate waits for.
+READY_WANTS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.wants"
 #: A gate's drop-in; whatever has this name is ours.
 DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: Exists while systemd may not have read what we changed: a run that finds it was preceded by one that was killed.

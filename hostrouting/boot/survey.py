@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostrouting.boot.layout import READY_LINKS, UNIT_DIRECTORY, BootFile, BootUnit, drop_in_of, links_of
+from hostrouting.boot.generation import generation_folders
+from hostrouting.boot.layout import (
+    READY_LINKS,
+    SCRIPT_DIRECTORY,
+    UNIT_DIRECTORY,
+    BootFile,
+    BootUnit,
+    drop_in_of,
+    links_of,
+)
 from hostrouting.config import OWN_UNITS
 
 if TYPE_CHECKING:
@@ -62,6 +71,15 @@ class Survey:
         """The units that have a drop-in of ours."""
         gates = (folder.removeprefix(f"{UNIT_DIRECTORY}/").removesuffix(".d") for folder in self._folders(".d"))
         return [gate for gate in gates if self._files.exists(drop_in_of(gate))]
+
+    def folders(self) -> list[str]:
+        """Every folder in which a run of ours may have been writing."""
+        return [
+            UNIT_DIRECTORY,
+            *self._folders(".d", ".requires", ".wants"),
+            SCRIPT_DIRECTORY,
+            *generation_folders(self._files),
+        ]
 
     def existing(self, paths: Iterable[str]) -> list[str]:
         """Those that are there, each once."""

@@ -16,6 +16,8 @@ from hostrouting.host.transaction import AnswersLostError, Failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hostrouting.host.rtnetlink import Request
+
 _Result = TypeVar("_Result")
 
 #: Messages a send. All their answers are queued before `send` returns, and with the default receive buffer exactly
@@ -50,6 +52,7 @@ class Conversation:
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        self._asked = ""
         for option in _CAP_ACK, _EXT_ACK, _STRICT_CHECK:
             # Kernels before 4.20 lack some; what they answer then is longer, not different.
             with suppress(OSError):
@@ -60,36 +63,34 @@ class Conversation:
         """Device names by interface index."""
         return self.consistently(lambda: link_messages.parse_names(self.dump(link_messages.LINKS)))
 
-    def dump(self, request: tuple[int, bytes]) -> Iterator[bytes]:
-        """Every message of the answer to a dump request: its type and payload."""
-        kind, payload = request
-        self._socket.send(rtnetlink.message(kind, rtnetlink.REQUEST | rtnetlink.DUMP, payload))
+    def dump(self, request: Request) -> Iterator[bytes]:
+        """Every message of the answer to a dump request.
+
+        The request is sent when the first message is asked for. So two dumps at a time are none: read one to its end.
+        """
+        self._asks(request.command)
+        self._socket.send(rtnetlink.message(request.kind, rtnetlink.REQUEST | rtnetlink.DUMP, request.payload))
         while True:
-            received = self._buffer[: self._receive()]
-            offset = 0
-            while offset < len(received):
-                length, _, _ = rtnetlink.message_start(received, offset)
-                one = received[offset : offset + length]
+            for one in rtnetlink.messages(self._buffer[: self._receive()]):
                 if rtnetlink.is_end_of_dump(one):
                     return
-                yield bytes(one)
-                offset += length + 3 & ~3
+                yield bytes(_expected(one, request.kind))
 
-    def ask(self, request: tuple[int, bytes]) -> bytes:
+    def ask(self, request: Request) -> bytes:
         """The one message that answers a question that is no dump; OSError is the kernel's refusal."""
-        kind, payload = request
-        self._socket.send(rtnetlink.message(kind, rtnetlink.REQUEST, payload))
-        answer = bytes(self._buffer[: self._receive()])
+        self._asks(request.command)
+        self._socket.send(rtnetlink.message(request.kind, rtnetlink.REQUEST, request.payload))
+        (answer,) = rtnetlink.messages(self._buffer[: self._receive()])
         if rtnetlink.message_start(answer)[1] == rtnetlink.ERROR:
-            raise OSError(*rtnetlink.error_of(answer))
-        return answer
+            raise OSError(*rtnetlink.error_of(bytes(answer)))
+        return bytes(_expected(answer, request.kind))
 
-    def deliver(self, batches: Iterable[bytes | memoryview]) -> dict[int, Failure]:
-        """Send changes by the batch, going on past refusals, which are returned by the change's position.
+    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:
+        """Send `count` changes by the batch, going on past refusals, which are returned by the change's position.
 
         A message's sequence number is its position counted from 1, in network byte order. Replies are in the queue
         when `send` returns, so nothing here ever waits; a barrier that is not there at the end means that replies
-        were lost.
+        were lost. One that cannot be read is as good as lost.
         """
         failures: dict[int, Failure] = {}
         lost = False
@@ -100,15 +101,31 @@ class Conversation:
         if not self._drain(failures) or lost or _BARRIER - 1 not in failures:
             raise AnswersLostError
         del failures[_BARRIER - 1]
+        if failures and max(failures) >= count:
+            raise AnswersLostError
         return failures
 
     def consistently(self, read: Callable[[], _Result]) -> _Result:
-        """Read again when what was read changed meanwhile."""
-        for _ in range(_READINGS):
-            with suppress(InterruptedError, UnknownDeviceError):
-                return read()
-            self._discard_queued()
+        """Read again when what was read changed meanwhile.
+
+        OSError (EBADMSG) where an answer cannot be read: all that is decoded is decoded in here, answer by answer.
+        """
+        try:
+            for _ in range(_READINGS):
+                with suppress(InterruptedError, UnknownDeviceError):
+                    return read()
+                self._discard_queued()
+        except rtnetlink.UNREADABLE as error:
+            raise OSError(
+                errno.EBADMSG,
+                f"the kernel's answer to what `{self._asked}` asks cannot be read: {error}; "
+                f"see what that command prints, and report both together with `uname -a`",
+            ) from error
         raise OSError(errno.EAGAIN, f"what was read changed during each of {_READINGS} readings")
+
+    def _asks(self, command: str) -> None:
+        """Note what is asked from now on, in the words of the command that asks the kernel for the same."""
+        self._asked = command
 
     def _drain(self, failures: dict[int, Failure]) -> bool:
         """Note every answer that is queued; False when the queue had overflown and some were lost."""
@@ -125,7 +142,10 @@ class Conversation:
                 complete = False
                 continue
             answer = bytes(self._buffer[:length])
-            failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*rtnetlink.error_of(answer))
+            try:
+                failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*rtnetlink.error_of(answer))
+            except rtnetlink.UNREADABLE:
+                complete = False
 
     def _receive(self) -> int:
         length = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
@@ -138,3 +158,11 @@ class Conversation:
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+
+
+def _expected(answer: memoryview, request: int) -> memoryview:
+    """The message, if it is of the kind that a request of that kind asks for: RTM_GETLINK is RTM_NEWLINK + 2."""
+    _, kind, _ = rtnetlink.message_start(answer)
+    if kind != request - 2:
+        raise ValueError(f"a message has the type {kind} where {request - 2} was asked for")
+    return answer

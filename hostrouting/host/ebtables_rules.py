@@ -11,6 +11,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.exceptions import BackendError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -22,8 +24,11 @@ BACKENDS: Final = ("nft", "legacy")
 #: Words as ebtables-restore tells them apart: at blanks and tabs, but not between double quotes.
 _WORDS: Final = re.compile(r'(?:"[^"]*"|[^ \t])+')
 #: Counters in all the forms that they are printed in: iptables' way before a rule, with EBTABLES_SAVE_COUNTER=yes
-#: behind it, and as the legacy tool lists them.
-_COUNTERS: Final = re.compile(r"^\[\d+:\d+\] |[ \t]+-c \d+ \d+[ \t]*$|[ \t]*, pcnt = \d+ -- bcnt = \d+[ \t]*$")
+#: behind it, and as the legacy tool lists them. Neither begins with a repetition, which would make a search quadratic.
+_COUNTERS_BEFORE: Final = re.compile(r"\[[0-9]+:[0-9]+\] ")
+_COUNTERS_BEHIND: Final = re.compile(r"(?:(?<=[ \t])-c [0-9]+ [0-9]+|, pcnt = [0-9]+ -- bcnt = [0-9]+)\Z")
+#: As much of a line as an error shows.
+_MOST_CHARACTERS: Final = 100
 
 
 class EbtablesRule(NamedTuple):
@@ -47,7 +52,10 @@ class EbtablesRule(NamedTuple):
     @classmethod
     def parse(cls, line: str, *, backend: str, position: int = 1) -> EbtablesRule:
         """The rule of a line that ebtables-save printed; ValueError for any other line."""
-        words = _WORDS.findall(_COUNTERS.sub("", line))
+        before = _COUNTERS_BEFORE.match(line)
+        bare = line[before.end() if before else 0 :].rstrip(" \t")
+        behind = _COUNTERS_BEHIND.search(bare)
+        words = _WORDS.findall(bare[: behind.start()] if behind else bare)
         if len(words) < 2 or words[0] != "-A":
             raise ValueError(f"{line!r} is not a rule as ebtables-save prints it: it begins with -A and the chain")
         return cls(backend, words[1], position, tuple(words[2:]))
@@ -93,15 +101,25 @@ def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
     chains: dict[str, list[EbtablesRule]] = {}
     table = ""
     # Not splitlines(): a log prefix may hold what Unicode takes for the end of a line.
-    for line in text.split("\n"):
-        if line.startswith("*"):
-            table = line[1:].strip()
-        elif table != "nat":
+    for number, line in enumerate(text.split("\n"), 1):
+        words = line.split(maxsplit=1)
+        if not words or line.startswith("#") or line == "COMMIT":
             continue
-        elif line.startswith(":"):
-            chains.setdefault(line[1:].split()[0], [])
-        elif line.startswith(("-A ", "[")):
-            rule = EbtablesRule.parse(line, backend=backend)
+        if line.startswith("*") and line[1:].strip():
+            table = line[1:].strip()
+        elif table not in {"", "nat"}:
+            continue
+        elif table and line.startswith(":") and words[0] != ":":
+            chains.setdefault(words[0][1:], [])
+        else:
+            try:
+                rule = EbtablesRule.parse(line if table else "", backend=backend)
+            except ValueError as error:
+                shown = line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
+                raise BackendError(
+                    f"cannot read the rules of ebtables ({backend}): line {number} of them is no line of "
+                    f"ebtables-save: {shown!r}; see what the program says by itself"
+                ) from error
             chain = chains.setdefault(rule.chain, [])
             chain.append(rule._replace(position=len(chain) + 1))
     return [rule for chain in chains.values() for rule in chain]

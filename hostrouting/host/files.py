@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.rooted import file_errors, open_parent, sync_folder
+from hostrouting.host.rooted import file_errors, open_parent, shown_path, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,9 @@ __all__ = ["RootedFiles"]
 #: Between a file's name and a random end, behind a dot, this makes the name of its successor under way. systemd passes
 #: over names that begin with a dot, so that a leftover is never taken for a unit or a drop-in.
 _UNDER_WAY: Final = ".hostrouting-"
+#: It holds something, or a file system is mounted on it.
+_NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY})
+_HEX: Final = frozenset("0123456789abcdef")
 #: The kernel's words where there is nothing of that name: nothing at all, or a file where a folder would have to be.
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
@@ -51,7 +54,7 @@ class RootedFiles:
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
         with self._errors("write", path), open_parent(self._root, path, create=True) as (folder, name):
-            _sweep(folder, name)
+            _sweep(folder)
             present = _inspect(folder, name, content)
             if present == mode:
                 return False
@@ -67,7 +70,7 @@ class RootedFiles:
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
         with self._errors("link", path), open_parent(self._root, path, create=True) as (folder, name):
-            _sweep(folder, name)
+            _sweep(folder)
             if _link_text(folder, name) == target:
                 return False
             _replace_by_link(folder, name, target)
@@ -85,10 +88,47 @@ class RootedFiles:
             return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
         return None
 
+    def owner(self, path: str) -> int | None:
+        """See `FileStore.owner`."""
+        with self._errors("look at", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
+            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
+        return None
+
+    def exposed(self, path: str) -> str | None:
+        """See `FileStore.exposed`."""
+        reasons: list[str] = []
+
+        def look(folder: int) -> None:
+            reasons.extend(_exposure(str(Path(f"/proc/self/fd/{folder}").readlink()), os.fstat(folder)))
+
+        with (
+            self._errors("look at", path),
+            suppress(*_ABSENT),
+            open_parent(self._root, path, follow=True, passing=look) as (folder, name),
+        ):
+            reasons += _exposure(shown_path(self._root, path), os.stat(name, dir_fd=folder, follow_symlinks=False))
+        return reasons[0] if reasons else None
+
+    def rename(self, path: str, name: str) -> bool:
+        """See `FileStore.rename`."""
+        with (
+            self._errors(f"give the name {name!r} to", path),
+            suppress(*_ABSENT),
+            open_parent(self._root, path) as (folder, old),
+        ):
+            os.stat(old, dir_fd=folder, follow_symlinks=False)
+            with suppress(FileNotFoundError):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            os.rename(old, name, src_dir_fd=folder, dst_dir_fd=folder)
+            sync_folder(folder)
+            return True
+        return False
+
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
         with self._errors("remove", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
-            _sweep(folder, name)
+            _sweep(folder)
             os.unlink(name, dir_fd=folder)
             sync_folder(folder)
             return True
@@ -120,14 +160,44 @@ class RootedFiles:
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
         with self._errors("remove", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
+            with _descriptor(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, folder) as inside:
+                _sweep(inside)
             try:
                 os.rmdir(name, dir_fd=folder)
             except OSError as error:
-                if error.errno != errno.ENOTEMPTY:
+                if error.errno not in _NOT_TO_BE_REMOVED:
                     raise
                 return False
             sync_folder(folder)
             return True
+        return False
+
+    def refuse_unwritable(self, path: str, *, size: int) -> None:
+        """See `FileStore.refuse_unwritable`."""
+        obstacles: list[int | None] = []
+
+        def look(folder: int) -> None:
+            obstacles.append(_obstacle(folder, size))
+
+        with self._errors("write below", path):
+            # The way ends at the last folder that is there; with a name behind it, `path` itself is on the way.
+            with suppress(FileNotFoundError), open_parent(self._root, f"{path}/.anything", passing=look):
+                pass
+            if obstacles[-1] is not None:
+                raise OSError(obstacles[-1], os.strerror(obstacles[-1]))
+
+    def sweep(self, path: str) -> bool:
+        """See `FileStore.sweep`."""
+        with (
+            self._errors("clean up", path),
+            suppress(*_ABSENT),
+            open_parent(self._root, path, follow=True) as (folder, name),
+            _descriptor(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, folder) as inside,
+        ):
+            swept = _sweep(inside)
+            if swept:
+                os.fsync(inside)
+            return swept
         return False
 
     def is_locked(self, path: str) -> bool:
@@ -207,7 +277,7 @@ def _link_text(folder: int, name: str) -> str | None:
 
 def _replace_by_link(folder: int, name: str, target: str) -> None:
     while True:
-        successor = f".{name}{_UNDER_WAY}{os.urandom(8).hex()}"
+        successor = _successor_name(name)
         os.symlink(target, successor, dir_fd=folder)
         try:
             os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -225,7 +295,7 @@ def _replace_by_link(folder: int, name: str, target: str) -> None:
 def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
     """Make the new file under a name of its own, locked, so that no other writer's sweep takes it for a leftover."""
     while True:
-        successor = f".{name}{_UNDER_WAY}{os.urandom(8).hex()}"
+        successor = _successor_name(name)
         # Nobody else can open it, and so nobody can hold the lock against us, until it gets its final mode.
         with _descriptor(successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder, 0o600) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -235,17 +305,24 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
                 return
 
 
-def _sweep(folder: int, name: str) -> None:
-    """Take away what killed writers of `name` left: the kernel dropped their locks when they died."""
-    for leftover in [entry for entry in _entries(".", folder) if entry.startswith(f".{name}{_UNDER_WAY}")]:
-        if _link_text(folder, leftover) is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(leftover, dir_fd=folder)
-            continue
+def _sweep(folder: int) -> bool:
+    """Take away what killed writers left: the kernel dropped their locks when they died. Whether there was anything."""
+    swept = False
+    for leftover in filter(_is_under_way, _entries(".", folder)):
         # Gone meanwhile, or locked by a writer who lives (BlockingIOError): either way not ours to take.
-        with suppress(FileNotFoundError, BlockingIOError), _open_quietly(leftover, folder) as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(leftover, dir_fd=folder)
+        with suppress(FileNotFoundError, BlockingIOError):
+            status = os.stat(leftover, dir_fd=folder, follow_symlinks=False)
+            if status.st_uid != os.geteuid():
+                continue
+            if stat.S_ISLNK(status.st_mode):
+                os.unlink(leftover, dir_fd=folder)
+                swept = True
+            elif stat.S_ISREG(status.st_mode):
+                with _open_quietly(leftover, folder) as descriptor:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(leftover, dir_fd=folder)
+                    swept = True
+    return swept
 
 
 def _has_lock(device: int, inode: int) -> bool:
@@ -254,10 +331,36 @@ def _has_lock(device: int, inode: int) -> bool:
     return wanted in Path("/proc/locks").read_text(encoding="utf-8").split()
 
 
+def _obstacle(folder: int, size: int) -> int | None:
+    """The kernel's number for why nothing of that size can be made in the folder; None if it can."""
+    room = os.fstatvfs(folder)
+    if room.f_flag & os.ST_RDONLY:
+        return errno.EROFS
+    # Some file systems count neither.
+    if (room.f_blocks and room.f_bfree * room.f_frsize < size) or (room.f_files and not room.f_ffree):
+        return errno.ENOSPC
+    return None if os.access(".", os.W_OK, dir_fd=folder, effective_ids=True) else errno.EACCES
+
+
+def _exposure(path: str, status: os.stat_result) -> list[str]:
+    """Why others than root and ourselves could change what lies there; empty if they cannot."""
+    if status.st_uid not in {0, os.geteuid()}:
+        return [f"{path} belongs to the user {status.st_uid}"]
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return [f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):04o})"]
+    return []
+
+
 def _entries(name: str, folder: int) -> list[str]:
     with _descriptor(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, folder) as descriptor:
         return os.listdir(descriptor)  # noqa: PTH208 - pathlib knows no descriptors
 
 
 def _is_under_way(name: str) -> bool:
-    return name.startswith(".") and _UNDER_WAY in name
+    # Exactly as `_successor_name` has it: a name that only resembles it is somebody else's.
+    before, mark, end = name.rpartition(_UNDER_WAY)
+    return bool(mark) and len(before) > 1 and before[0] == "." and len(end) == 16 and not set(end) - _HEX
+
+
+def _successor_name(name: str) -> str:
+    return f".{name}{_UNDER_WAY}{os.urandom(8).hex()}"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
+import time
 from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host import ipv6_messages
+from hostrouting.host import ipv6_messages, tcx
 from hostrouting.host.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.namespaces import in_namespace
 from hostrouting.host.route_text import DEVICELESS_KINDS, MAIN_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_logger = logging.getLogger(__name__)
 
 #: How the kernel says that no route leads there, or one that blocks: EINVAL is a blackhole, EACCES a prohibition; and
 #: the last two that it has no IPv6 at all (`ipv6.disable=1`).
@@ -61,11 +66,21 @@ class NetlinkIPv6:
                 lambda: ipv6_messages.parse_usable_addresses(kernel.dump(ipv6_messages.ADDRESSES), index)
             )
 
+    def newest_address(self, dev: str) -> float | None:
+        """The seconds since an address was added to a device."""
+        with self._open() as kernel:
+            index = _index(kernel, dev)
+            if index is None:
+                return None
+            return kernel.consistently(
+                lambda: ipv6_messages.parse_youngest(kernel.dump(ipv6_messages.ADDRESSES), index, time.monotonic())
+            )
+
     def leaves_by(self, address: str) -> tuple[str, ...]:
         """The devices by which a packet to the address may leave."""
         try:
             socket.inet_pton(socket.AF_INET6, address)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a null byte within
             raise BackendError(f"{address!r} is not an IPv6 address", errno=errno.EINVAL) from error
         with self._open() as kernel:
             # Where nexthop objects are shown by their number only, one packet's way is what can be learned.
@@ -74,7 +89,7 @@ class NetlinkIPv6:
             )
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
-        """The names of the BPF programmes that tc runs for packets in and out of the device."""
+        """The names of the BPF programmes that tc or tcx runs for packets in and out of the device."""
         with self._open() as kernel:
             index = _index(kernel, dev)
             if index is None:
@@ -82,11 +97,23 @@ class NetlinkIPv6:
 
             def read() -> tuple[str, ...]:
                 names: set[str] = set()
-                for request in ipv6_messages.filter_requests(index):
+                for request in ipv6_messages.filter_requests(index, dev):
                     names |= ipv6_messages.parse_bpf_names(kernel.dump(request))
                 return tuple(sorted(names))
 
-            return kernel.consistently(read)
+            found = kernel.consistently(read)
+        return tuple(sorted({*found, *self._programs(index)}))
+
+    def _programs(self, index: int) -> frozenset[str]:
+        try:
+            if self._netns is None:
+                return tcx.program_names(index)
+            return in_namespace(self._netns, lambda: tcx.program_names(index))
+        except PermissionError:
+            _logger.info("which BPF programs are attached by tcx cannot be told without root")
+        except OSError as error:
+            raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
+        return frozenset()
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:

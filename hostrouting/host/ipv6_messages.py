@@ -22,14 +22,23 @@ from hostrouting.host.route_writer import (
     RTA_TABLE,
     rtmsg,
 )
-from hostrouting.host.rtnetlink import HEADER_LENGTH, attribute, attributes, number_of, word
+from hostrouting.host.rtnetlink import (
+    HEADER_LENGTH,
+    Request,
+    attribute,
+    attributes,
+    checked_length,
+    next_hops,
+    number_of,
+    word,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 _IPV6: Final = socket.AF_INET6
-ROUTES: Final = (GETROUTE, rtmsg.pack(_IPV6, 0, 0, 0, 0, 0, 0, 0, 0))
-ADDRESSES: Final = (22, struct.pack("=BBBBI", _IPV6, 0, 0, 0, 0))
+ROUTES: Final = Request(GETROUTE, rtmsg.pack(_IPV6, 0, 0, 0, 0, 0, 0, 0, 0), "ip -6 route show table all")
+ADDRESSES: Final = Request(22, struct.pack("=BBBBI", _IPV6, 0, 0, 0, 0), "ip -6 address")
 
 _RTA_CACHEINFO, _RTA_PREF, _RTA_EXPIRES = 12, 20, 23
 #: Fields of `IPv6Route`, and what only answers carry (incoming device, cache info, user). All else is its `extra`.
@@ -49,7 +58,9 @@ _MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
 #: Ranks of the others: high and low.
 _PREFERENCES: Final = {b"\1": -1, b"\3": 1}
 
-_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS = 1, 2, 8
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_CACHEINFO, _IFA_FLAGS = 1, 2, 6, 8
+#: Where `ifa_cacheinfo` has the time at which the address was added, in hundredths of a second since the boot.
+_ADDED_AT: Final = 8
 _OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x04, 0x08, 0x40
 
 _GETTFILTER: Final = 46
@@ -70,7 +81,9 @@ def parse_route(message: bytes, names: Mapping[int, str]) -> IPv6Route:
     return IPv6Route(
         destination=_prefix(fields.get(RTA_DST), length),
         # Those that block are shown on the loopback device, whatever they were made with.
-        dev=None if KINDS[kind] in DEVICELESS_KINDS or RTA_OIF not in fields else _device(fields[RTA_OIF], names),
+        dev=None
+        if KINDS[kind] in DEVICELESS_KINDS or RTA_OIF not in fields
+        else _device(number_of(fields[RTA_OIF]), names),
         gateway=_address(fields.get(RTA_GATEWAY)),
         metric=number_of(fields.get(RTA_PRIORITY)),
         table=number_of(fields.get(RTA_TABLE)) or table,
@@ -135,26 +148,16 @@ def devices(route: IPv6Route, names: Mapping[int, str]) -> tuple[str, ...]:
     """The devices of all its next hops that are alive, in their order."""
     hops = dict(route.extra).get(RTA_MULTIPATH)
     if hops is not None:
-        return tuple(_device(word.pack(index), names) for index in _hop_indexes(hops))
+        return tuple(_device(index, names) for flags, _, index, _ in next_hops(hops) if not flags & _DEAD)
     return (route.dev,) if route.dev is not None else ()
 
 
-def _hop_indexes(hops: bytes) -> Iterator[int]:
-    offset = 0
-    while offset + 8 <= len(hops):
-        length, flags, _, index = struct.unpack_from("=HBBI", hops, offset)
-        if not flags & _DEAD:
-            yield index
-        if length < 8:
-            return
-        offset += length + 3 & ~3
-
-
-def lookup_request(address: str, *, fib_match: bool) -> tuple[int, bytes]:
+def lookup_request(address: str, *, fib_match: bool) -> Request:
     """Ask for the route that decides the address (`fib_match`), or for the one way that a packet would take."""
     flags = _FIB_MATCH if fib_match else 0
     packed = rtmsg.pack(_IPV6, 128, 0, 0, 0, 0, 0, 0, flags)
-    return GETROUTE, packed + attribute(RTA_DST, socket.inet_pton(_IPV6, address))
+    packed += attribute(RTA_DST, socket.inet_pton(_IPV6, address))
+    return Request(GETROUTE, packed, f"ip -6 route get{' fibmatch' if fib_match else ''} {address}")
 
 
 def parse_usable_addresses(messages: Iterable[bytes], dev: int) -> tuple[str, ...]:
@@ -166,15 +169,32 @@ def parse_usable_addresses(messages: Iterable[bytes], dev: int) -> tuple[str, ..
         flags |= number_of(fields.get(_IFA_FLAGS))
         # Optimistic ones are tentative, too, and used all the same.
         waits = flags & _TENTATIVE and not flags & _OPTIMISTIC
-        address = _address(fields.get(_IFA_LOCAL) or fields.get(_IFA_ADDRESS))
+        address = _address(fields.get(_IFA_LOCAL, fields.get(_IFA_ADDRESS)))
         if index == dev and scope == 0 and address and not waits and not flags & _DADFAILED:
             usable.append(address)
     return tuple(usable)
 
 
-def filter_requests(dev: int) -> list[tuple[int, bytes]]:
+def parse_youngest(messages: Iterable[bytes], dev: int, now: float) -> float | None:
+    """The age in seconds of the youngest address on the device of that index, `now` seconds after the boot."""
+    ages = []
+    for message in filter(_is_ipv6, messages):
+        (index,) = struct.unpack_from("=I", message, HEADER_LENGTH + 4)
+        info = dict(attributes(message, HEADER_LENGTH + 8)).get(_IFA_CACHEINFO)
+        if index == dev and info:
+            (added,) = struct.unpack_from("=I", info, _ADDED_AT)
+            # It begins anew every 497 days; and may be a tick ahead.
+            age = (int(now * _TICKS) - added) % 2**32
+            ages.append(age / _TICKS if age < 2**32 - _TICKS else 0.0)
+    return min(ages, default=None)
+
+
+def filter_requests(index: int, dev: str) -> list[Request]:
     """Ask for the packet filters of the device: those for what comes in, and those for what goes out."""
-    return [(_GETTFILTER, struct.pack("=BxxxiIII", 0, dev, 0, parent, 0)) for parent in (_INGRESS, _EGRESS)]
+    return [
+        Request(_GETTFILTER, struct.pack("=BxxxiIII", 0, index, 0, parent, 0), f"tc filter show dev {dev} {direction}")
+        for parent, direction in ((_INGRESS, "ingress"), (_EGRESS, "egress"))
+    ]
 
 
 def parse_bpf_names(messages: Iterable[bytes]) -> set[str]:
@@ -201,23 +221,23 @@ def _is_cached(message: bytes) -> bool:
 
 
 def _expiry(cache_info: bytes | None) -> int:
-    if not cache_info:
+    if cache_info is None:
         return 0
     (ticks,) = struct.unpack_from("=i", cache_info, _EXPIRES_AT)
     # One that is over and not yet swept away must not become one without end.
     return max(1, -(-ticks // _TICKS)) if ticks else 0
 
 
-def _device(index: bytes, names: Mapping[int, str]) -> str:
-    name = names.get(number_of(index))
+def _device(index: int, names: Mapping[int, str]) -> str:
+    name = names.get(index)
     if name is None:
-        raise UnknownDeviceError(number_of(index))
+        raise UnknownDeviceError(index)
     return name
 
 
 def _prefix(network: bytes | None, length: int) -> str:
-    return f"{_address(network or bytes(16))}/{length}"
+    return f"{_address(bytes(16) if network is None else network)}/{checked_length(length, most=128)}"
 
 
 def _address(packed: bytes | None) -> str | None:
-    return socket.inet_ntop(_IPV6, packed) if packed else None
+    return None if packed is None else socket.inet_ntop(_IPV6, packed)

@@ -12,6 +12,7 @@ from hostrouting.host.conversation import Conversation
 from hostrouting.host.route_reader import RouteReader, strike_seen
 from hostrouting.host.route_writer import LookupWriter, dump_request
 from hostrouting.host.routes import Lookup
+from hostrouting.host.rtnetlink import UNREADABLE
 from hostrouting.host.transaction import AnswersLostError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class KernelSocket(Conversation):
         """Every device with its addresses."""
         return self.consistently(
             lambda: link_messages.parse_links(
-                list(self.dump(link_messages.LINKS)),
-                list(self.dump(link_messages.ADDRESSES)),
+                self.dump(link_messages.LINKS),
+                self.dump(link_messages.ADDRESSES),
                 self.dump(link_messages.NEIGHBOURS),
             )
         )
@@ -54,6 +55,7 @@ class KernelSocket(Conversation):
         def read() -> list[ObservedRoute]:
             reader = RouteReader(self.names())
             routes: list[ObservedRoute] = []
+            self._asks("ip -4 route show table all")
             self._socket.send(dump_request())
             while not reader.read_dump(self._buffer[: self._receive()], routes):
                 pass
@@ -62,29 +64,35 @@ class KernelSocket(Conversation):
         return self.consistently(read)
 
     def strike_seen(self, echoes: dict[Signature, set[int]], *, table: int | None, protocol: int | None) -> None:
-        """Take from `echoes` every route message that the kernel shows when asked for that table and protocol."""
+        """Take from `echoes` every route message that the kernel shows when asked for that table and protocol.
+
+        A dump that was disturbed, or cannot be read, leaves the rest there.
+        """
         self._socket.send(dump_request(table=table, protocol=protocol))
         try:
             while not strike_seen(self._buffer[: self._receive()], echoes):
                 pass
-        except InterruptedError:
+        except (InterruptedError, *UNREADABLE):
             self._discard_queued()
 
     def lookup(
         self, destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool
     ) -> list[Lookup]:
         """One answer for each destination."""
+
+        def read(receive: Callable[[int], bytes]) -> list[Lookup]:
+            return self.consistently(lambda: self._lookup(destinations, sources, resolve, receive))
+
         if len(destinations) < _MANY_LOOKUPS:
-            return self.consistently(lambda: self._lookup(destinations, sources, resolve, self._receive_each))
+            return read(self._receive_each)
         # ctypes takes 5 ms to import, which pays only for many.
         from hostrouting.host.bulk_receive import AnswerCutError, BulkReceiver
 
         try:
-            receive = BulkReceiver(self._socket, self._batch).receive
-            return self.consistently(lambda: self._lookup(destinations, sources, resolve, receive))
+            return read(BulkReceiver(self._socket, self._batch).receive)
         except AnswerCutError:
             self._discard_queued()
-            return self.consistently(lambda: self._lookup(destinations, sources, resolve, self._receive_each))
+            return read(self._receive_each)
 
     def _lookup(
         self,
@@ -97,6 +105,7 @@ class KernelSocket(Conversation):
         reader = RouteReader(self.names())
         writer = LookupWriter(size, with_sources=sources is not None, resolve=resolve)
         answers: list[Lookup] = []
+        self._asks("ip -4 route get")
         try:
             for start in range(0, len(destinations), size):
                 batch = destinations[start : start + size]
@@ -114,10 +123,12 @@ class KernelSocket(Conversation):
 
     def send(self, steps: Steps, writer: RouteWriter, echoes: dict[Signature, set[int]] | None) -> dict[int, Failure]:
         """Send route messages by the batch, going on past refusals, which are returned by the step's position."""
-        return self.deliver(writer.batches(steps, size=self._batch, echoes=echoes))
+        return self.deliver(writer.batches(steps, size=self._batch, echoes=echoes), len(steps.routes))
 
 
 def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
+    if len(answers) != len(destinations):
+        raise ValueError(f"{len(answers)} answers to {len(destinations)} questions")
     if int in set(map(type, answers)):
         return [
             Lookup(destination, None, answer) if isinstance(answer, int) else Lookup(destination, answer)

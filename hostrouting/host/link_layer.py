@@ -47,7 +47,7 @@ class NetlinkLinkLayer:
         with self._open() as kernel:
             return kernel.consistently(
                 lambda: neighbour_messages.parse_devices(
-                    list(kernel.dump(link_messages.LINKS)), list(kernel.dump(neighbour_messages.ADDRESSES))
+                    kernel.dump(link_messages.LINKS), kernel.dump(neighbour_messages.ADDRESSES)
                 )
             )
 
@@ -118,7 +118,7 @@ class _KernelTransport:
         }
         packed = [self._pack(position, step) for position, step in enumerate(steps) if position not in gone]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
-        return gone | self._kernel.deliver(batches)
+        return gone | self._kernel.deliver(batches, len(steps))
 
     def _pack(self, position: int, step: Step) -> bytes:
         verb, thing = step

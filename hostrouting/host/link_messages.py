@@ -7,17 +7,26 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.routes import Address, Link, Rule
-from hostrouting.host.rtnetlink import AF_INET, HEADER_LENGTH, address_of, attribute, attributes, number_of
+from hostrouting.host.rtnetlink import (
+    AF_INET,
+    HEADER_LENGTH,
+    Request,
+    address_of,
+    attribute,
+    attributes,
+    checked_length,
+    number_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # An ifinfomsg that asks for names and states, not for the statistics (which are most of a link's message).
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
-LINKS: Final = (18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)))
-ADDRESSES: Final = (22, struct.pack("=BBBBI", AF_INET, 0, 0, 0, 0))
-NEIGHBOURS: Final = (30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 0))
-RULES: Final = (34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0))
+LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
+ADDRESSES: Final = Request(22, struct.pack("=BBBBI", AF_INET, 0, 0, 0, 0), "ip -4 address")
+NEIGHBOURS: Final = Request(30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 0), "ip -4 neighbour")
+RULES: Final = Request(34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_IFNAME: Final = 3
@@ -107,7 +116,7 @@ def link_name(message: bytes) -> str:
     for number, payload in attributes(message, HEADER_LENGTH + 16):
         if number == _IFLA_IFNAME:
             return payload.rstrip(b"\0").decode(errors="surrogateescape")
-    return ""
+    raise ValueError("a link has no name")
 
 
 def _parse_address(message: bytes) -> tuple[int, Address]:
@@ -117,7 +126,7 @@ def _parse_address(message: bytes) -> tuple[int, Address]:
     local = address_of(fields.get(_IFA_LOCAL))
     return index, Address(
         local=peer if local is None else local,
-        prefix_length=prefix_length,
+        prefix_length=checked_length(prefix_length, most=32),
         peer=peer,
         broadcast=address_of(fields.get(_IFA_BROADCAST)),
         scope=scope,
@@ -140,8 +149,8 @@ def _parse_rule(message: bytes) -> Rule:
         priority=number_of(fields.get(_FRA_PRIORITY)),
         action=RULE_ACTIONS.get(action, f"action {action}"),
         table=number_of(fields.get(_FRA_TABLE)) or table,
-        source=(address_of(fields.get(_FRA_SRC)) or 0, from_length),
-        destination=(address_of(fields.get(_FRA_DST)) or 0, to_length),
+        source=(address_of(fields.get(_FRA_SRC)) or 0, checked_length(from_length, most=32)),
+        destination=(address_of(fields.get(_FRA_DST)) or 0, checked_length(to_length, most=32)),
         inverted=bool(flags & _RULE_INVERTED),
         goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
         other_selectors=tuple(sorted(selectors)),

@@ -133,7 +133,9 @@ def neighbour_order(neighbour: Neighbour) -> tuple[object, ...]:
 def route_order(route: IPv6Route) -> tuple[object, ...]:
     """By table, network, prefix length and metric: the order in which `LinkLayer.routes` gives them."""
     network, _, length = route.destination.partition("/")
-    return route.table, *address_order(network), int(length), route.metric, route.dev or "", route.gateway or "", route
+    # By its text at last: two that differ in whether they have a source, say, cannot be compared field by field.
+    rank = route.table, *address_order(network), int(length), route.metric, route.dev or "", route.gateway or ""
+    return *rank, repr(route)
 
 
 def address_order(address: str) -> tuple[bool, bytes]:

@@ -1,11 +1,11 @@
-"""Opening a socket in another network namespace, and coming back from there for certain."""
+"""Doing something in another network namespace, and coming back from there for certain."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,30 +13,38 @@ if TYPE_CHECKING:
 _CLONE_NEWNET: Final = 0x40000000
 _NAMED_NAMESPACES: Final = "/run/netns"
 
+T = TypeVar("T")
+
 
 def open_in_namespace(netns: str, opener: Callable[[], socket.socket] | None = None) -> socket.socket:
-    """A socket in the namespace `netns` (a name as `ip netns` has it, or a path); OSError if it fails.
+    """A socket in the namespace `netns`: what `opener` makes there, by default a raw rtnetlink socket.
 
-    It is what `opener` makes there, by default a raw rtnetlink socket.
+    A socket belongs to the namespace that its thread was in when it was made.
+    """
+    return in_namespace(netns, opener or open_here)
 
-    A socket belongs to the namespace that its thread was in when it was made. So a thread of its own goes there
-    and ends there: no failure can leave one of the caller's threads behind in a foreign namespace.
+
+def in_namespace(netns: str, function: Callable[[], T]) -> T:
+    """What the function returns in the namespace `netns` (a name as `ip netns` has it, or a path); OSError if it fails.
+
+    A thread of its own goes there and ends there: no failure can leave one of the caller's threads behind in a foreign
+    namespace.
     """
     path = netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
-    outcome: list[socket.socket | OSError] = []
+    outcome: list[T | OSError] = []
 
-    def enter_and_open() -> None:
+    def enter() -> None:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 _setns(descriptor)
-                outcome.append((opener or open_here)())
+                outcome.append(function())
             finally:
                 os.close(descriptor)
         except OSError as error:
             outcome.append(error)
 
-    thread = threading.Thread(target=enter_and_open, name=f"enter-{netns}", daemon=True)
+    thread = threading.Thread(target=enter, name=f"enter-{netns}", daemon=True)
     thread.start()
     thread.join()
     if isinstance(outcome[0], OSError):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.host.link_messages import KNOWN_NEIGHBOUR, link_name
 from hostrouting.host.links import Device, Neighbour, Station, neighbour_order
 from hostrouting.host.route_reader import UnknownDeviceError
-from hostrouting.host.rtnetlink import HEADER_LENGTH, attribute, attributes, number_of, word
+from hostrouting.host.rtnetlink import HEADER_LENGTH, Request, attribute, attributes, checked_length, number_of, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,9 +21,9 @@ _AF_BRIDGE: Final = 7
 
 _ndmsg = struct.Struct("=BxxxiHBB")
 # Requests for dumps; the family 0 asks for both.
-NEIGHBOURS: Final = (30, _ndmsg.pack(0, 0, 0, 0, 0))
-STATIONS: Final = (30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0))
-ADDRESSES: Final = (22, bytes(8))
+NEIGHBOURS: Final = Request(30, _ndmsg.pack(0, 0, 0, 0, 0), "ip neighbour")
+STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
+ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 _IFLA_ADDRESS, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 10, 18, 1
@@ -51,9 +50,10 @@ def parse_devices(link_messages: Iterable[bytes], address_messages: Iterable[byt
         family, length, _, _, index = struct.unpack_from("=BBBBI", message, HEADER_LENGTH)
         fields = dict(attributes(message, HEADER_LENGTH + 8))
         # On a point-to-point link `address` is the other end's.
-        address = fields.get(_IFA_LOCAL) or fields.get(_IFA_ADDRESS)
-        if address and family in {socket.AF_INET, socket.AF_INET6}:
-            addresses[index].append(f"{socket.inet_ntop(family, address)}/{length}")
+        address = fields.get(_IFA_LOCAL, fields.get(_IFA_ADDRESS))
+        if address is not None and family in {socket.AF_INET, socket.AF_INET6}:
+            most = 32 if family == socket.AF_INET else 128
+            addresses[index].append(f"{socket.inet_ntop(family, address)}/{checked_length(length, most=most)}")
     messages = list(link_messages)
     names = {struct.unpack_from("=i", message, HEADER_LENGTH + 4)[0]: link_name(message) for message in messages}
     devices = []
@@ -94,7 +94,7 @@ def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> Nei
                     fields[_NDA_LLADDR].hex(":"),
                     permanent=bool(state & _NUD_PERMANENT),
                     flags=flags | number_of(fields.get(_NDA_FLAGS_EXT)) << _EXT_SHIFT,
-                    protocol=fields.get(_NDA_PROTOCOL, b"\0")[0],
+                    protocol=number_of(fields.get(_NDA_PROTOCOL), size=1),
                 )
             )
         elif not state or state & (_NUD_INCOMPLETE | _NUD_FAILED):
@@ -137,7 +137,7 @@ def parse_stations(messages: Iterable[bytes], names: Mapping[int, str], bridge: 
                     _name(names, index),
                     # What somebody put there is `permanent` (taken for the node itself) or `static`.
                     permanent=bool(state & (_NUD_PERMANENT | _NUD_NOARP)),
-                    vlan=int.from_bytes(fields.get(_NDA_VLAN, b""), sys.byteorder),
+                    vlan=number_of(fields.get(_NDA_VLAN), size=2),
                 )
             )
     return sorted(stations)

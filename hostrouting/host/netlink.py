@@ -102,20 +102,20 @@ class _KernelTransport:
     def routes(self) -> list[ObservedRoute]:
         return self._kernel.routes()
 
-    def unfulfilled(self, changes: Sequence[RouteChange]) -> dict[int, Failure]:
-        """What is not in force of `changes`, which were the last that were sent.
+    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
+        """What is not in force of `steps`, which end with the last that were sent.
 
         Routes were sent as the kernel writes them, so what it shows of a healthy one is, byte for byte, what was
         sent, and nothing has to be parsed. Where that does not hold (a removal, a link without carrier, two changes
         of one route), the routes are read and compared by their meaning.
         """
-        if self._echoes is not None and all(change.after is not None for change in changes):
+        if self._echoes is not None and "remove" not in steps.verbs:
             table, protocol = _only(self._writer.tables), _only(self._writer.protocols)
             with suppress(FileNotFoundError):  # no such table, so nothing is there
                 self._kernel.strike_seen(self._echoes, table=table, protocol=protocol)
             if not any(self._echoes.values()):
                 return {}
-        return transaction.missing_after(changes, self._kernel.routes())
+        return transaction.missing_after(steps, self._kernel.routes())
 
 
 def _only(numbers: set[int]) -> int | None:

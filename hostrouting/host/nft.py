@@ -126,6 +126,9 @@ def normalised(value: Any) -> Any:
         elif key in {"table", "chain"} and isinstance(one, dict):
             # Of a table or chain nft tells the comment since 1.1 only; rules have always had theirs.
             kept[key] = normalised({name: other for name, other in one.items() if name != "comment"})
+        elif key == "right" and isinstance(one, dict) and isinstance(one.get("set"), list) and len(one["set"]) == 1:
+            # A comparison with a set of one is one with that, and newer releases say so.
+            kept[key] = normalised(one["set"][0])
         elif key != "handle":
             kept[key] = normalised(one)
     return kept
@@ -150,7 +153,8 @@ def _objects(said: str, what: str) -> list[dict[str, Any]]:
         raise BackendError(message) from error
     if has_flags:
         raise BackendError(message)
-    return objects
+    # Before 1.0.6, nft shows each chain with its rules behind it; since then all chains first. The sort is stable.
+    return sorted(objects, key=lambda one: "rule" in one)
 
 
 def _translated(error: CommandFailedError, what: str) -> BackendError:

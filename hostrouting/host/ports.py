@@ -61,7 +61,8 @@ class RouteBackend(Protocol):
 
         The answer's route is the one in the table, with all its next hops, whichever a flow would be given. A
         destination that the node itself holds is decided by a `local` route whose device is the address's owner.
-        `sources` has one entry per destination: the source address that the packet already has, or None.
+        `sources` has one entry per destination: the source address that the packet already has, or None. The packet is
+        one of root's (uid 0), whichever user asks.
 
         With `resolve` the answer is what one packet would meet instead: the one next hop that its hash picks, and in
         `source` the address that the kernel would send from. (Where a rule selects by source, ask so first, and then
@@ -77,8 +78,14 @@ class RouteBackend(Protocol):
         read back after a success too, and a change that did not last counts as refused. A device that does
         not exist is a `LinkNotFoundError` before anything is sent; a lack of privilege a `PermissionDeniedError`.
 
-        Refusals, by errno: EEXIST an addition to an occupied place; ESRCH a removal of what is not there; ENOENT a
-        replacement of what is not there; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a
+        A removal takes the route of its full description and no other, and is refused where that does not stand. So
+        `prepend`, then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read
+        again. What a deletion cannot say fits anything, see `is_deleted_by`: a route with metric 0 that is gone may be
+        taken for one of its owner's that differs by its metric only. A rollback adds what was removed behind the
+        others of its place, and removes what was added by its full description: it overwrites nothing.
+
+        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that stands there already; ESRCH a
+        removal of what is not there; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a
         device that is down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
         """
         ...
@@ -119,6 +126,25 @@ class FileStore(Protocol):
         """Return the permission bits of a file, following symbolic links; None where there is no file."""
         ...
 
+    def owner(self, path: str) -> int | None:
+        """Return the user id that owns what bears this name, a symbolic link itself; None where there is nothing."""
+        ...
+
+    def exposed(self, path: str) -> str | None:
+        """Say why another user could change what `path` leads to: who owns, or may write to, a folder on the way.
+
+        None where only root and the caller could. The way ends where nothing exists yet. A sticky folder such as /tmp
+        counts as any other: there anybody may be the first to have a name.
+        """
+        ...
+
+    def rename(self, path: str, name: str) -> bool:
+        """Give what bears the name `path`, be it a folder, another one in its folder; False where there is nothing.
+
+        A name that is taken is refused. The new one is on the disk when this returns.
+        """
+        ...
+
     def remove(self, path: str) -> bool:
         """Take away the file or symbolic link (never its target); False where there is none. A folder is refused.
 
@@ -139,7 +165,24 @@ class FileStore(Protocol):
         ...
 
     def remove_directory_if_empty(self, path: str) -> bool:
-        """Take away an empty folder; False where it is absent or holds something."""
+        """Take away an empty folder; False where it is absent, holds something, or is where something is mounted.
+
+        What killed writers have left in it does not count, and goes.
+        """
+        ...
+
+    def refuse_unwritable(self, path: str, *, size: int) -> None:
+        """Raise the HostFileError that writing `size` bytes below a folder would meet now; changes nothing.
+
+        As far as it can be known: a file system that is read-only or has no room, a folder that is not ours.
+        """
+        ...
+
+    def sweep(self, path: str) -> bool:
+        """Take away what killed writers have left in a folder; True if there was anything.
+
+        Only what bears a name such as they give, belongs to the caller, and is written by no living process.
+        """
         ...
 
     def is_locked(self, path: str) -> bool:
@@ -243,6 +286,13 @@ class IPv6Backend(Protocol):
         """
         ...
 
+    def newest_address(self, dev: str) -> float | None:
+        """The seconds since an address, be it a link-local or tentative one, was added to the device; None without any.
+
+        The kernel adds the link-local one when the device comes up, and then asks for routers.
+        """
+        ...
+
     def leaves_by(self, address: str) -> tuple[str, ...]:
         """The devices by which a packet to the address may leave: those of all next hops of the deciding route, sorted.
 
@@ -252,7 +302,10 @@ class IPv6Backend(Protocol):
         ...
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
-        """The names of the BPF programmes that tc runs for packets in and out of the device, sorted, each once."""
+        """The names of the BPF programmes that tc or tcx runs for packets in and out of the device, sorted, each once.
+
+        Those of tcx are cut after 15 bytes; without privilege they are not seen, and that is logged.
+        """
         ...
 
 
@@ -308,11 +361,11 @@ class Nftables(Protocol):
     """
 
     def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
-        """What `nft -j list table` shows of a table: its chains and rules in order; None if there is no such table.
+        """What `nft -j list table` shows of a table, its chains before its rules; None if there is no such table.
 
         Each is an object with one key, `chain`, `rule`, ..., as libnftables-json(5) has it; the table itself is
-        first. What differs from reading to reading, or between releases of nft, is left out: there are no handles,
-        no comments of tables and chains, and a counter is `{"counter": None}`.
+        first, and the rules are last, chain by chain. What differs from reading to reading, or between releases of nft,
+        is left out: there are no handles, no comments of tables and chains, and a counter is `{"counter": None}`.
 
         A table that has flags (`dormant`, `owner`), which not every nft can put into JSON, is there, and that is all
         that is shown of it: `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import threading
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.addresses import format_ipv4, parse_ipv4
@@ -27,33 +28,46 @@ from hostrouting.host.routes import (
     ObservedRoute,
     Rule,
 )
-from hostrouting.host.rtnetlink import HEADER_LENGTH, attributes, number_of
+from hostrouting.host.rtnetlink import HEADER_LENGTH, attributes, next_hops, number_of
 from hostrouting.host.transaction import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.host.routes import Route, RouteChange
+    from hostrouting.host.routes import Extra, Route, RouteChange
     from hostrouting.host.transaction import Steps
 
 _AF_INET: Final = 2
-_COMMANDS: Final = {"add": "add", "replace": "change", "remove": "del", "restore": "append"}
+#: Message types and flags by verb. `IPRoute.route` has no word for `prepend`, which is CREATE alone.
+_REQUESTS: Final = {"add": (24, 0x605), "prepend": (24, 0x405), "append": (24, 0xC05), "remove": (25, 0x5)}
 _LOOKUP_TABLE, _FIB_MATCH = 0x1000, 0x2000
+_GETROUTE, _REQUEST, _ACK = 26, 1, 4
 #: Attributes of a route by number: those that have fields of their own, those of answers only, and those that
 #: travel along as `extra` and that pyroute2 can be told to send again.
 _OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15})
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
-_METRICS, _FLOW = 8, 11
+_METRICS, _MULTIPATH, _FLOW = 8, 9, 11
 _METRIC_NAMES: Final = {
-    2: "mtu",
-    3: "window",
-    4: "rtt",
-    5: "rttvar",
-    6: "ssthresh",
-    7: "cwnd",
-    8: "advmss",
-    10: "hoplimit",
+    1: "RTAX_LOCK",
+    2: "RTAX_MTU",
+    3: "RTAX_WINDOW",
+    4: "RTAX_RTT",
+    5: "RTAX_RTTVAR",
+    6: "RTAX_SSTHRESH",
+    7: "RTAX_CWND",
+    8: "RTAX_ADVMSS",
+    9: "RTAX_REORDERING",
+    10: "RTAX_HOPLIMIT",
+    11: "RTAX_INITCWND",
+    12: "RTAX_FEATURES",
+    13: "RTAX_RTO_MIN",
+    14: "RTAX_INITRWND",
+    15: "RTAX_QUICKACK",
 }
+#: A name, where the other metrics are numbers.
+_CONGESTION_CONTROL: Final = 16
+#: The byte of a table's number that is too big for it; the attribute has it whole.
+_TABLE_COMPAT: Final = 252
 _RULE_SELECTORS: Final = {
     "FRA_IIFNAME": "iif",
     "FRA_OIFNAME": "oif",
@@ -152,7 +166,9 @@ class Pyroute2Backend:
 
         with self._lock:
             try:
-                self._ipr.route(_COMMANDS[verb], **_request(route, indexes))
+                message = _request(route, indexes)
+                message["header"]["type"], message["header"]["flags"] = _REQUESTS[verb]
+                self._ipr.nlm_request_batch([message])
             except NetlinkError as error:
                 return Failure(error.code, _reason(error))
         return None
@@ -160,11 +176,16 @@ class Pyroute2Backend:
     def _ask(self, destination: int, source: int | None, flags: int, names: dict[int, str]) -> Lookup:
         from pyroute2 import NetlinkError
 
-        asked = {"dst": format_ipv4(destination), "flags": flags, "family": _AF_INET}
+        asked = _lookup_message()()
+        asked.update(family=_AF_INET, dst_len=32, flags=flags, attrs=[("RTA_DST", format_ipv4(destination))])
         if source:
-            asked |= {"src": format_ipv4(source), "src_len": 32}
+            asked["src_len"] = 32
+            asked["attrs"].append(("RTA_SRC", format_ipv4(source)))
+        # Else a rule on uidrange would answer for the user who happens to ask.
+        asked["attrs"].append(("RTA_UID", 0))
+        asked["header"].update(type=_GETROUTE, flags=_REQUEST | _ACK)
         try:
-            (answer,) = self._ipr.route("get", **asked)
+            answer = self._ipr.nlm_request_batch([asked])[0]
         except NetlinkError as error:
             return Lookup(destination, None, error.code)
         return Lookup(destination, _observed(answer, names))
@@ -193,14 +214,29 @@ class _Pyroute2Transport:
         self._indexes = indexes
 
     def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
-        answers = [self._backend.request(verb, route, self._indexes) for verb, route in zip(*steps, strict=True)]
+        answers = [
+            self._backend.request(verb, route, self._indexes)
+            for verb, route in zip(steps.verbs, steps.routes, strict=True)
+        ]
         return {position: answer for position, answer in enumerate(answers) if answer is not None}
 
     def routes(self) -> list[ObservedRoute]:
         return self._backend.routes()
 
-    def unfulfilled(self, changes: Sequence[RouteChange]) -> dict[int, Failure]:
-        return transaction.missing_after(changes, self.routes())
+    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
+        return transaction.missing_after(steps, self.routes())
+
+
+@cache
+def _lookup_message() -> Any:
+    """The class of a route message that can also say whose packet is asked about, which pyroute2's own cannot."""
+    from pyroute2.netlink import nlmsg
+    from pyroute2.netlink.rtnl.rtmsg import rtmsg_base
+
+    class LookupMessage(rtmsg_base, nlmsg):  # type: ignore[misc]  # a class derived from rtmsg would have its table
+        nla_map = (*rtmsg_base.nla_map, ("RTA_PAD", "none"), ("RTA_UID", "uint32"))
+
+    return LookupMessage
 
 
 def _reason(error: Any) -> str:
@@ -208,51 +244,65 @@ def _reason(error: Any) -> str:
     return str(error.args[1]) if len(error.args) > 1 else str(error)
 
 
-def _request(route: Route | ObservedRoute, indexes: dict[str, int]) -> dict[str, Any]:
-    """A route as arguments of `IPRoute.route`."""
-    request: dict[str, Any] = {
-        "family": _AF_INET,
-        "dst": format_ipv4(route.network),
-        "dst_len": route.prefix_length,
-        "table": route.table,
-        "proto": route.protocol,
-        "type": KIND_NUMBERS[route.kind],
-        "scope": route.scope,
-        "tos": route.tos,
-        "flags": FLAG_ONLINK if route.onlink else 0,
-    }
+def _request(route: Route | ObservedRoute, indexes: dict[str, int]) -> Any:
+    """A route as pyroute2's message."""
+    from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
+    message = rtmsg()
+    message["family"] = _AF_INET
+    message["dst_len"] = route.prefix_length
+    message["tos"] = route.tos
+    message["table"] = route.table if route.table < 256 else _TABLE_COMPAT
+    message["proto"] = route.protocol
+    message["scope"] = route.scope
+    message["type"] = KIND_NUMBERS[route.kind]
+    message["flags"] = FLAG_ONLINK if route.onlink else 0
+    attached: list[tuple[str, Any]] = [("RTA_TABLE", route.table), ("RTA_DST", format_ipv4(route.network))]
     if route.gateway is not None:
-        request["gateway"] = format_ipv4(route.gateway)
+        attached.append(("RTA_GATEWAY", format_ipv4(route.gateway)))
     if route.dev is not None:
-        request["oif"] = indexes[route.dev]
+        attached.append(("RTA_OIF", indexes[route.dev]))
     if route.metric:
-        request["priority"] = route.metric
+        attached.append(("RTA_PRIORITY", route.metric))
     if route.source is not None:
-        request["prefsrc"] = format_ipv4(route.source)
+        attached.append(("RTA_PREFSRC", format_ipv4(route.source)))
     if route.nexthops:
-        request["multipath"] = [_hop_request(hop, indexes) for hop in route.nexthops]
+        attached.append(("RTA_MULTIPATH", [_hop_request(route, hop, indexes) for hop in route.nexthops]))
     for number, payload in route.extra:
         if number == _METRICS:
-            request["metrics"] = {_METRIC_NAMES[key]: number_of(value) for key, value in attributes(payload)}
+            attached.append(("RTA_METRICS", {"attrs": [_metric(route, *metric) for metric in attributes(payload)]}))
         elif number == _FLOW:
-            request["flow"] = number_of(payload)
+            attached.append(("RTA_FLOW", number_of(payload)))
         else:
-            raise BackendError(
-                f"{route}: pyroute2 cannot be told attribute {number} of this route; use NetlinkBackend",
-                errno=errno.ENOTSUP,
-            )
-    return request
+            raise _beyond_pyroute2(route, f"attribute {number}")
+    message["attrs"] = attached
+    return message
 
 
-def _hop_request(hop: NextHop, indexes: dict[str, int]) -> dict[str, Any]:
-    request: dict[str, Any] = {
-        "oif": indexes[hop.dev],
-        "hops": hop.weight - 1,
-        "flags": FLAG_ONLINK if hop.onlink else 0,
-    }
+def _hop_request(route: Route | ObservedRoute, hop: NextHop, indexes: dict[str, int]) -> dict[str, Any]:
+    attached: list[tuple[str, Any]] = []
     if hop.gateway is not None:
-        request["gateway"] = format_ipv4(hop.gateway)
-    return request
+        attached.append(("RTA_GATEWAY", format_ipv4(hop.gateway)))
+    for number, payload in hop.extra:
+        if number != _FLOW:
+            raise _beyond_pyroute2(route, f"attribute {number} of a next hop")
+        attached.append(("RTA_FLOW", number_of(payload)))
+    flags = FLAG_ONLINK if hop.onlink else 0
+    return {"oif": indexes[hop.dev], "hops": hop.weight - 1, "flags": flags, "attrs": attached}
+
+
+def _metric(route: Route | ObservedRoute, number: int, payload: bytes) -> tuple[str, Any]:
+    if number == _CONGESTION_CONTROL:
+        return "RTAX_CC_ALGO", payload.rstrip(b"\0").decode(errors="surrogateescape")
+    if number not in _METRIC_NAMES:
+        raise _beyond_pyroute2(route, f"metric {number}")
+    return _METRIC_NAMES[number], number_of(payload)
+
+
+def _beyond_pyroute2(route: Route | ObservedRoute, what: str) -> BackendError:
+    return BackendError(
+        f"{route}: pyroute2 cannot be told {what} of this route; use NetlinkBackend", errno=errno.ENOTSUP
+    )
 
 
 def _ipv4(text: str | None) -> int | None:
@@ -262,7 +312,8 @@ def _ipv4(text: str | None) -> int | None:
 def _observed(message: Any, names: dict[int, str]) -> ObservedRoute:
     # pyroute2 keeps the datagram that a message came in; attributes that we merely carry are taken from there.
     end = message.offset + message["header"]["length"]
-    raw = attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12)
+    raw = dict(attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12))
+    legs = [attributes(packed) for *_, packed in next_hops(raw.get(_MULTIPATH, b""))]
     return ObservedRoute(
         network=_ipv4(message.get_attr("RTA_DST")) or 0,
         prefix_length=message["dst_len"],
@@ -276,17 +327,24 @@ def _observed(message: Any, names: dict[int, str]) -> ObservedRoute:
         source=_ipv4(message.get_attr("RTA_PREFSRC")),
         tos=message["tos"],
         flags=message["flags"],
-        nexthops=tuple(_next_hop(hop, names) for hop in message.get_attr("RTA_MULTIPATH") or ()),
-        extra=tuple((n, payload) for n, payload in raw if n not in _OWN_FIELDS | _ANSWER_ONLY),
+        nexthops=tuple(
+            _next_hop(hop, leg, names) for hop, leg in zip(message.get_attr("RTA_MULTIPATH") or (), legs, strict=True)
+        ),
+        extra=_extra(raw.items()),
     )
 
 
-def _next_hop(hop: Any, names: dict[int, str]) -> NextHop:
+def _extra(raw: Iterable[tuple[int, bytes]]) -> Extra:
+    return tuple((number, payload) for number, payload in raw if number not in _OWN_FIELDS | _ANSWER_ONLY)
+
+
+def _next_hop(hop: Any, raw: Iterable[tuple[int, bytes]], names: dict[int, str]) -> NextHop:
     return NextHop(
         gateway=_ipv4(hop.get_attr("RTA_GATEWAY")),
         dev=names.get(hop["oif"], ""),
         weight=hop["hops"] + 1,
         onlink=bool(hop["flags"] & FLAG_ONLINK),
+        extra=_extra(raw),
         dead=bool(hop["flags"] & FLAG_DEAD),
     )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["MOST_LINKS", "file_errors", "open_parent", "path_parts", "shown_path", "sync_folder"]
 
@@ -28,16 +28,25 @@ _FOLDER_MODE: Final = 0o755
 
 
 @contextmanager
-def open_parent(root: str, path: str, *, follow: bool = False, create: bool = False) -> Iterator[tuple[int, str]]:
+def open_parent(
+    root: str,
+    path: str,
+    *,
+    follow: bool = False,
+    create: bool = False,
+    passing: Callable[[int], object] = lambda _: None,
+) -> Iterator[tuple[int, str]]:
     """Yield the descriptor of the folder that holds `path` below `root`, and the last name of `path` in it.
 
     With `follow`, the last name is no symbolic link (unless somebody makes it one right now). With `create`,
-    folders that are missing on the way are made. OSError where the way does not exist.
+    folders that are missing on the way are made. `passing` is called with the descriptor of every folder on the way.
+    OSError where the way does not exist.
     """
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is not an absolute path")
     with ExitStack() as opened:
         folders = [_open_folder(root, opened, dir_fd=None)]
+        passing(folders[0])
         ahead = path_parts(path)
         links = 0
         while True:
@@ -65,6 +74,7 @@ def open_parent(root: str, path: str, *, follow: bool = False, create: bool = Fa
                 if create:
                     _make_folder(part, folders[-1])
                 folders.append(_open_folder(part, opened, dir_fd=folders[-1]))
+                passing(folders[-1])
 
 
 @contextmanager

@@ -27,13 +27,17 @@ from hostrouting.host.route_writer import (
 )
 from hostrouting.host.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, NextHop, ObservedRoute
 from hostrouting.host.rtnetlink import (
+    AF_INET,
     DUMP_INTERRUPTED,
     HEADER_LENGTH,
     address_of,
     attributes,
+    checked_length,
+    checked_message_length,
     error_of,
     is_end_of_dump,
     message_start,
+    next_hops,
     number_of,
 )
 
@@ -56,7 +60,7 @@ _NOT_EXTRA: Final = _ANSWER_ONLY | {
     RTA_TABLE,
 }
 
-
+_TABLE_HEADER: Final = struct.pack("=HH", 8, RTA_TABLE)
 #: How many routes in a row must have one signature before a stretch is tried, and how long the first one is.
 _ALIKE_ENOUGH: Final = 2
 _SHORTEST_STRETCH: Final = 16
@@ -111,7 +115,7 @@ class RouteReader:
         for alike, message, networks in _runs(buffer):
             if alike is None:
                 is_route = message_start(message)[1] == NEWROUTE
-                answers.append(self._read_whole(message) if is_route else error_of(bytes(message))[0])
+                answers.append(self._read_whole(message) if is_route else _refusal(message))
                 continue
             suffix = self._signatures.get(alike) or self._learn(alike)
             answers += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
@@ -122,6 +126,8 @@ class RouteReader:
         before, behind = alike
         fixed = self._fixed.get(before)
         if fixed is None:
+            if before[12:16] != _TABLE_HEADER:
+                raise ValueError("a route does not begin with its table")
             fixed = self._fixed[before] = _parse_fixed(before, number_of(before[16:20]))
         variable = self._variable.get(behind)
         if variable is None:
@@ -134,6 +140,9 @@ class RouteReader:
         return suffix
 
     def _read_whole(self, message: memoryview) -> ObservedRoute:
+        _, message_kind, _ = message_start(message)
+        if message_kind != NEWROUTE:
+            raise ValueError(f"a message has the type {message_kind}, and is no route")
         payload = bytes(message[HEADER_LENGTH:])
         if payload not in self._whole:
             if len(self._whole) >= self._MOST_SIGNATURES:
@@ -155,10 +164,8 @@ class RouteReader:
         )
 
     def _next_hops(self, payload: bytes) -> Iterator[NextHop]:
-        offset = 0
-        while offset + 8 <= len(payload):
-            length, flags, hops, index = struct.unpack_from("=HBBI", payload, offset)
-            fields = dict(attributes(payload[offset + 8 : offset + length]))
+        for flags, hops, index, packed in next_hops(payload):
+            fields = dict(attributes(packed))
             yield NextHop(
                 gateway=address_of(fields.get(RTA_GATEWAY)),
                 dev=self._device(index) or "",
@@ -167,7 +174,6 @@ class RouteReader:
                 extra=_extra(fields),
                 dead=bool(flags & FLAG_DEAD),
             )
-            offset += max(length + 3 & ~3, 8)
 
     def _device(self, index: int) -> str | None:
         if index == 0:
@@ -184,8 +190,10 @@ _Variable = tuple[int | None, str | None, int, int | None, tuple[NextHop, ...], 
 
 def _parse_fixed(payload: bytes, table: int) -> _Fixed:
     """What stands in the fixed part of a route message."""
-    _, length, _, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
-    return length, table or small_table, protocol, KINDS[kind], scope, tos, flags
+    family, length, _, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
+    if family != AF_INET:
+        raise ValueError(f"a route has the address family {family}, and not that of IPv4")
+    return checked_length(length, most=32), table or small_table, protocol, KINDS[kind], scope, tos, flags
 
 
 def _compose(network: int, fixed: _Fixed, variable: _Variable) -> ObservedRoute:
@@ -194,6 +202,13 @@ def _compose(network: int, fixed: _Fixed, variable: _Variable) -> ObservedRoute:
     return ObservedRoute(
         network, length, gateway, dev, metric, table, protocol, kind, scope, source, tos, flags, nexthops, extra
     )
+
+
+def _refusal(message: memoryview) -> int:
+    number, _ = error_of(bytes(message))
+    if not number:
+        raise ValueError("a question was acknowledged, and not answered")
+    return number
 
 
 def strike_seen(buffer: memoryview, echoes: dict[Signature, set[int]]) -> bool:
@@ -220,10 +235,12 @@ def _runs(buffer: memoryview) -> Iterator[tuple[Signature | None, memoryview, Se
     while offset < end:
         length, kind, flags = message_start(buffer, offset)
         if kind != NEWROUTE or length < BEHIND_DST or flags & DUMP_INTERRUPTED:
-            yield None, buffer[offset : offset + length], ()
-            offset += length
+            yield None, buffer[offset : offset + checked_message_length(length, left=end - offset)], ()
+            offset += length + 3 & ~3
             continue
         if length not in unpackers:
+            if length % 4:
+                raise ValueError(f"a route is {length} bytes long, to which padded attributes never add up")
             unpackers[length] = struct.Struct(f">16x24sI{length - BEHIND_DST}s").unpack_from
         before, network, behind = unpackers[length](buffer, offset)
         alike = before, behind

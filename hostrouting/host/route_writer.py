@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.routes import FLAG_ONLINK, KIND_NUMBERS, signature
 from hostrouting.host.rtnetlink import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
-from hostrouting.host.transaction import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hostrouting.host.routes import NextHop, ObservedRoute, Route
+    from hostrouting.host.transaction import Steps
 
 NEWROUTE: Final = 24
 DELROUTE: Final = 25
 GETROUTE: Final = 26
 
 RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC = 1, 2, 4, 5, 6, 7
-RTA_MULTIPATH, RTA_TABLE, RTA_NH_ID = 9, 15, 30
+RTA_MULTIPATH, RTA_TABLE, RTA_UID, RTA_NH_ID = 9, 15, 25, 30
 rtmsg = struct.Struct("=8BI")
 
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
@@ -41,7 +41,6 @@ BEHIND_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
 #: A route message before and behind its destination, header left out.
 Signature = tuple[bytes, bytes]
 
-_REPLACE: Final = 0x100
 _EXCLUSIVE: Final = 0x200
 _CREATE: Final = 0x400
 _APPEND: Final = 0x800
@@ -56,13 +55,12 @@ _FLAG_FIB_MATCH: Final = 0x2000
 #: The byte of a table's number that is too big for it; the attribute has it whole.
 _TABLE_COMPAT: Final = 252
 
+# Never REPLACE: it takes the first route of a place, whoever owns it by then.
 _HEADS: Final = {
     "add": (NEWROUTE, REQUEST | _CREATE | _EXCLUSIVE),
-    # Without CREATE: a replacement of what is no longer there is refused (ENOENT) instead of quietly adding.
-    "replace": (NEWROUTE, REQUEST | _REPLACE),
+    "prepend": (NEWROUTE, REQUEST | _CREATE),
+    "append": (NEWROUTE, REQUEST | _CREATE | _APPEND),
     "remove": (DELROUTE, REQUEST),
-    # What a rollback puts back may stand beside an appended duplicate, which EXCLUSIVE would refuse.
-    "restore": (NEWROUTE, REQUEST | _CREATE | _APPEND),
 }
 
 
@@ -95,18 +93,19 @@ class RouteWriter:
                     echoes.setdefault(parts, set()).update(networks)
                 yield _pack_alike(buffer, verbs[0], start + 1, parts, networks)
             else:
-                yield from self._pack_each(buffer, start + 1, Steps(verbs, routes), keys, echoes)
+                yield from self._pack_each(buffer, start + 1, verbs, routes, keys, echoes)
 
-    def _pack_each(
+    def _pack_each(  # noqa: PLR0917 - columns of one batch
         self,
         buffer: memoryview,
         sequence: int,
-        steps: Steps,
+        verbs: Sequence[str],
+        routes: Sequence[Route | ObservedRoute],
         keys: Sequence[tuple[object, ...]],
         echoes: dict[Signature, set[int]] | None,
     ) -> Iterator[memoryview]:
         offset = 0
-        for number, (verb, route, key) in enumerate(zip(*steps, keys, strict=True), sequence):
+        for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
             parts = self._signatures.get(key) or self._pack_signature(key, route)
             before, behind = parts
             if echoes is not None:
@@ -211,6 +210,8 @@ class LookupWriter:
         body += attribute(RTA_DST, bytes(4))
         if with_sources:
             body += attribute(RTA_SRC, bytes(4))
+        # Else a rule on uidrange would answer for the user who happens to ask.
+        body += attribute(RTA_UID, word.pack(0))
         request = message(GETROUTE, REQUEST, body)
         self._stride = len(request) // 4
         self.words = memoryview(bytearray(request * batch)).cast("I")

@@ -276,8 +276,9 @@ signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrge
 class RouteChange:
     """One step of a batch: `before` is what must be there now, `after` what shall be there then.
 
-    An addition has no `before`, a removal no `after`. A replacement has both and keeps what the kernel
-    identifies a route by (destination, tos, metric, table), so that no packet ever finds the place empty.
+    An addition has no `before`, a removal no `after`. A change with both adds `after` before all others of its place
+    and then removes `before`, so that no packet finds the place empty. Nothing is ever overwritten: the kernel would
+    overwrite the first route of the place, and by then that may be another owner's.
 
     >>> str(RouteChange.add(Route.parse("172.16.1.0/24", dev="eth0")))
     '+ 172.16.1.0/24 dev eth0 proto 142 scope link'
@@ -285,30 +286,49 @@ class RouteChange:
 
     before: ObservedRoute | None
     after: Route | None
+    #: How `after` is installed: `add`, `prepend` or `append`, see the methods of these names.
+    verb: str = "add"
 
     def __attrs_post_init__(self) -> None:
         if self.before is None and self.after is None:
             raise ValueError("a change needs a route before or after it")
-        if self.before is not None and self.after is not None and _place(self.before) != _place(self.after):
+        if self.before is None or self.after is None:
+            return
+        if _place(self.before) != _place(self.after):
             raise ValueError(
                 f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and table must be the same; "
                 f"add the one, then remove the other"
             )
+        if is_deleted_by(self.before, self.after):
+            raise ValueError(
+                f"'{self.after}' cannot replace '{self.before}': the kernel's deletion of the one takes the other; "
+                f"remove the one, then add the other"
+            )
 
     @classmethod
     def add(cls, route: Route) -> Self:
-        """Install `route`; refused (EEXIST) where a route of the same destination, tos and metric stands."""
+        """Install `route`; refused (EEXIST) where a route of the same destination, tos, metric and table stands."""
         return cls(None, route)
 
     @classmethod
+    def prepend(cls, route: Route) -> Self:
+        """Install `route` before others of its place, so that it decides; refused (EEXIST) only where it stands."""
+        return cls(None, route, "prepend")
+
+    @classmethod
+    def append(cls, route: Route) -> Self:
+        """Install `route` behind others of its place; refused (EEXIST) only where it stands."""
+        return cls(None, route, "append")
+
+    @classmethod
     def remove(cls, route: ObservedRoute) -> Self:
-        """Take exactly `route` away."""
+        """Take exactly `route` away; refused (ESRCH) where it does not stand."""
         return cls(route, None)
 
     @classmethod
     def replace(cls, before: ObservedRoute, after: Route) -> Self:
-        """Put `after` in the place of `before`, in one step."""
-        return cls(before, after)
+        """Install `after` before others of its place, then take exactly `before` away."""
+        return cls(before, after, "prepend")
 
     def __str__(self) -> str:
         if self.before is None:
@@ -318,8 +338,25 @@ class RouteChange:
         return f"~ {self.before} -> {self.after}"
 
 
+def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
+    """Whether the kernel's deletion of `named` may take `standing`: what a deletion does not have fits anything.
+
+    That is a metric or protocol of 0, and a source address, gateway or attribute that is absent.
+    """
+    return (
+        (named.table, named.network, named.prefix_length, named.tos, named.kind, named.scope)
+        == (standing.table, standing.network, standing.prefix_length, standing.tos, standing.kind, standing.scope)
+        and named.metric in {0, standing.metric}
+        and named.protocol in {0, standing.protocol}
+        and named.source in {None, standing.source}
+        and named.gateway in {None, standing.gateway}
+        and (named.dev, named.nexthops) == (standing.dev, standing.nexthops)
+        and set(named.extra) <= set(standing.extra)
+    )
+
+
 def _place(route: Route | ObservedRoute) -> tuple[int, int, int, int, int]:
-    """What the kernel tells routes apart by: two routes cannot hold the same place (but for appended duplicates)."""
+    """What the kernel lists routes by: of several in one place the first that is alive decides."""
     return route.table, route.network, route.prefix_length, route.tos, route.metric
 
 

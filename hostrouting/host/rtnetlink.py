@@ -1,5 +1,8 @@
 """The frame of netlink messages: headers, attributes, the kernel's refusals. Bytes in, values out.
 
+What cannot be read (a length that lies, an attribute of another size) is one of the errors in `UNREADABLE`, here and in
+every module that decodes messages. `conversation` turns them into what the callers of a backend know.
+
 The packed route messages stand on it (`route_writer`, `route_reader`); sockets are `netlink`'s business.
 """
 
@@ -9,7 +12,7 @@ import errno
 import os
 import struct
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +28,9 @@ NOOP: Final = 1
 ERROR: Final = 2
 DONE: Final = 3
 
+#: What decoding raises where the bytes are not what a kernel writes.
+UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
+
 HEADER_LENGTH: Final = 16
 header = struct.Struct("=IHHII")
 word = struct.Struct("=I")
@@ -32,9 +38,18 @@ word = struct.Struct("=I")
 message_start = struct.Struct("=IHH").unpack_from
 
 _attribute = struct.Struct("=HH")
+_next_hop = struct.Struct("=HBBI")
 _NLMSGERR_ATTR_MSG: Final = 1
 _ACK_CAPPED: Final = 0x100
 _ACK_TLVS: Final = 0x200
+
+
+class Request(NamedTuple):
+    """The type and payload of a question, and the command that asks the kernel for the same, for people to compare."""
+
+    kind: int
+    payload: bytes
+    command: str
 
 
 def attribute(number: int, payload: bytes) -> bytes:
@@ -45,22 +60,62 @@ def attribute(number: int, payload: bytes) -> bytes:
 def attributes(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
     """(number, payload) of each attribute; the nesting and byte-order bits are taken off the number."""
     end = len(packed)
-    while offset + 4 <= end:
+    while offset < end:
         length, number = _attribute.unpack_from(packed, offset)
-        if length < 4:
-            return
+        if not 4 <= length <= end - offset:
+            raise ValueError(f"attribute {number & 0x3FFF} is {length} bytes long, but {end - offset} are left")
         yield number & 0x3FFF, packed[offset + 4 : offset + length]
+        offset += length + 3 & ~3
+
+
+def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """(flags, weight - 1, interface index, packed attributes) of each next hop of a multipath route."""
+    offset, end = 0, len(packed)
+    while offset < end:
+        length, flags, hops, index = _next_hop.unpack_from(packed, offset)
+        if not _next_hop.size <= length <= end - offset:
+            raise ValueError(f"a next hop is {length} bytes long, but {end - offset} are left")
+        yield flags, hops, index, packed[offset + _next_hop.size : offset + length]
         offset += length + 3 & ~3
 
 
 def address_of(payload: bytes | None) -> int | None:
     """The IPv4 address in an attribute, None where the attribute is absent."""
-    return int.from_bytes(payload[:4], "big") if payload else None
+    return None if payload is None else int.from_bytes(_whole(payload, 4), "big")
 
 
-def number_of(payload: bytes | None) -> int:
-    """The 32-bit number in an attribute, 0 where the attribute is absent."""
-    return int.from_bytes(payload[:4], sys.byteorder) if payload else 0
+def number_of(payload: bytes | None, *, size: int = 4) -> int:
+    """The number in an attribute of so many bytes, 0 where the attribute is absent."""
+    return 0 if payload is None else int.from_bytes(_whole(payload, size), sys.byteorder)
+
+
+def _whole(payload: bytes, size: int) -> bytes:
+    if len(payload) != size:
+        raise ValueError(f"an attribute of {size} bytes has {len(payload)}")
+    return payload
+
+
+def checked_length(length: int, *, most: int) -> int:
+    """The prefix length, which is a byte of its own and may say more than addresses have bits."""
+    if length > most:
+        raise ValueError(f"a prefix is {length} bits long, but an address has {most}")
+    return length
+
+
+def checked_message_length(length: int, *, left: int) -> int:
+    """The length that a message gives itself where so many bytes are left of what was received."""
+    if not HEADER_LENGTH <= length <= left:
+        raise ValueError(f"a message is {length} bytes long, but {left} are left")
+    return length
+
+
+def messages(received: memoryview) -> Iterator[memoryview]:
+    """The messages that were received together."""
+    offset, end = 0, len(received)
+    while offset < end:
+        length = checked_message_length(message_start(received, offset)[0], left=end - offset)
+        yield received[offset : offset + length]
+        offset += length + 3 & ~3
 
 
 def message(kind: int, flags: int, payload: bytes, *, sequence: int = 1) -> bytes:
@@ -75,7 +130,9 @@ def barrier(sequence: int) -> bytes:
 
 def error_of(answer: bytes) -> tuple[int, str]:
     """(errno, reason) of an NLMSG_ERROR message: the kernel's own sentence where it gives one; 0 is an ack."""
-    _, _, flags = message_start(answer)
+    _, kind, flags = message_start(answer)
+    if kind != ERROR:
+        raise ValueError(f"a message has the type {kind}, which answers nothing that was asked")
     number: int = -struct.unpack_from("=i", answer, HEADER_LENGTH)[0]
     offset = HEADER_LENGTH + 4 + HEADER_LENGTH
     if not flags & _ACK_CAPPED:

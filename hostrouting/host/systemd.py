@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import UnitError
@@ -13,7 +14,7 @@ from hostrouting.host.units import UnitFiles, UnitState, instance_of, reach, set
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from phases import Context
 
@@ -79,21 +80,25 @@ class Systemctl:
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
-        shown = self._show(ctx, _PROPERTIES, [instance_of(unit, _NOBODYS_INSTANCE)])
-        return _unit_state(shown[0])._replace(name=unit)
+        asked = instance_of(unit, _NOBODYS_INSTANCE)
+        with _readable(asked):
+            return _unit_state(self._show(ctx, _PROPERTIES, [asked])[0])._replace(name=unit)
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.running`."""
         # A pattern finds what systemd has loaded. A backslash in it, as in `foo\x2dbar@`, is one, and escapes nothing.
-        states = map(_unit_state, self._show(ctx, _PROPERTIES, [instance_of(unit, "*")]))
+        asked = instance_of(unit, "*")
+        with _readable(asked):
+            states = list(map(_unit_state, self._show(ctx, _PROPERTIES, [asked])))
         return sorted(state for state in states if state.is_running)
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """See `ServiceManager.ordered_before`."""
 
         def waiting(ring: frozenset[str]) -> set[str]:
-            shown = self._show(ctx, "Before", sorted(ring))
-            return {name for properties in shown for name in _names(properties.get("Before", ""))}
+            with _readable(*sorted(ring)):
+                shown = self._show(ctx, "Before", sorted(ring))
+                return {name for properties in shown for name in _names(properties.get("Before", ""))}
 
         return reach(instance_of(unit, _NOBODYS_INSTANCE), waiting)
 
@@ -211,6 +216,18 @@ def _run(ctx: Context, argv: Sequence[str], *, advice: str = "", check: bool = T
 def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
     """Translate a refusal of systemctl: its command, status and words, and what to do next."""
     return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
+
+
+@contextmanager
+def _readable(*units: str) -> Iterator[None]:
+    """Make a UnitError of what is wrong with the properties that systemctl prints."""
+    try:
+        yield
+    except (LookupError, ValueError) as error:
+        command = shlex.join(["systemctl", "show", "--", *units])
+        raise UnitError(
+            f"what `{command}` printed cannot be read: {error!r}; see whether systemd itself is well: systemctl status"
+        ) from error
 
 
 def journal_advice(unit: str) -> str:

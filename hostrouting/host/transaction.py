@@ -1,8 +1,10 @@
 """All or nothing: what every backend does around its own way to send changes.
 
-The kernel has no transaction for routes. So each change carries its own inverse (`RouteChange.before`
-and `.after`), what succeeded of a refused batch is taken back newest first, and the routes are read
-again: it is the read-back that says whether the rollback held, not the answers to it.
+The kernel has no transaction for routes. So a batch is a list of steps each of which has an inverse: a route
+that was added is removed by its full description, one that was removed is appended. No step overwrites a
+route, so none takes what another program has put there meanwhile. What succeeded of a refused batch is taken
+back newest first, and the routes are read again: what was refused or not answered on the way back, and is not
+as before, is left behind. (What was answered and is not as before, another program has changed since.)
 """
 
 from __future__ import annotations
@@ -32,13 +34,21 @@ class Failure(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Messages in their order, as two columns.
+    """Messages in their order, as columns.
 
-    A verb is `add`, `replace`, `remove`, or `restore` (an addition that may stand beside a duplicate).
+    A verb is `add` (to an empty place), `prepend` (before others), `append` (behind others) or `remove`.
     """
 
     verbs: list[str]
     routes: list[Route | ObservedRoute]
+    #: Of the changes that the steps belong to.
+    positions: list[int]
+
+    def add(self, verb: str, route: Route | ObservedRoute, position: int) -> None:
+        """One step more."""
+        self.verbs.append(verb)
+        self.routes.append(route)
+        self.positions.append(position)
 
 
 class AnswersLostError(Exception):
@@ -59,48 +69,63 @@ class Transport(Protocol):
         """All routes, as `RouteBackend.routes`."""
         ...
 
-    def unfulfilled(self, changes: Sequence[RouteChange]) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
         """`missing_after` on a fresh reading, or a faster way to the same answer."""
         ...
 
 
 def commit(transport: Transport, changes: Sequence[RouteChange], *, verify: bool) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for what it raises."""
-    if not changes:
-        return
-    sent = 0
-    # Removals that end a batch are sent only when all before them succeeded: a route that is never taken away cannot
-    # fail to come back, and keeps its place among its duplicates.
-    for end in sorted({_end_of_additions(changes), len(changes)} - {0}):
-        part = changes[sent:end]
-        lost = False
+    sent = Steps([], [], [])
+    for part in _parts(changes):
+        failures: dict[int, Failure] = {}
         refused: Mapping[int, Failure] = {}
         try:
-            refused = transport.send(_steps(part), will_verify=verify)
+            refused = transport.send(part, will_verify=verify)
         except AnswersLostError:
-            lost = True
+            done = part
+            failures = transport.unfulfilled(_joined(sent, part))
+        else:
+            done = _without(part, refused)
         if (
-            sent == 0
-            and len(refused) == len(part)
+            not sent.verbs
+            and len(refused) == len(part.verbs)
             and all(failure.errno == errno.EPERM for failure in refused.values())
         ):
             raise PermissionDeniedError(
                 "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
             )
-        failures = refused = {sent + position: failure for position, failure in refused.items()}
-        sent = end
-        if lost or (verify and not failures and sent == len(changes)):
-            failures = transport.unfulfilled(changes[:sent])
+        for number, failure in refused.items():
+            failures.setdefault(part.positions[number], failure)
+        sent = _joined(sent, done)
         if failures:
-            raise _roll_back(transport, changes[:sent], failures, set(refused))
+            raise _roll_back(transport, changes, failures, sent)
+    if verify and changes:
+        failures = transport.unfulfilled(sent)
+        if failures:
+            raise _roll_back(transport, changes, failures, sent)
 
 
-def _end_of_additions(changes: Sequence[RouteChange]) -> int:
-    """Where the removals begin with which a batch ends."""
+def _parts(changes: Sequence[RouteChange]) -> list[Steps]:
+    """The steps of the changes, in one or two sends.
+
+    Removals that end a batch are sent only when all before them succeeded: a route that is never taken away cannot
+    fail to come back, and keeps its place among its duplicates. So are those of changes that add a route first.
+    """
+    if all(change.before is None for change in changes):
+        added = [change.after for change in changes if change.after is not None]
+        return [Steps([change.verb for change in changes], [*added], [*range(len(added))])] if added else []
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    return end
+    first, last = Steps([], [], []), Steps([], [], [])
+    for position, change in enumerate(changes):
+        if change.after is not None:
+            first.add(change.verb, change.after, position)
+        if change.before is not None:
+            ends = change.after is not None or position >= end
+            (last if ends else first).add("remove", change.before, position)
+    return [part for part in (first, last) if part.verbs]
 
 
 def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
@@ -121,72 +146,76 @@ def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> Non
         )
 
 
-def missing_after(changes: Sequence[RouteChange], routes: Iterable[ObservedRoute]) -> dict[int, Failure]:
+def missing_after(steps: Steps, routes: Iterable[ObservedRoute]) -> dict[int, Failure]:
     """Which changes are not in force in `routes`, by their position."""
-    expected: dict[_Identity, _Expectation] = {}
-    for position, change in enumerate(changes):
-        if change.before is not None:
-            expected[_identity(change.before)] = _Expectation(position, change.before, there=False)
-        if change.after is not None:
-            expected[_identity(change.after)] = _Expectation(position, change.after, there=True)
     return {
         wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
         if wrong.there
         else Failure(errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there")
-        for wrong in _unmet(expected, routes)
+        for wrong in _unmet(_expectations(steps), routes)
     }
 
 
-def _steps(changes: Sequence[RouteChange]) -> Steps:
-    added = [change.after for change in changes if change.before is None and change.after is not None]
-    if len(added) == len(changes):
-        return Steps(["add"] * len(added), [*added])
-    steps = Steps([], [])
-    for change in changes:
-        if change.after is not None:
-            steps.verbs.append("add" if change.before is None else "replace")
-            steps.routes.append(change.after)
-        elif change.before is not None:
-            steps.verbs.append("remove")
-            steps.routes.append(change.before)
-    return steps
+def _joined(first: Steps, second: Steps) -> Steps:
+    if not first.verbs:
+        return second
+    return Steps(first.verbs + second.verbs, first.routes + second.routes, first.positions + second.positions)
 
 
-def _inverse(changes: Sequence[RouteChange]) -> Steps:
-    steps = Steps([], [])
-    # Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
-    for change in reversed(changes):
-        if change.before is not None:
-            steps.verbs.append("restore" if change.after is None else "replace")
-            steps.routes.append(change.before)
-        elif change.after is not None:
-            steps.verbs.append("remove")
-            steps.routes.append(change.after)
-    return steps
+def _without(steps: Steps, refused: Collection[int]) -> Steps:
+    if not refused:
+        return steps
+    kept = [number for number in range(len(steps.verbs)) if number not in refused]
+    return Steps(
+        [steps.verbs[number] for number in kept],
+        [steps.routes[number] for number in kept],
+        [steps.positions[number] for number in kept],
+    )
 
 
 def _roll_back(
-    transport: Transport, changes: Sequence[RouteChange], failures: Mapping[int, Failure], refused: set[int]
+    transport: Transport, changes: Sequence[RouteChange], failures: Mapping[int, Failure], done: Steps
 ) -> RouteRejectedError:
-    done = [change for position, change in enumerate(changes) if position not in refused]
+    back = _inverse(done)
+    doubtful = back
+    overtaken: list[str] = []
     try:
-        transport.send(_inverse(done), will_verify=False)
+        refused = transport.send(back, will_verify=False)
+        doubtful = _without(back, set(range(len(back.verbs))).difference(refused))
+        overtaken = [
+            str(changes[back.positions[number]])
+            for number, failure in refused.items()
+            if back.verbs[number] == "remove" and failure.errno == errno.ESRCH
+        ]
     except AnswersLostError:
         _logger.warning("the kernel's answers to a rollback were lost; reading the routes back decides")
-    expected: dict[_Identity, _Expectation] = {}
-    for change in reversed(done):
-        if change.after is not None:
-            expected[_identity(change.after)] = _Expectation(0, change.after, there=False)
-        if change.before is not None:
-            expected[_identity(change.before)] = _Expectation(0, change.before, there=True)
     left_behind = [
         f"{'missing' if wrong.there else 'still there'}: {wrong.route}"
-        for wrong in _unmet(expected, transport.routes())
+        for wrong in _unmet(_expectations(doubtful), transport.routes())
     ]
     refusals = [
         Refusal(str(changes[position]), failure.errno, failure.reason) for position, failure in sorted(failures.items())
     ]
-    return RouteRejectedError(refusals, rolled_back=not left_behind, left_behind=left_behind)
+    return RouteRejectedError(refusals, rolled_back=not left_behind, left_behind=left_behind, overtaken=overtaken)
+
+
+def _inverse(done: Steps) -> Steps:
+    """Newest first: a gateway's on-link route was added before the routes through it, and goes after them."""
+    verbs = ["append" if verb == "remove" else "remove" for verb in reversed(done.verbs)]
+    back = Steps(verbs, done.routes[::-1], done.positions[::-1])
+    if len(set(verbs)) == 1:
+        return back
+    # A route that was removed and added again is there as before. If its owner has deleted it since, it stays so.
+    identities = list(map(_identity, back.routes))
+    newest = dict(zip(reversed(identities), reversed(verbs), strict=True))
+    oldest = dict(zip(identities, verbs, strict=True))
+    seen: set[_Identity] = set()
+    superfluous = set()
+    for number, identity in enumerate(identities):
+        if identity in seen or newest[identity] != oldest[identity]:
+            superfluous.add(number)
+        seen.add(identity)
+    return _without(back, superfluous)
 
 
 _Identity = tuple[int, tuple[object, ...]]
@@ -200,6 +229,14 @@ class _Expectation(NamedTuple):
 
 def _identity(route: Route | ObservedRoute) -> _Identity:
     return route.network, signature(route)
+
+
+def _expectations(steps: Steps) -> dict[_Identity, _Expectation]:
+    """What must be there afterwards and what must not; of several steps with one route the last one decides."""
+    return {
+        _identity(route): _Expectation(position, route, there=verb != "remove")
+        for verb, route, position in zip(*steps, strict=True)
+    }
 
 
 def _unmet(expected: dict[_Identity, _Expectation], routes: Iterable[ObservedRoute]) -> list[_Expectation]:

@@ -33,6 +33,10 @@ UNIT_FOLDERS: Final = (
 )
 
 
+_UNIT_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
+#: Of a file; the folder of a unit's drop-ins ends in two characters more.
+_LONGEST_NAME: Final = 253
+
 #: Settings that one assignment of another name sets, too.
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings of which each assignment adds one.
@@ -129,7 +133,12 @@ class UnitFiles:
         return {} if path is None else {found: self._text(found) for found in (path, *self._drop_ins(unit))}
 
     def path(self, unit: str) -> str | None:
-        """Where the unit file is, the template's for an instance that has none of its own; None if nowhere."""
+        """Where the unit file is, the template's for an instance that has none of its own; None if nowhere.
+
+        A name that systemd takes for none, as of a path, leads nowhere.
+        """
+        if not _UNIT_NAME.fullmatch(unit) or len(unit) > _LONGEST_NAME:
+            return None
         candidates = (f"{folder}/{name}" for name in _names(unit) for folder in UNIT_FOLDERS)
         return next((path for path in candidates if self._masks(path) or self._files.read(path) is not None), None)
 

@@ -10,7 +10,7 @@ boot_files    the script and its unit (assets/), which do the same at boot with 
 from __future__ import annotations
 
 from hostrouting.probe_snat.boot_files import boot_unit, render_unit
-from hostrouting.probe_snat.check import check_probe_snat
+from hostrouting.probe_snat.check import check_probe_snat, wants_rules
 from hostrouting.probe_snat.detect import rules_to_install
 from hostrouting.probe_snat.ruleset import ProbeRules, expected_listing, render, rules_in
 from hostrouting.probe_snat.task import ConfigureProbeSNAT
@@ -25,4 +25,5 @@ __all__ = [
     "render_unit",
     "rules_in",
     "rules_to_install",
+    "wants_rules",
 ]

@@ -1,4 +1,4 @@
-"""What runs at boot: the nft script, loaded by nft itself, and its unit."""
+"""What runs at boot: the nft script, loaded by nft itself, its unit, and who tells this to load it again."""
 
 from __future__ import annotations
 
@@ -11,17 +11,29 @@ from hostrouting.probe_snat.ruleset import ProbeRules, render
 if TYPE_CHECKING:
     from hostrouting.host import FileStore
 
-__all__ = ["NFT_PATHS", "PATHS", "RULESET_PATH", "UNIT_NAME", "UNIT_PATH", "boot_unit", "is_installed", "render_unit"]
+__all__ = [
+    "AGAIN_PATH",
+    "NFT_PATHS",
+    "PATHS",
+    "RULESET_PATH",
+    "UNIT_NAME",
+    "UNIT_PATH",
+    "boot_unit",
+    "is_installed",
+    "render_unit",
+]
 
 UNIT_NAME: Final = "probe-snat.service"
 RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
 UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
+#: A drop-in for AgentBaker's unit, which fills the same table. Not called as those of gates are: it is none.
+AGAIN_PATH: Final = f"{UNIT_DIRECTORY}/ipv6_nftables.service.d/10-probe-snat.conf"
 #: Where systemd looks for what a unit runs without saying where it is, in this order.
 NFT_PATHS: Final = tuple(
     f"{folder}/nft" for folder in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 )
 #: All that is installed, in the order in which it is written.
-PATHS: Final = (RULESET_PATH, UNIT_PATH)
+PATHS: Final = (RULESET_PATH, UNIT_PATH, AGAIN_PATH)
 
 _REQUIRED: Final = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
 _OPTIONAL: Final = (
@@ -46,6 +58,6 @@ def is_installed(files: FileStore) -> bool:
 def boot_unit(rules: ProbeRules, *, required: bool = False) -> BootUnit:
     """What is to be installed for these rules."""
     script = BootFile(path=RULESET_PATH, content=render(rules).encode(), mode=0o644)
-    return BootUnit(
-        name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(required=required), mode=0o644))
-    )
+    unit = BootFile(path=UNIT_PATH, content=render_unit(required=required), mode=0o644)
+    again = BootFile(path=AGAIN_PATH, content=(_ASSETS / "ipv6_nftables.conf").read_bytes(), mode=0o644)
+    return BootUnit(name=UNIT_NAME, files=(script, unit, again))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot import Boot
 from hostrouting.findings import NodeFinding
 from hostrouting.probe_snat.boot_files import PATHS, UNIT_NAME, boot_unit, is_installed
-from hostrouting.probe_snat.detect import NotWanted, Obstacle
-from hostrouting.probe_snat.ruleset import FAMILY, TABLE, TABLE_NAME, expected_listing
+from hostrouting.probe_snat.detect import NotWanted, Obstacle, taken_before
+from hostrouting.probe_snat.ruleset import FAMILY, TABLE, TABLE_NAME, effect_of
 from hostrouting.probe_snat.task import drift, wanted_now
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Context
 
-__all__ = ["check_probe_snat"]
+__all__ = ["check_probe_snat", "wants_rules"]
 
 _APPLY: Final = "run: hostrouting apply CONFIG"
 
@@ -42,7 +42,15 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
         if UNIT_NAME in change.subject or change.subject in PATHS
     ]
     listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
-    if listing != expected_listing(outcome):
+    if listing is None or effect_of(listing) != outcome:
         reason = "is missing" if listing is None else f"has drifted: {drift(listing)}"
         found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
+    taken = taken_before(outcome, host)
+    if taken:
+        found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
     return found
+
+
+def wants_rules(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+    """Whether rules belong on a live node, as it is now; needs no root. A cloud that does not say is an error."""
+    return not isinstance(wanted_now(ctx, config, host, otherwise=None), NotWanted)

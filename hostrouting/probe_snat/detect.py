@@ -13,16 +13,30 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
+from hostrouting.host.route_text import MAIN_TABLE
 from hostrouting.probe_snat.ruleset import ProbeRules
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
     from hostrouting.host import Host
 
-__all__ = ["NotWanted", "Obstacle", "assess", "describes_ipv6", "rules_to_install"]
+__all__ = [
+    "NotWanted",
+    "Obstacle",
+    "assess",
+    "describes_ipv6",
+    "rules_to_install",
+    "seconds_to_settle",
+    "taken_before",
+]
 
 #: The programmes of ipv6-hp-bpf, which do on a device what our rules do.
 _SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
+#: What Cilium runs for packets that come in by a device of the node; tc has the name of the device behind it.
+_OF_CILIUM: Final = "cil_from_netdev"
+#: When a device comes up the kernel adds its link-local address, waits a second, and asks for routers three times, 4 s
+#: apart (router_solicitation_delay, router_solicitations, router_solicitation_interval): it is over after 13 s.
+_SECONDS_FOR_ROUTERS: Final = 15.0
 _DEV: Final = "hostRouting.probeSnat.dev"
 
 
@@ -64,6 +78,36 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
         return NotWanted(reason=reason, is_remarkable=True)
     return _wrong_route(section, host, dev) or ProbeRules(dev=dev, source=section.source, address=section.address)
+
+
+def taken_before(rules: ProbeRules, host: Host) -> str | None:
+    """Why probes may never come to these rules; None where nothing is known to take them before.
+
+    Where Cilium replaces kube-proxy its program on the device brings packets of services to their pods by itself, so
+    that nothing is left for nftables.
+    """
+    names = [name for name in host.ipv6.classifiers(rules.dev) if _OF_CILIUM in name]
+    if not names:
+        return None
+    return (
+        f"Cilium's program {names[0]} on {rules.dev} takes packets before nftables sees them: if it replaces "
+        "kube-proxy, IPv6 probes do not reach these rules; use ipv6-hp-bpf there, which does the same job"
+    )
+
+
+def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
+    """How long a router may still take to answer, so that the node gets an address and a default route; 0 if none will.
+
+    Without a device in the section those of the IPv4 default routes count: by these the cloud is reached.
+    """
+    devs = {section.dev}
+    if section.dev is None:
+        defaults = [route for route in host.routes.routes() if route.prefix_length == 0 and route.table == MAIN_TABLE]
+        devs = {dev for route in defaults for dev in (route.dev, *(hop.dev for hop in route.nexthops))}
+    ages = [host.ipv6.newest_address(dev) for dev in devs if dev is not None]
+    return max(
+        (_SECONDS_FOR_ROUTERS - age for age in ages if age is not None and age < _SECONDS_FOR_ROUTERS), default=0
+    )
 
 
 def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:

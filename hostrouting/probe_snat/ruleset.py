@@ -13,7 +13,17 @@ from hostrouting.config import ProbeSNATConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["FAMILY", "TABLE", "TABLE_NAME", "ProbeRules", "delete_script", "expected_listing", "render", "rules_in"]
+__all__ = [
+    "FAMILY",
+    "TABLE",
+    "TABLE_NAME",
+    "ProbeRules",
+    "delete_script",
+    "effect_of",
+    "expected_listing",
+    "render",
+    "rules_in",
+]
 
 FAMILY: Final = "ip6"
 #: As upstream calls it: a node that has its table is brought to ours.
@@ -36,6 +46,8 @@ _OF_THE_LINK: Final = (
     "nd-redirect",
     "mld2-listener-report",
 )
+#: Without these IPv6 dies sooner or later, though the source be rewritten in all other packets.
+_NEEDED: Final = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
 #: Why each rule is there, for those who read the live ruleset, which keeps these and no others.
 _COMMENTS: Final = {
     "KEPT_IN": "neighbour discovery and multicast groups need their link-local sources",
@@ -108,6 +120,64 @@ def rules_in(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     >>> rules_in(expected_listing(rules)) == rules, rules_in(expected_listing(rules)[:-1])
     (True, None)
     """
+    rules = _named(listing)
+    return rules if rules is not None and list(listing) == expected_listing(rules) else None
+
+
+def effect_of(listing: Sequence[dict[str, Any]] | None) -> ProbeRules | None:
+    """The rules that have the effect of what nft shows, be it written otherwise; None where there are none.
+
+    Such a table rewrites both ways at the same priority, on one device, and spares at least what keeps IPv6 alive; the
+    one that AgentBaker's images fill is of that sort.
+
+    >>> rules = ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")
+    >>> effect_of(expected_listing(rules)) == rules
+    True
+    """
+    rules = _named(listing or ())
+    if rules is None or any(entry.keys().isdisjoint({"table", "chain", "rule"}) for entry in listing or ()):
+        return None
+    chains = {entry["chain"]["name"]: entry["chain"] for entry in listing or () if "chain" in entry}
+    written = [(entry["rule"]["chain"], _effective(entry["rule"])) for entry in listing or () if "rule" in entry]
+    inward, outward = _meta("iifname", rules.dev), _meta("oifname", rules.dev)
+    wanted = {
+        "prerouting": ([inward, *_rewrite("saddr", rules.source, rules.address)], inward, _NEEDED),
+        "postrouting": ([outward, *_rewrite("daddr", rules.address, rules.source)], outward, frozenset()),
+    }
+    hooks = {chain.get("hook"): name for name, chain in chains.items()}
+    if len(chains) != len(wanted) or hooks.keys() != wanted.keys():
+        return None
+    for hook, (rewrite, match, needed) in wanted.items():
+        chain = {**chains[hooks[hook]], "name": hook}
+        *spared, last = [expressions for name, expressions in written if name == hooks[hook]] or [[]]
+        types = [_spared_types(expressions, match) for expressions in spared]
+        known = {one for some in types for one in some or ()}
+        if {"chain": chain} != _chain(hook) or last != rewrite or None in types or not needed <= known:
+            return None
+    return rules
+
+
+def _effective(rule: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a rule does, without what it counts; what becomes of a packet that is spared is the same either way."""
+    return [{"return": None} if one == {"accept": None} else one for one in rule["expr"] if one != {"counter": None}]
+
+
+def _spared_types(expressions: list[dict[str, Any]], dev: dict[str, Any]) -> frozenset[str] | None:
+    """The types of ICMPv6 messages that a rule spares; None if it does something else."""
+    match expressions[1:] if expressions[:1] == [dev] else expressions:
+        case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
+            types = right.get("set") if isinstance(right, dict) else [right]
+            if (
+                left == _payload("icmpv6", "type")
+                and isinstance(types, list)
+                and set(map(str, types)) <= {*_OF_THE_LINK}
+            ):
+                return frozenset(map(str, types))
+    return None
+
+
+def _named(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
+    """The rules of the names that are in a listing, whatever is done with them."""
     found: dict[object, object] = {}
     for field, value in _matches(listing):
         found.setdefault(field, value)
@@ -116,10 +186,9 @@ def rules_in(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
         return None
     dev, source, address = map(str, values)
     try:
-        rules = ProbeRules(dev=dev, source=source, address=address)
+        return ProbeRules(dev=dev, source=source, address=address)
     except ValueError:
         return None
-    return rules if list(listing) == expected_listing(rules) else None
 
 
 def _matches(listing: Sequence[dict[str, Any]]) -> Iterator[tuple[object, object]]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from hostrouting.boot import SCRIPT_DIRECTORY, Boot
 from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.findings import refused
 from hostrouting.host import Host
 from hostrouting.probe_snat.boot_files import (
+    AGAIN_PATH,
     NFT_PATHS,
     PATHS,
     RULESET_PATH,
@@ -18,16 +20,23 @@ from hostrouting.probe_snat.boot_files import (
     boot_unit,
     is_installed,
 )
-from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6, rules_to_install
+from hostrouting.probe_snat.detect import (
+    NotWanted,
+    Obstacle,
+    assess,
+    describes_ipv6,
+    rules_to_install,
+    seconds_to_settle,
+    taken_before,
+)
 from hostrouting.probe_snat.ruleset import (
     FAMILY,
     TABLE,
     TABLE_NAME,
     ProbeRules,
     delete_script,
-    expected_listing,
+    effect_of,
     render,
-    rules_in,
 )
 from phases import Change, DeadlineExceededError
 
@@ -100,6 +109,7 @@ class ConfigureProbeSNAT:
             self._tell(level, "%s: no rules for IPv6 probes are needed, and those of an earlier run go", rules.reason)
             self.undo(ctx)
             return
+        self._warn_of_cilium(rules)
         # A gate that is refused is refused before any rule is changed.
         self._boot.plan_install(ctx, self._unit(rules))
         self._converge(ctx, rules)
@@ -116,10 +126,18 @@ class ConfigureProbeSNAT:
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
-            when = "is done when that has come right" if outcome.may_change else f"will be refused: {outcome.step}"
             missing = [Change("+", path) for path in PATHS if not self._host.files.exists(path)]
-            return [Change("~" if self._has_table(ctx) else "+", TABLE, f"{outcome.reason}: {when}"), *missing]
+            return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
+        self._warn_of_cilium(outcome)
         return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, self._unit(outcome))]
+
+    def _foreseen(self, obstacle: Obstacle) -> str:
+        if obstacle.may_change:
+            return f"{obstacle.reason}: is done when that has come right"
+        # A refusal of what is optional fails nothing, and so is none of the whole plan's.
+        if self._section.required:
+            return refused(f"{obstacle.reason}; {obstacle.step}")
+        return f"{obstacle.reason}: {refused(obstacle.step)}"
 
     def undo(self, ctx: Context) -> None:
         """Take away the unit, then the table if it is ours, and at last its file, by which we know that it is."""
@@ -130,7 +148,8 @@ class ConfigureProbeSNAT:
             # Somebody's hands were quicker. A run that is killed after the unit's end must know the table by something.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
         # The unit first: a machine that starts meanwhile would have it bring the rules back.
-        self._boot.remove(ctx, UNIT_NAME, (UNIT_PATH,))
+        self._boot.remove(ctx, UNIT_NAME, (UNIT_PATH, AGAIN_PATH))
+        files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
         if not ours:
             return
         if self._host.is_live:
@@ -145,14 +164,19 @@ class ConfigureProbeSNAT:
         """Decide; waits for routes and addresses that routers have yet to advertise."""
         if self._section.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
             return _NO_IPV6
-        until = ctx.clock.monotonic() + _WAIT_SECONDS
+        began = ctx.clock.monotonic()
+        limits: dict[type, float] = {}
         told = False
         while True:
             outcome = assess(self._section, self._host)
-            if isinstance(outcome, ProbeRules) or not outcome.may_change or ctx.clock.monotonic() >= until:
+            if isinstance(outcome, ProbeRules) or not outcome.may_change:
+                break
+            # What the first look says holds: whoever looks often waits no longer.
+            seconds = limits.setdefault(type(outcome), self._patience(outcome))
+            if ctx.clock.monotonic() >= began + seconds:
                 break
             if not told:
-                self._tell(logging.INFO, "waiting up to %d s: %s", _WAIT_SECONDS, outcome.reason)
+                self._tell(logging.INFO, "waiting up to %.0f s: %s", seconds, outcome.reason)
                 told = True
             try:
                 ctx.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -165,21 +189,32 @@ class ConfigureProbeSNAT:
             raise _hindered(outcome, f", also not after {_WAIT_SECONDS} s" if outcome.may_change else "")
         return outcome
 
+    def _warn_of_cilium(self, rules: ProbeRules) -> None:
+        reason = taken_before(rules, self._host)
+        if reason:
+            self._tell(logging.WARNING, "%s", reason)
+
+    def _patience(self, outcome: NotWanted | Obstacle) -> float:
+        """How long this may take to come right; a node without IPv6 has it only while a router may still answer."""
+        if isinstance(outcome, Obstacle):
+            return _WAIT_SECONDS
+        return min(seconds_to_settle(self._section, self._host), _WAIT_SECONDS)
+
     # --- changing rules
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
         """Bring the table to these rules, unless it has them."""
         nftables = self._host.nftables
-        expected, script = expected_listing(rules), render(rules)
+        script = render(rules)
         before = nftables.table(ctx, FAMILY, TABLE_NAME)
-        if before == expected:
+        if effect_of(before) == rules:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
         nftables.check(ctx, script)
         # Before the table is there: a run that is killed in between can be undone all the same.
         self._host.files.write(RULESET_PATH, script.encode(), mode=0o644)
         nftables.load(ctx, script)
-        if nftables.table(ctx, FAMILY, TABLE_NAME) != expected:
+        if effect_of(nftables.table(ctx, FAMILY, TABLE_NAME)) != rules:
             self._tell(
                 logging.WARNING,
                 "%s was loaded, but is not as it was written: another program has changed the ruleset meanwhile; "
@@ -188,7 +223,7 @@ class ConfigureProbeSNAT:
                 UNIT_NAME,
             )
             return
-        done = "loaded" if before is None else "replaced, for it had drifted"
+        done = "loaded" if before is None else f"replaced, for it had drifted ({drift(before)})"
         self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
 
     def _delete_table(self, ctx: Context) -> None:
@@ -209,7 +244,7 @@ class ConfigureProbeSNAT:
             return [Change("~", TABLE, "unless it is in place: without root that cannot be told")]
         if before is None:
             return [Change("+", TABLE)]
-        return [] if before == expected_listing(rules) else [Change("~", TABLE, drift(before))]
+        return [] if effect_of(before) == rules else [Change("~", TABLE, drift(before))]
 
     def _has_table(self, ctx: Context) -> bool:
         try:
@@ -277,7 +312,7 @@ def drift(listing: list[dict[str, Any]]) -> str:
     """How a table that is not as it should be differs, in words."""
     if any("unreadable" in entry.get("table", {}) for entry in listing):
         return "it has flags, such as dormant or owner"
-    found = rules_in(listing)
+    found = effect_of(listing)
     if found is None:
         return "its rules are not those of hostrouting"
     return f"it rewrites {found.source} to {found.address} on {found.dev}"

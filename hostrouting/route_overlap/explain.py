@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.addresses import format_ipv4, parse_cidr
+from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.route_overlap.proof import parts_of
 
 if TYPE_CHECKING:
@@ -87,13 +87,22 @@ class Explanation:
 
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
     """Ask the kernel about addresses and CIDRs; neighbouring parts with one answer are one."""
-    cidrs = [text if "/" in text else f"{text}/32" for text in asked]
-    for cidr in cidrs:
-        parse_cidr(cidr)
+    cidrs = [_as_cidr(text) for text in asked]
     return [
         Explanation(text, tuple(_merged(map(_explained, parts))))
         for text, parts in zip(asked, parts_of(backend, cidrs), strict=True)
     ]
+
+
+def _as_cidr(text: str) -> str:
+    if "/" in text:
+        parse_cidr(text)
+        return text
+    try:
+        parse_ipv4(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, nor an IPv4 CIDR such as '172.16.0.0/16'") from None
+    return f"{text}/32"
 
 
 def _explained(part: Part) -> ExplainedPart:

@@ -11,19 +11,18 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.addresses import netmask, parse_cidr
-from hostrouting.host.routes import FLAG_DEAD, MAIN_TABLE, NextHop
 from hostrouting.route_overlap.blockers import select_by_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.host.routes import Link, Lookup, ObservedRoute, Rule
+    from hostrouting.host.routes import Link, Lookup, NextHop, ObservedRoute, Rule
 
-__all__ = ["Part", "Question", "bounds", "default_route", "next_hops", "questions", "source_by"]
+__all__ = ["Part", "Question", "bounds", "questions", "source_by"]
 
 #: Where the kernel itself begins and ceases to treat addresses in a way of its own, whatever the routes say.
-_SPECIAL_EDGES: Final = (1, 127 << 24, 128 << 24, 224 << 24, 224 << 24 | 1 << 8, 240 << 24, 0xFFFFFFFF)
+_SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
 _SIZES: Final = tuple(1 << 32 - length for length in range(33))
 _SCOPE_LINK: Final = 253
 _route_of = itemgetter(1)
@@ -148,8 +147,8 @@ def _sources(backend: RouteBackend, plain: Sequence[Lookup]) -> list[tuple[int, 
     for answer, chosen in zip(plain, resolved, strict=True):
         found: list[int | None] = [chosen.route.source if chosen.route else None]
         if answer.route is not None and answer.route.nexthops and answer.route.source is None:
-            first_by_dev = {hop.dev: hop for hop in reversed(answer.route.nexthops)}
-            found = [source_by(first_by_dev[dev], answer.route.scope, links) for dev in answer.route.devs]
+            alive = [hop for hop in answer.route.nexthops if not hop.dead]
+            found = [source_by(hop, answer.route.scope, links) for hop in alive]
         sources.append(tuple(dict.fromkeys(source for source in found if source)))
     return sources
 
@@ -168,21 +167,3 @@ def source_by(hop: NextHop, scope: int, links: Sequence[Link]) -> int | None:
         if not address.secondary and address.scope <= scope and address.scope != _SCOPE_LINK
     ]
     return own[0].local if own else None
-
-
-def next_hops(route: ObservedRoute) -> tuple[NextHop, ...]:
-    """All next hops of a route, be it one."""
-    return route.nexthops or (() if route.dev is None else (NextHop(route.gateway, route.dev),))
-
-
-def default_route(routes: Iterable[ObservedRoute]) -> ObservedRoute | None:
-    """The default route that the kernel would take: the first of the main table that sends anywhere and lives."""
-    for route in routes:
-        if route[1] == 0 and _may_be_default(route):  # by position, for this line meets every route of a full table
-            return route
-    return None
-
-
-def _may_be_default(route: ObservedRoute) -> bool:
-    alive = not route.flags & FLAG_DEAD
-    return route.table == MAIN_TABLE and route.kind == "unicast" and not route.tos and alive

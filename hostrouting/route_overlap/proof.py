@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hostrouting.addresses import format_cidr, format_ipv4, netmask, parse_cidr
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.host.default_route import default_route
 from hostrouting.host.routes import ObservedRoute
 from hostrouting.route_overlap.blockers import Blockers, rule_text
-from hostrouting.route_overlap.parts import Part, bounds, default_route, questions
+from hostrouting.route_overlap.parts import Part, bounds, questions
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.parts import Question
     from hostrouting.route_overlap.report import SuggestedRoute
 
-__all__ = ["AllowedDevices", "BadPart", "Part", "default_route", "parts_of", "prove_egress"]
+__all__ = ["AllowedDevices", "BadPart", "Part", "parts_of", "prove_egress"]
 
 
 class BadPart(NamedTuple):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import string
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from hostrouting.addresses import contains
+from hostrouting.addresses import check_device_name, contains
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,8 +78,9 @@ class SuggestedRoute:
         )
 
     def to_config(self) -> dict[str, str]:
-        """The member of `staticRoutes.routes`."""
-        return {"destination": self.destination, "gateway": self.gateway, "dev": self.dev}
+        """The member of `staticRoutes.routes`; a device whose name no config may have is left to be looked up."""
+        named = {"dev": self.dev} if _may_be_configured(self.dev) else {}
+        return {"destination": self.destination, "gateway": self.gateway, **named}
 
 
 @attrs.frozen(kw_only=True)
@@ -245,11 +247,27 @@ def _what_else(report: OverlapReport) -> Iterator[str]:
     if "local" in kinds:
         yield "An address of the node's own goes before any route: take it from its interface, or narrow expectedCidrs."
     if "overlap" in kinds:
-        devs = list(dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "overlap"))
+        devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "overlap" and finding.dev)
         import json
 
         yield "If these interfaces are meant to carry the addresses, allow them instead:"
-        yield f'  "routeOverlap": {{"allowedDevs": {json.dumps(devs)}}}'
+        yield f'  "routeOverlap": {{"allowedDevs": {json.dumps(list(map(_pattern_for, devs)))}}}'
+
+
+def _may_be_configured(dev: str) -> bool:
+    try:
+        check_device_name(dev)
+    except ValueError:
+        return False
+    return True
+
+
+def _pattern_for(dev: str) -> str:
+    """A pattern that a config may have and that matches the device; byte by byte, as patterns are matched."""
+    known = string.ascii_letters + string.digits + "_.@+-"
+    name = dev.encode(errors="surrogateescape").decode("latin-1")
+    plain = "".join(character if character in known else "?" for character in name)
+    return f"?{plain[1:]}" if plain.startswith("-") else plain
 
 
 def _list_for_tuple(_: object, __: object, value: object) -> object:

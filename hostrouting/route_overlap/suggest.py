@@ -12,8 +12,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.addresses import format_cidr, format_ipv4, netmask
+from hostrouting.host.default_route import next_hops
 from hostrouting.host.routes import ObservedRoute
-from hostrouting.route_overlap.parts import next_hops, source_by
+from hostrouting.route_overlap.parts import source_by
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Mender:
     def _offenders(self, bad: Sequence[BadPart], way: _Way) -> Iterator[ObservedRoute | None]:
         """Of each part the route that a better one in the main table would beat, and mend all; None if none would."""
         new_answers: Sequence[Lookup | None] = [None] * len(bad)
-        if self._blockers.by_source and way.source is not None:
+        if self._blockers.by_source:
             # The mending route makes the kernel choose another source, by which a rule may then select.
             destinations = [one.part.first for one in bad]
             new_answers = self._backend.lookup(destinations, sources=[way.source] * len(bad))

@@ -12,7 +12,8 @@ from hostrouting.boot import RUNTIME_DIRECTORY, Boot
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
-from hostrouting.route_overlap.proof import default_route, prove_egress
+from hostrouting.host.default_route import default_route
+from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, RUN_FILES, UNIT_NAME, boot_unit
 from phases import Change, DeadlineExceededError
 
@@ -114,7 +115,7 @@ class CheckRouteOverlap:
     def _leave_marker(self, report: OverlapReport) -> None:
         # The new one first: whoever is killed in between leaves both, and a reader goes by the bad one.
         if report.ok:
-            self._host.files.write(MARKER_OK, f"{report.verdict}\n".encode(), mode=_MARKER_MODE)
+            self._host.files.write(MARKER_OK, f"{report.verdict}\n".encode(errors="surrogateescape"), mode=_MARKER_MODE)
             self._host.files.remove(MARKER_DETECTED)
         else:
             lines = "".join(f"{line}\n" for line in report.lines())

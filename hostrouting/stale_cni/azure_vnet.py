@@ -1,170 +1,36 @@
-"""What azure-vnet itself has on the disk: its state, its locks, and the CNI configuration that names it. Only read."""
+"""Whether azure-vnet is in use: the CNI configuration that names it, and its locks. Only read."""
 
 from __future__ import annotations
 
-import binascii
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import HostFileError, StaleCNIError
-from hostrouting.stale_cni.networks import canonical
+from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostrouting.host import FileStore
 
-__all__ = ["STATE_PATH", "Endpoint", "configured", "locked", "parse_endpoints", "read_endpoints"]
+__all__ = ["configured", "locked"]
 
-STATE_PATH: Final = "/var/run/azure-vnet.json"
+#: Of this process, and of the one that gives out addresses; their names have changed with the versions.
 _LOCKS: Final = tuple(
-    f"{folder}/{name}.json.lock"
-    for name in ("azure-vnet", "azure-vnet-ipam")
+    f"{path}{ending}"
     for folder in ("/var/run", "/var/run/azure-vnet")
+    for path in (f"{folder}/azure-vnet", f"{folder}/azure-vnet-ipam")
+    for ending in (".json.lock", ".lock")
 )
+#: Where version 1.4.5 has them.
+_LOCK_FOLDER: Final = "/var/lock/azure-vnet"
+#: Locks of CNS, which runs for ever, and may serve the new CNI.
+_OF_CNS: Final = ("azure-cns", "azure-endpoints")
 _CONFIGURATION: Final = "/etc/cni/net.d"
 #: What container runtimes read there; a `.cilium_bak` is none of it.
 _ENDINGS: Final = (".conflist", ".conf", ".json")
 #: How its programs' names begin: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
 _PLUGIN: Final = "azure-vnet"
 _LONGEST_PID: Final = 10
-
-
-class Endpoint(NamedTuple):
-    """A pod as azure-vnet's state has it; its device may be gone."""
-
-    #: Without prefix lengths, in the kernel's spelling.
-    addresses: tuple[str, ...]
-    #: The host's end of its veth pair; empty where the state does not say.
-    host_device: str = ""
-    #: In lower case, with leading zeros; empty where the state does not say.
-    mac: str = ""
-
-
-# --- the state
-
-
-def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
-    """The endpoints in azure-vnet's state; none if it has left no state.
-
-    `StaleCNIError` if there is a state that cannot be understood: then nobody knows which pods are alive.
-    """
-    content = files.read(STATE_PATH)
-    if content is None:
-        return ()
-    try:
-        return parse_endpoints(content)
-    except ValueError as error:
-        raise StaleCNIError(
-            f"{STATE_PATH} is not the state of azure-vnet as we know it ({error}), so nobody knows which pods are "
-            f"alive, and nothing was changed; if no pod of azure-vnet is left, move the file away and run this again"
-        ) from error
-
-
-def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
-    """Read the state as Go's encoding/json writes it; ValueError says what is not as expected.
-
-    >>> parse_endpoints(b'''{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {
-    ...     "5f0a-eth0": {"HostIfName": "azv1", "IPAddresses": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}]}}}}}}}}''')
-    (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
-
-    Go writes every one of these keys, null or empty where there is nothing: what has other keys only is another thing.
-    A file of 0 bytes is a store that nothing was ever saved in.
-    """
-    if not content:
-        return ()
-    try:
-        document = json.loads(content)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    network = _mapping(_get(_mapping(document, "the file"), "Network", "the file"), "Network")
-    return tuple(
-        _endpoint(endpoint, path)
-        for interface, at in _members(network, "ExternalInterfaces", "Network")
-        for pods, within in _members(interface, "Networks", at)
-        for endpoint, path in _members(pods, "Endpoints", within)
-    )
-
-
-def _members(mapping: dict[str, Any], key: str, path: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each object in the object that stands under the key, and its path."""
-    here = f"{path}.{key}"
-    for name, member in _mapping(_get(mapping, key, path), here).items():
-        yield _mapping(member, f"{here}[{name!r}]"), f"{here}[{name!r}]"
-
-
-def _get(mapping: dict[str, Any], key: str, path: str) -> object:
-    """The value; None if the object is empty, which is how Go's null comes here."""
-    if mapping and key not in mapping:
-        raise ValueError(f"{path} has no {key}")
-    return mapping.get(key)
-
-
-def _mapping(value: object, what: str) -> dict[str, Any]:
-    """The object; an empty one for null, which is how Go writes a map that was never made."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} is no JSON object")  # noqa: TRY004 - one sort of error for all that is wrong with it
-    return value
-
-
-def _endpoint(mapping: dict[str, Any], path: str) -> Endpoint:
-    networks = _get(mapping, "IPAddresses", path) or []
-    if not isinstance(networks, list):
-        raise ValueError(f"{path}.IPAddresses is no JSON array")  # noqa: TRY004 - same
-    entry = f"an entry of {path}.IPAddresses"
-    addresses = []
-    for network in networks:
-        if isinstance(network, str):
-            # Not what Go makes of a net.IPNet, but plain enough; and whoever protects a pod is believed.
-            addresses.append(network.partition("/")[0])
-            continue
-        members = _mapping(network, entry)
-        _get(members, "IP", entry)
-        addresses.append(_text(members, "IP"))
-    return Endpoint(
-        # An address that was never set is empty text.
-        tuple(_address(address) for address in addresses if address),
-        _text(mapping, "HostIfName"),
-        _mac(_text(mapping, "MacAddress")),
-    )
-
-
-def _text(mapping: dict[str, Any], key: str) -> str:
-    value = mapping.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is no text")  # noqa: TRY004 - same
-    return value
-
-
-def _address(text: str) -> str:
-    address = canonical(text)
-    if address is None:
-        raise ValueError(f"{text!r} is no address")
-    # An IPv4 address in IPv6's clothes is the IPv4 address.
-    return address.removeprefix("::ffff:") if "." in address else address
-
-
-def _mac(text: str) -> str:
-    """Go writes a hardware address as it does all bytes, in base64; people write it with colons."""
-    try:
-        packed = (
-            bytes(int(part, 16) for part in text.split(":"))
-            if ":" in text
-            else binascii.a2b_base64(text, strict_mode=True)
-        )
-    except ValueError as error:
-        raise ValueError(f"{text!r} is no hardware address") from error
-    # Those of InfiniBand are longer.
-    if len(packed) not in (0, 6, 8, 20):
-        raise ValueError(f"{text!r} is no hardware address")
-    return packed.hex(":")
-
-
-# --- whether it is at work
 
 
 def configured(files: FileStore) -> list[str]:
@@ -203,7 +69,7 @@ def _names_azure_vnet(document: object) -> bool:
 def locked(files: FileStore) -> list[str]:
     """Why azure-vnet must be taken to be running at this moment: one sentence for each lock that is held."""
     reasons = []
-    for path in _LOCKS:
+    for path in _locks(files):
         if files.is_locked(path):
             reasons.append(f"a process holds the lock {path}")
             continue
@@ -212,3 +78,10 @@ def locked(files: FileStore) -> list[str]:
         if pid.isdigit() and len(pid) <= _LONGEST_PID and files.exists(f"/proc/{int(pid)}"):
             reasons.append(f"process {int(pid)} holds the lock {path}")
     return reasons
+
+
+def _locks(files: FileStore) -> Iterator[str]:
+    yield from _LOCKS
+    for name in files.names(_LOCK_FOLDER):
+        if name.endswith(".lock") and not name.startswith(_OF_CNS):
+            yield f"{_LOCK_FOLDER}/{name}"

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
 from hostrouting.exceptions import HostFileError
+from hostrouting.host.ipv6_messages import pack_route
+from hostrouting.host.links import IPv6Route, Neighbour
+from hostrouting.host.neighbour_messages import pack_neighbour
+from hostrouting.host.routes import ObservedRoute
+from hostrouting.journal import read_record, refuse_impossible_route, refuse_unsafe_folder
 from hostrouting.stale_cni.records import from_mapping, to_mapping
 
 if TYPE_CHECKING:
@@ -22,7 +29,18 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from hostrouting.stale_cni.sweep import Leftover
 
-__all__ = ["Backup", "Backups", "boot_id", "from_json", "read_backups", "remove_backup", "to_json", "write_backup"]
+__all__ = [
+    "Backup",
+    "Backups",
+    "Damaged",
+    "boot_id",
+    "clean_up",
+    "from_json",
+    "read_backups",
+    "remove_backup",
+    "to_json",
+    "write_backup",
+]
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 #: Whose parent is ours, too.
@@ -46,6 +64,13 @@ class Backup:
     path: str = attrs.field(default="", eq=False)
 
 
+class Damaged(NamedTuple):
+    """A record that is of no use: where it lies, and in full what is wrong with it and what to do."""
+
+    path: str
+    reason: str
+
+
 class Backups(NamedTuple):
     """What lies in the folder of records."""
 
@@ -53,8 +78,8 @@ class Backups(NamedTuple):
     current: list[Backup]
     #: Of other boots, which ended what they list.
     outlived: list[Backup]
-    #: Of each that cannot be understood, which it is and what to do.
-    bad: list[HostFileError]
+    #: Those that are of no use; see `set_aside`.
+    bad: list[Damaged]
 
 
 def boot_id(files: FileStore) -> str:
@@ -65,7 +90,11 @@ def boot_id(files: FileStore) -> str:
 def write_backup(
     files: FileStore, folder: str, objects: Sequence[Leftover], *, texts: Sequence[tuple[str, str]], now: float
 ) -> Backup:
-    """Write a new record; it is on the disk when this returns. Where that fails, no empty folder of ours is left."""
+    """Write a new record; it is on the disk when this returns. Where that fails, no empty folder of ours is left.
+
+    HostFileError for a folder in which others than root could exchange it.
+    """
+    refuse_unsafe_folder(files, folder)
     moment = time.gmtime(now)
     backup = Backup(
         boot_id=boot_id(files),
@@ -88,16 +117,23 @@ def write_backup(
 
 
 def read_backups(files: FileStore, folder: str) -> Backups:
-    """Every record; one that cannot be understood does not hide the others."""
+    """Every record; one that is of no use does not hide the others.
+
+    HostFileError where others than root could have put them there: then none of them is believed.
+    """
     paths = [f"{folder.rstrip('/')}/{name}" for name in sorted(_names(files, folder), key=_place, reverse=True)]
     backups = Backups([], [], [])
-    this_boot = boot_id(files) if paths else ""
+    if not paths:
+        return backups
+    refuse_unsafe_folder(files, folder)
+    this_boot = boot_id(files)
     for path in paths:
         try:
-            backup = _read(files, path)
+            backup = read_record(files, path, partial(from_json, path=path))
         except HostFileError as error:
-            backups.bad.append(error)
-        else:
+            backups.bad.append(Damaged(path, str(error)))
+            continue
+        if backup is not None:
             (backups.current if backup.boot_id == this_boot else backups.outlived).append(backup)
     return backups
 
@@ -105,6 +141,12 @@ def read_backups(files: FileStore, folder: str) -> Backups:
 def remove_backup(files: FileStore, folder: str, backup: Backup) -> None:
     """There is nothing left in it to be put back; the last record takes the folder with it."""
     files.remove(backup.path)
+    _remove_folder(files, folder)
+
+
+def clean_up(files: FileStore, folder: str) -> None:
+    """Take away what a killed run has left: a file under way, and a folder with nothing in it."""
+    files.sweep(folder)
     _remove_folder(files, folder)
 
 
@@ -131,21 +173,25 @@ def from_json(content: bytes, *, path: str = "") -> Backup:
     return Backup(
         boot_id=str(mapping["boot_id"]),
         time=str(mapping["time"]),
-        objects=tuple(map(from_mapping, mapping["objects"])),
+        objects=tuple(_possible(from_mapping(entry)) for entry in mapping["objects"]),
         texts=tuple((backend, str(text)) for backend, text in mapping["ebtables-save"].items()),
         path=path,
     )
 
 
-def _read(files: FileStore, path: str) -> Backup:
-    content = files.read(path)
-    try:
-        return from_json(content or b"", path=path)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise HostFileError(
-            f"{path} is not what we wrote ({error!r}), so what it names cannot be put back; "
-            f"put back by hand what you recognise in it, then delete it"
-        ) from error
+def _possible(leftover: Leftover) -> Leftover:
+    """Return it; an error if it is one that no machine can have shown, and that none could be asked to put back."""
+    if isinstance(leftover, ObservedRoute):
+        refuse_impossible_route(leftover)
+    elif isinstance(leftover, IPv6Route):
+        pack_route(leftover, defaultdict(int))
+    elif isinstance(leftover, Neighbour):
+        pack_neighbour(leftover, 1)
+    else:
+        for word in (leftover.chain, *leftover.spec):
+            if "\0" in word or not word.isprintable():
+                raise ValueError(f"{word!r} is no word of a rule")
+    return leftover
 
 
 def _names(files: FileStore, folder: str) -> list[str]:

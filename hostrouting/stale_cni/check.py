@@ -12,6 +12,7 @@ from hostrouting.stale_cni.task import CleanStaleCNI
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
+    from hostrouting.stale_cni.sweep import Verdict
     from phases import Context
 
 __all__ = ["check_stale_cni"]
@@ -19,8 +20,12 @@ __all__ = ["check_stale_cni"]
 _KIND: Final = "stale-cni"
 
 
-def check_stale_cni(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
+def check_stale_cni(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, spared: list[Verdict] | None = None
+) -> list[NodeFinding]:
     """A finding for each object that one reading takes for stale; none where the config does not ask for a sweep.
+
+    What the reading leaves alone is added to `spared`.
 
     Where nothing was found, but not all could be seen or asked for lack of privilege, that is a
     `PermissionDeniedError`.
@@ -29,6 +34,8 @@ def check_stale_cni(ctx: Context, config: HostRoutingConfig, host: Host) -> list
         return []
     task = CleanStaleCNI(config, host=host)
     reading = task.judge_now(ctx)
+    if spared is not None:
+        spared += task.spared
     stale = [verdict for verdict in reading.verdicts if verdict.kind == "stale"]
     if not stale and reading.ebtables.denied:
         raise PermissionDeniedError(

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from hostrouting.host import EbtablesRule
 
-__all__ = ["POD_DEVICE", "PodRule", "is_of_node", "read_pod_rule"]
+__all__ = ["POD_DEVICE", "TUNNEL_MAC", "PodRule", "is_of_node", "read_pod_rule"]
 
 #: How azure-vnet names the host's end of a pod's veth pair.
 POD_DEVICE: Final = "azv"
+#: That of the fabric's router, which azure-vnet gives to every pod in tunnel mode, and ip-masq-agent to other nodes.
+TUNNEL_MAC: Final = "12:34:56:78:9a:bc"
 _BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
 
@@ -29,6 +31,8 @@ _FORWARDED_REPLY: Final = {
     "--to-dst": _BROADCAST,
     "--dnat-target": "ACCEPT",
 }
+#: Tunnel mode sends all that pods and the bridge send to the fabric.
+_TO_FABRIC: Final = {"-j": "dnat", "--to-dst": TUNNEL_MAC, "--dnat-target": "ACCEPT"}
 _TO_NODE: Final = {"-s": "unicast", "-j": "snat", "--snat-arp": "", "--snat-target": "ACCEPT"}
 #: Protocol and the option that has the pod's address.
 _FAMILIES: Final = (("IPv4", "--ip-dst"), ("IPv6", "--ip6-dst"))
@@ -69,7 +73,9 @@ def is_of_node(rule: EbtablesRule) -> bool:
         return False
     if rule.chain == "POSTROUTING":
         return _has(options, _TO_NODE, frozenset({"-o", "--to-src"}))
-    return rule.chain == "PREROUTING" and _has(options, _FORWARDED_REPLY, frozenset({"-i"}))
+    return rule.chain == "PREROUTING" and any(
+        _has(options, fixed, frozenset({"-i"})) for fixed in (_FORWARDED_REPLY, _TO_FABRIC)
+    )
 
 
 def _options(rule: EbtablesRule) -> Mapping[str, str] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.addresses import format_ipv4
 from hostrouting.host.links import IPv6Route
 from hostrouting.host.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
-from hostrouting.stale_cni.forms import POD_DEVICE, is_of_node, read_pod_rule
+from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC, is_of_node, read_pod_rule
 from hostrouting.stale_cni.gateways import gateways_of, next_hop_indexes
 
 if TYPE_CHECKING:
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.networks import Networks
     from hostrouting.stale_cni.sweep import Leftover, Snapshot
 
-__all__ = ["OF_NODE", "Candidate", "candidates"]
+__all__ = ["OF_NODE", "OF_OTHER_NODE", "Candidate", "candidates"]
 
 OF_NODE: Final = "it stands for the node itself, and every pod on the bridge needs it"
+OF_OTHER_NODE: Final = f"ip-masq-agent puts neighbours with {TUNNEL_MAC} there, for other nodes"
 _FOREIGN: Final = "it is none of the rules that azure-vnet makes for a pod"
 _NOT_ALONE: Final = "another route stands in its place"
 
@@ -60,6 +61,8 @@ def _of_rule(rule: EbtablesRule) -> Candidate:
 
 
 def _oddity_of_neighbour(neighbour: Neighbour) -> str:
+    if neighbour.mac == TUNNEL_MAC:
+        return OF_OTHER_NODE
     # azure-vnet says neither who put it there, nor anything else.
     if neighbour.protocol:
         return f"a program that calls itself protocol {neighbour.protocol} put it there, which azure-vnet is not"

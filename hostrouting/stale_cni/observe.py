@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.stale_cni import azure_vnet
+from hostrouting.stale_cni.state import read_endpoints
 from hostrouting.stale_cni.sweep import Snapshot, judge, pod_devices, questions, subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hostrouting.config import StaleCNIConfig
-    from hostrouting.host import Device, EbtablesReading, Host
+    from hostrouting.host import Device, EbtablesReading, Host, Station
     from hostrouting.stale_cni.sweep import Verdict
     from phases import Context
 
@@ -52,15 +52,15 @@ def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
         ipv4_routes=ipv4_routes,
         ipv6_routes=ipv6_routes,
         devices=devices,
-        # Of every bridge: a pod is alive behind whichever has heard it.
-        stations=tuple(
-            station
-            for device in devices
-            if device.kind == "bridge"
-            for station in host.link_layer.stations(device.name)
-        ),
+        stations=_stations(host, devices),
     )
     return snapshot, reading
+
+
+def _stations(host: Host, devices: Iterable[Device]) -> tuple[Station, ...]:
+    """What every bridge has learned: a pod is alive behind whichever has heard it."""
+    bridges = (device.name for device in devices if device.kind == "bridge")
+    return tuple(station for bridge in bridges for station in host.link_layer.stations(bridge))
 
 
 def wrong_bridge(host: Host, bridge: str) -> str | None:
@@ -89,14 +89,16 @@ class Observer:
         ctx.check()
         snapshot, ebtables = observe(ctx, host)
         # After all else, for the same reason as there.
-        snapshot = attrs.evolve(snapshot, endpoints=azure_vnet.read_endpoints(host.files))
+        snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
         verdicts = self._judged(snapshot)
         may_not_ask = False
-        if any(verdict.kind == "stale" for verdict in verdicts):
-            # A pod that has been silent for long is known to nobody, and answers all the same.
-            asked = questions(snapshot, verdicts, bridge=self._section.bridge)
+        # A pod that has been silent for long is known to nobody, and answers all the same.
+        if asked := questions(snapshot, verdicts, bridge=self._section.bridge):
             try:
-                snapshot = attrs.evolve(snapshot, answered=host.link_layer.answering(ctx, asked))
+                answered = host.link_layer.answering(ctx, asked)
+                # From its answer a bridge learns which hardware address a pod has.
+                stations = _stations(host, snapshot.devices)
+                snapshot = attrs.evolve(snapshot, answered=answered, stations=stations)
             except PermissionDeniedError as error:
                 if not may_guess:
                     raise
@@ -128,9 +130,12 @@ class Observer:
         more = 0
         for verdict in verdicts:
             line = f"{subject(verdict.object)} is left alone: {verdict.reason}"
-            if verdict.kind != "unknown" or line in self._said:
+            if verdict.kind == "stale" or line in self._said:
                 continue
-            if self._shown < _MOST_SHOWN:
+            if verdict.kind != "unknown":
+                # What is in use is what most nodes have; why it is taken to be, only some want to know.
+                level = logging.DEBUG
+            elif self._shown < _MOST_SHOWN:
                 self._shown += 1
                 level = logging.WARNING
             else:
@@ -143,7 +148,8 @@ class Observer:
 
 def fields_of(verdict: Verdict) -> dict[str, object]:
     """A verdict for who reads the log by machine."""
-    return {"object": subject(verdict.object), "address": verdict.address, "reason": verdict.reason}
+    object_, address, reason = subject(verdict.object), verdict.address, verdict.reason
+    return {"object": object_, "address": address, "kind": verdict.kind, "reason": reason}
 
 
 def _deaf(snapshot: Snapshot) -> tuple[str, ...]:

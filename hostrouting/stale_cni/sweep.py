@@ -15,15 +15,16 @@ from hostrouting.host.ebtables_rules import EbtablesRule
 from hostrouting.host.links import IPv6Route, Neighbour
 from hostrouting.host.routes import ObservedRoute
 from hostrouting.stale_cni.evidence import Life, NodeItself, Obstacles
-from hostrouting.stale_cni.forms import POD_DEVICE
-from hostrouting.stale_cni.leftovers import OF_NODE, Candidate, candidates
+from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC
+from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, Candidate, candidates
 from hostrouting.stale_cni.networks import Networks
+from hostrouting.stale_cni.state import apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host import Device, Station
-    from hostrouting.stale_cni.azure_vnet import Endpoint
+    from hostrouting.stale_cni.state import Endpoint
 
 __all__ = [
     "Agreement",
@@ -96,32 +97,44 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     """
     pods = Networks(pod_cidrs)
     found = list(candidates(snapshot, pods, bridge))
-    node = NodeItself(snapshot)
+    node = NodeItself(snapshot, bridge)
     life = Life(snapshot, found, bridge)
-    obstacles = Obstacles(snapshot)
+    obstacles = Obstacles(snapshot, life.endpoints)
 
     def verdict(candidate: Candidate) -> Verdict:
         leftover, address, _, oddity = candidate
-        if address is None:
-            return Verdict(leftover, "node" if oddity == OF_NODE else "unknown", None, oddity)
-        if of_node := node.has(candidate):
+        if address is None or oddity == OF_OTHER_NODE:
+            return Verdict(leftover, "node" if oddity in (OF_NODE, OF_OTHER_NODE) else "unknown", address, oddity)
+        if of_node := node.needs(candidate):
             return Verdict(leftover, "node", address, of_node)
         if address not in pods:
             return Verdict(leftover, "unknown", address, f"{address} is outside podCidrs")
-        if sign := life.sign_of(address):
-            return Verdict(leftover, "live", address, sign)
-        if unclear := oddity or obstacles.to(candidate):
-            return Verdict(leftover, "unknown", address, unclear)
-        return Verdict(leftover, "stale", address, life.why_gone(address))
+        kind, reason = _owned(candidate, address, node, life)
+        unclear = (oddity or obstacles.to(candidate)) if kind == "stale" else None
+        return Verdict(leftover, "unknown" if unclear else kind, address, unclear or reason)
 
     return tuple(map(verdict, found))
+
+
+def _owned(candidate: Candidate, address: str, node: NodeItself, life: Life) -> tuple[Kind, str]:
+    """Whose the object is, and why; `stale` if it leads to nobody."""
+    nobodys = f"no device and no pod has {candidate.mac}, to which it leads"
+    if sign := life.sign_of(address):
+        return ("stale", f"{nobodys}; {sign}") if life.leads_nowhere(candidate) else ("live", sign)
+    own = node.has(address)
+    if own is None:
+        return "stale", life.why_gone(address)
+    if candidate.mac == TUNNEL_MAC:
+        return "stale", f"it was made for a pod, and {own}"
+    return ("stale", f"{nobodys}; {own}") if life.leads_nowhere(candidate) else ("node", own)
 
 
 def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -> list[tuple[str, str]]:
     """Who is to be asked, before anything is taken for stale: (device, address), each once.
 
     Only on pods' devices that are up, and can be asked: on the bridge Azure's fabric would answer for everybody. On all
-    of them, for a rule or for what is on the bridge: which pod is behind which is not to be guessed.
+    of them, for a rule or for what is on the bridge: which pod is behind which is not to be guessed. Also asked is the
+    pod of a record whose hardware address is not known, and which pod a device leads to that has records of several.
     """
     up = [device.name for device in pod_devices(snapshot) if device.up and device.carrier]
     asked: dict[tuple[str, str], None] = {}
@@ -131,6 +144,13 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
         dev = None if isinstance(found, EbtablesRule) else found.dev
         devices = up if dev in (None, bridge) else [name for name in up if name == dev]
         asked.update(dict.fromkeys((device, address) for device in devices))
+    named = {verdict.address for verdict in verdicts if verdict.kind == "live"}
+    heard = {station.dev for station in snapshot.stations if not station.permanent}
+    for device, pods in apart(snapshot.endpoints).items():
+        addresses = [address for pod in pods for endpoint in pod for address in endpoint.addresses]
+        is_known = any(endpoint.mac not in ("", TUNNEL_MAC) for pod in pods for endpoint in pod) or device in heard
+        if device in up and not named.isdisjoint(addresses) and (len(pods) > 1 or not is_known):
+            asked.update(dict.fromkeys((device, address) for address in addresses))
     return list(asked)
 
 

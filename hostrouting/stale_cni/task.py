@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
+from hostrouting.findings import refused
 from hostrouting.host import EbtablesRule, Host
+from hostrouting.journal import refuse_unsafe_folder, set_aside
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.stale_cni.backup import read_backups, remove_backup, write_backup
+from hostrouting.stale_cni.backup import clean_up, read_backups, remove_backup, write_backup
 from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
 from hostrouting.stale_cni.restore import add_back, by_sort, remove, still_there, what_comes_back
 from hostrouting.stale_cni.sweep import agree, identity, subject
@@ -35,6 +37,7 @@ _SECONDS_TO_RESTORE: Final = 60.0
 #: How a context ends.
 _OVER: Final = (CancelledError, DeadlineExceededError)
 _OUTLIVED: Final = "%s is of %s, before this machine was started again: nothing of it can be put back, so it is removed"
+_NO_RECORD: Final = "no record of it can be written: {}; see staleCni.backupDir"
 _WRONG_BRIDGE: Final = "staleCni.bridge must name the bridge of azure-vnet's pods: {}"
 
 
@@ -56,10 +59,14 @@ class CleanStaleCNI:
         self._observer = Observer(self._section, self._logger)
         #: What the last `do` or `undo` has changed, without what it took back itself.
         self.made: list[Change] = []
+        #: What the last reading has found and left alone.
+        self.spared: list[Verdict] = []
+        #: Where the last `do` has written down what it took away; None where it took away nothing.
+        self.record: str | None = None
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, take away what is stale in all of them, and see whether it comes back."""
-        self.made = []
+        self.made, self.spared, self.record = [], [], None
         if not self._section.enabled or not self._host.is_live:
             return
         agreement, reading = self._confirmed(ctx)
@@ -69,6 +76,8 @@ class CleanStaleCNI:
                 subject(verdict.object),
                 extra=fields_of(verdict),
             )
+            reason = "it changed between readings"
+            self.spared.append(verdict._replace(kind="unknown", reason=reason))
         if not agreement.stale:
             self._logger.info("nothing stale of azure-vnet was found")
             return
@@ -76,6 +85,7 @@ class CleanStaleCNI:
         for verdict in agreement.stale:
             self._logger.debug("%s is stale: %s", subject(verdict.object), verdict.reason, extra=fields_of(verdict))
         backup = self._written_down(ctx, objects, reading)
+        self.record = backup.path
         self._sweep(ctx, backup, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
         self._logger.info(
             "%d stale objects of azure-vnet are gone, all of them written down in %s",
@@ -90,12 +100,17 @@ class CleanStaleCNI:
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
-        refusal = f"; will be refused: {obstacle}" if obstacle else ""
         return [
-            Change("-", subject(verdict.object), f"{verdict.reason}{refusal}")
+            Change("-", subject(verdict.object), self._foreseen(verdict.reason, obstacle))
             for verdict in self.judge_now(ctx).verdicts
             if verdict.kind == "stale"
         ]
+
+    def _foreseen(self, reason: str, obstacle: str | None) -> str:
+        if obstacle is None:
+            return reason
+        # A refusal of what is optional fails nothing, and so is none of the whole plan's.
+        return refused(f"{obstacle}; {reason}") if self._section.required else f"{reason}; {refused(obstacle)}"
 
     def undo(self, ctx: Context) -> None:
         """Put back what was taken away since this machine was started; what is there already is fine.
@@ -112,10 +127,11 @@ class CleanStaleCNI:
             self._logger.info(_OUTLIVED, backup.path, backup.time, extra={"backup": backup.path})
             remove_backup(self._host.files, self._section.backup_dir, backup)
             self.made.append(_removal(backup))
+        for path, reason in bad:
+            self._logger.warning("%s; %s", reason, set_aside(self._host.files, path), extra={"backup": path})
         for backup in current:
             self._put_back(ctx, backup)
-        if bad:
-            raise HostFileError("; ".join(map(str, bad))) from bad[0]
+        clean_up(self._host.files, self._section.backup_dir)
 
     def _put_back(self, ctx: Context, backup: Backup) -> None:
         ctx.check()
@@ -144,8 +160,8 @@ class CleanStaleCNI:
         if not self._host.is_live:
             return []
         current, outlived, bad = read_backups(self._host.files, self._section.backup_dir)
-        for error in bad:
-            self._logger.warning("%s", error)
+        for damaged in bad:
+            self._logger.warning("%s", damaged.reason)
         coming: Counter[Leftover] = Counter()
         if current:
             snapshot = self._look(ctx)
@@ -159,16 +175,31 @@ class CleanStaleCNI:
 
     def judge_now(self, ctx: Context) -> Reading:
         """One reading; what it could not see, ask or understand is logged."""
-        return self._observer.read(ctx, self._host, may_guess=True)
+        return self._read(ctx, may_guess=True)
 
     def obstacle(self) -> str | None:
-        """Why `do` would be refused now: the bridge is another, or azure-vnet may be making rules at this moment."""
+        """Why `do` would be refused now.
+
+        The bridge is another, azure-vnet may be making rules at this moment, or others may write to `backupDir`.
+        """
         wrong = wrong_bridge(self._host, self._section.bridge)
         if wrong:
             return _WRONG_BRIDGE.format(wrong)
-        return None if self._section.force else self._in_use()
+        in_use, _ = self._in_use()
+        if in_use:
+            return in_use
+        try:
+            refuse_unsafe_folder(self._host.files, self._section.backup_dir)
+        except HostFileError as error:
+            return _NO_RECORD.format(error)
+        return None
 
     # --- reading
+
+    def _read(self, ctx: Context, *, may_guess: bool = False) -> Reading:
+        reading = self._observer.read(ctx, self._host, may_guess=may_guess)
+        self.spared = [verdict for verdict in reading.verdicts if verdict.kind != "stale"]
+        return reading
 
     def _confirmed(self, ctx: Context) -> tuple[Agreement, EbtablesReading]:
         """As many readings as the config asks for; refused where something is stale and azure-vnet may be at work."""
@@ -177,7 +208,7 @@ class CleanStaleCNI:
         while True:
             # Before and after: a pod that is made while we read has rules before anything else tells of it.
             in_use = self._in_use()
-            found = self._observer.read(ctx, self._host)
+            found = self._read(ctx)
             if found.ebtables.denied:
                 raise PermissionDeniedError(
                     f"to take away what a removed CNI left needs root (CAP_NET_ADMIN); nothing was changed: "
@@ -187,7 +218,7 @@ class CleanStaleCNI:
             # On a node without leftovers there is nothing to confirm.
             if not _any_stale(readings):
                 return agree(readings), found.ebtables
-            self._refuse(in_use or self._in_use())
+            self._refuse(in_use, self._in_use())
             if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
                 given = f"is given {READINGS_FOR_THE_DEAF} readings more to answer"
@@ -196,22 +227,26 @@ class CleanStaleCNI:
                 return agree(readings), found.ebtables
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
-    def _refuse(self, in_use: str | None) -> None:
+    def _refuse(self, *looks: tuple[str | None, str | None]) -> None:
         wrong = wrong_bridge(self._host, self._section.bridge)
         if wrong:
             raise StaleCNIError(f"{_WRONG_BRIDGE.format(wrong)}. Nothing was changed")
-        if in_use and not self._section.force:
-            raise StaleCNIError(
-                f"{in_use}. Nothing was changed. Remove azure-vnet first; "
-                f"staleCni.force cleans all the same, if you know that no pod of it is alive"
-            )
+        in_use, overlooked = (next(filter(None, told), None) for told in zip(*looks, strict=True))
         if in_use:
-            self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {in_use}")
+            raise StaleCNIError(
+                f"{in_use}. Nothing was changed. Remove azure-vnet first; staleCni.force (its switches conflist and "
+                f"lock) cleans all the same, if you know that no pod of it is alive"
+            )
+        if overlooked:
+            self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {overlooked}")
 
-    def _in_use(self) -> str | None:
-        """Why azure-vnet may be making rules at this moment."""
-        reasons = azure_vnet.configured(self._host.files) + azure_vnet.locked(self._host.files)
-        return f"azure-vnet is still in use: {'; '.join(reasons)}" if reasons else None
+    def _in_use(self) -> tuple[str | None, str | None]:
+        """Why azure-vnet may be making rules at this moment, and what of that the config says to overlook."""
+        files, force = self._host.files, self._section.force
+        found = ((azure_vnet.configured(files), force.conflist), (azure_vnet.locked(files), force.lock))
+        told = ([r for reasons, forced in found if forced is wanted for r in reasons] for wanted in (False, True))
+        in_use, overlooked = (f"azure-vnet is still in use: {'; '.join(each)}" if each else None for each in told)
+        return in_use, overlooked
 
     # --- taking away
 
@@ -221,9 +256,7 @@ class CleanStaleCNI:
                 self._host.files, self._section.backup_dir, objects, texts=reading.texts, now=ctx.clock.time()
             )
         except HostFileError as error:
-            raise StaleCNIError(
-                f"nothing was changed, for no record of it can be written: {error}; see staleCni.backupDir"
-            ) from error
+            raise StaleCNIError(f"nothing was changed, for {_NO_RECORD.format(error)}") from error
 
     def _sweep(self, ctx: Context, backup: Backup, reasons: Mapping[Leftover, str]) -> None:
         done: list[Leftover] = []
@@ -239,6 +272,7 @@ class CleanStaleCNI:
                     f"all of it is written down in {backup.path}; '{self._reset}' puts it back"
                 ) from error
             remove_backup(self._host.files, self._section.backup_dir, backup)
+            self.record = None
             if isinstance(error, _OVER):
                 self._logger.warning(
                     "the sweep was stopped (%s); all that it had taken away is back in its place", error

@@ -1,7 +1,8 @@
 """The routes that a node must have, now and at every boot.
 
 task.py         ConfigureStaticRoutes: look up, apply, wait for what may heal, persist
-live.py         the routes of the running kernel become those that are wanted
+live.py         the running kernel's side: converge, plan, and why a route is refused
+converge.py     the kernel's routes become those that are wanted, beside programs that change the same places
 resolve.py      a config and the default routes -> routes, and what cannot be looked up yet; pure
 reconcile.py    desired and observed routes -> ordered changes; pure
 displaced.py    routes of others that we took the place of, kept under /run until they are put back

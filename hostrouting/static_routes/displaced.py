@@ -6,12 +6,13 @@ The file lies under /run, since it describes this boot: at the next one whoever 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.routes import KIND_NUMBERS, NextHop, ObservedRoute
+from hostrouting.host.routes import NextHop, ObservedRoute
+from hostrouting.journal import read_record, refuse_impossible_route, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,25 +20,41 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from hostrouting.host.routes import Extra
 
-__all__ = ["RECORDS_PATH", "read_records", "routes_from_json", "routes_to_json", "write_records"]
+__all__ = [
+    "RECORDS_PATH",
+    "Records",
+    "read_records",
+    "routes_from_json",
+    "routes_to_json",
+    "set_damaged_aside",
+    "write_records",
+]
 
 RECORDS_PATH: Final = f"{RUNTIME_DIRECTORY}/displaced-routes.json"
 _MODE: Final = 0o644
 _NUMBERS: Final = ("metric", "table", "protocol", "scope", "tos", "flags")
 
 
-def read_records(files: FileStore) -> list[ObservedRoute]:
-    """The routes that have yet to come back."""
-    content = files.read(RECORDS_PATH)
-    if content is None:
-        return []
+class Records(NamedTuple):
+    """The routes that have yet to come back, those of one place in their order; `damage` says what is of no use."""
+
+    routes: list[ObservedRoute]
+    damage: str | None = None
+
+
+def read_records(files: FileStore) -> Records:
+    """What is on record: of a file that is damaged the good entries, of one that is not root's nothing."""
     try:
-        return routes_from_json(content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise HostFileError(
-            f"{RECORDS_PATH} is not what we wrote ({error!r}), so the routes that it names cannot be put back; "
-            f"put back by hand what you recognise in it, then delete it"
-        ) from error
+        return read_record(files, RECORDS_PATH, routes_from_json) or Records([])
+    except HostFileError as error:
+        return Records([], str(error))
+
+
+def set_damaged_aside(files: FileStore, records: Records) -> str:
+    """Keep the damaged file under another name, and of its entries the good ones; return the sentence that says so."""
+    told = f"{records.damage}; {set_aside(files, RECORDS_PATH)}"
+    write_records(files, records.routes)
+    return told
 
 
 def write_records(files: FileStore, routes: Sequence[ObservedRoute]) -> None:
@@ -53,9 +70,16 @@ def routes_to_json(routes: Sequence[ObservedRoute]) -> bytes:
     return (json.dumps({"routes": list(map(_to_mapping, routes))}, indent=1) + "\n").encode()
 
 
-def routes_from_json(content: bytes) -> list[ObservedRoute]:
-    """Read what `routes_to_json` wrote."""
-    return list(map(_from_mapping, json.loads(content)["routes"]))
+def routes_from_json(content: bytes) -> Records:
+    """Read what `routes_to_json` wrote; a damaged entry does not keep the others from coming back."""
+    records = Records([])
+    wrong = []
+    for number, entry in enumerate(json.loads(content)["routes"]):
+        try:
+            records.routes.append(_from_mapping(entry))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            wrong.append(f"its entry {number} cannot be put back: {error!r}")
+    return records._replace(damage=f"{RECORDS_PATH} is damaged: {', '.join(wrong)}") if wrong else records
 
 
 def _to_mapping(route: ObservedRoute) -> dict[str, Any]:
@@ -83,9 +107,7 @@ def _to_mapping(route: ObservedRoute) -> dict[str, Any]:
 
 def _from_mapping(mapping: dict[str, Any]) -> ObservedRoute:
     network, prefix_length = parse_cidr(mapping["destination"])
-    if mapping["kind"] not in KIND_NUMBERS:
-        raise ValueError(f"{mapping['kind']!r} is no kind of route")
-    return ObservedRoute(
+    route = ObservedRoute(
         network,
         prefix_length,
         kind=mapping["kind"],
@@ -99,6 +121,8 @@ def _from_mapping(mapping: dict[str, Any]) -> ObservedRoute:
         extra=_extra_from_json(mapping["extra"]),
         **{name: int(mapping[name]) for name in _NUMBERS},
     )
+    refuse_impossible_route(route)
+    return route
 
 
 def _text(address: int | None) -> str | None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import errno
-import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.addresses import format_ipv4, parse_cidr
-from hostrouting.exceptions import BackendError, HostFileError, LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.findings import refused
 from hostrouting.host.routes import MAIN_TABLE
-from hostrouting.static_routes.displaced import read_records, write_records
-from hostrouting.static_routes.reconcile import GivenUp, Reconciliation, place, reconcile
+from hostrouting.static_routes.converge import ChangesRefusedError, Convergence, restorable
+from hostrouting.static_routes.displaced import read_records
+from hostrouting.static_routes.reconcile import Reconciliation, reconcile
 from phases import Change
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
@@ -37,78 +38,19 @@ class LiveRoutes:
 
     def converge(self, desired: Sequence[Route]) -> None:
         """Make the routes that carry our mark exactly these, and put back what has no more reason to be displaced."""
-        files = self._host.files
-        recorded = read_records(files)
-        records, lost = self._restorable(recorded)
-        observed = self._host.routes.routes()
-        outcome = reconcile(desired, observed, displaced=records)
-        while True:
-            # Before anything is displaced: a run that is killed in between can be undone all the same.
-            write_records(files, list({place(route): route for route in (*recorded, *outcome.records)}.values()))
-            self._tell(outcome)
-            try:
-                self._host.routes.apply(outcome.changes)
-            except RouteRejectedError as error:
-                refused = _refused_to_come_back(outcome, error)
-                if not refused:
-                    self._restore_records(recorded)
-                    raise self._explained(error, outcome) from error
-                # What others had must not hold up what is ours: without it, then.
-                lost += refused
-                records = [record for record in records if record not in [given_up.route for given_up in refused]]
-                outcome = reconcile(desired, observed, displaced=records)
-            except LinkNotFoundError as error:
-                self._restore_records(recorded)
-                raise _with_routes(error, desired) from error
-            except BackendError:
-                self._restore_records(recorded)
-                raise
-            else:
-                break
-        self._logger.info("%d routes changed", len(outcome.changes), extra={"changed": len(outcome.changes)})
-        for route, reason in (*lost, *outcome.given_up):
-            self._logger.warning("route '%s', which we had displaced, is not put back: %s", route, reason)
-        write_records(files, outcome.records)
-
-    def _restorable(self, records: Iterable[ObservedRoute]) -> tuple[list[ObservedRoute], list[GivenUp]]:
-        """Of displaced routes those that can come back, and those whose device has gone."""
-        kept: list[ObservedRoute] = []
-        lost: list[GivenUp] = []
-        devices: set[str] | None = None
-        for record in records:
-            if devices is None:
-                devices = {link.name for link in self._host.routes.links()}
-            gone = sorted({*record.devs} - devices)
-            if gone:
-                lost.append(GivenUp(record, f"there is no device {', '.join(gone)} any more"))
-            else:
-                kept.append(record)
-        return kept, lost
-
-    def _restore_records(self, recorded: Sequence[ObservedRoute]) -> None:
-        """Nothing was displaced after all."""
         try:
-            write_records(self._host.files, recorded)
-        except HostFileError as error:
-            # The next run finds those routes in their places; and what went wrong first matters more.
-            self._logger.warning("%s", error)
-
-    def _tell(self, outcome: Reconciliation) -> None:
-        for change, route in outcome.displaced.items():
-            self._logger.warning(
-                "route '%s' of somebody else is displaced by '%s'; it comes back when ours goes",
-                route,
-                change.after,
-                extra={"displaced": str(route), "route": str(change.after)},
-            )
-        if self._logger.isEnabledFor(logging.DEBUG):
-            for change in outcome.changes:
-                self._logger.debug("%s", change)
+            Convergence(self._host, self._logger).run(desired)
+        except ChangesRefusedError as refusal:
+            raise self._explained(refusal.error, refusal.outcome) from refusal.error
+        except LinkNotFoundError as error:
+            raise _with_routes(error, desired) from error
 
     def plan(self, resolution: Resolution) -> list[Change]:
         """What `converge` would change, once all that is missing can be looked up."""
         observed = self._host.routes.routes()
-        records, _ = self._restorable(read_records(self._host.files))
+        records, _ = restorable(
+            read_records(self._host.files).routes, (link.name for link in self._host.routes.links())
+        )
         undecided = {_place_of(route) for route, _ in resolution.missing}
         outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
         devices = {link.name for link in self._host.routes.links()} if resolution.missing else set()
@@ -119,9 +61,11 @@ class LiveRoutes:
             for route, reason in resolution.missing
         ]
         # What cannot come back is given up, and hinders nothing.
-        ours = [change for change in outcome.changes if change not in outcome.put_back]
+        ours = outcome.changes
         foreseen = self._foreseen(ours, observed)
-        return waiting + [_shown(change, outcome, foreseen) for change in outcome.changes]
+        return waiting + [
+            _shown(change, outcome, foreseen) for change in outcome.all_changes if change not in outcome.moved
+        ]
 
     def _foreseen(self, changes: Sequence[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
         """What will hinder routes: their device, or the gateway on it, is not there."""
@@ -154,6 +98,7 @@ class LiveRoutes:
             refusals,
             rolled_back=error.rolled_back,
             left_behind=error.left_behind,
+            overtaken=error.overtaken,
             may_heal=may_heal,
         )
 
@@ -211,24 +156,26 @@ def _place_of(route: StaticRoute) -> Place:
 
 def _shown(change: RouteChange, outcome: Reconciliation, foreseen: Mapping[RouteChange, str]) -> Change:
     before, after = change.before, change.after
-    if before is None and not outcome.in_the_way and not outcome.put_back and not foreseen:
-        return Change("+", str(after))  # what most are
-    if change in outcome.in_the_way:
-        return Change("+", str(after), refused(_never_overwritten(outcome.in_the_way[change])))
     if after is None:
         return Change("-", str(before))
+    if change in outcome.in_the_way:
+        return Change("+", str(after), refused(_never_overwritten(outcome.in_the_way[change])))
+    displaced = outcome.displaced.get(change, ())
+    sign: Literal["+", "~"] = "~" if before is not None or displaced else "+"
     if change in foreseen:
-        return Change("+" if before is None else "~", str(after), foreseen[change])
-    comes_back = change in outcome.put_back
+        return Change(sign, str(after), foreseen[change])
+    if change in outcome.put_back:
+        return Change(sign, str(after), "put back")
+    if displaced:
+        names = " and ".join(f"'{route}'" for route in displaced)
+        return Change(
+            sign, str(after), f"displaces {names}, which come{'s' * (len(displaced) == 1)} back when ours goes"
+        )
     if before is None:
-        return Change("+", str(after), "put back" if comes_back else None)
-    if change in outcome.displaced:
-        return Change("~", str(after), f"displaces '{before}', which comes back when ours goes")
-    if change in outcome.adopted:
-        return Change("~", str(after), f"adopts '{before}'")
+        return Change(sign, str(after))
     # Metrics of the route itself, such as an mtu, are not among the words that people know a route by.
     earlier = "the same with other attributes" if str(before) == str(after) else f"'{before}'"
-    return Change("~", str(after), f"{'put back, ' if comes_back else ''}was {earlier}")
+    return Change(sign, str(after), f"was {earlier}")
 
 
 def _never_overwritten(own: ObservedRoute) -> str:
@@ -243,11 +190,3 @@ def _with_routes(error: LinkNotFoundError, routes: Iterable[Route]) -> LinkNotFo
     of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
     step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""
     return LinkNotFoundError(f"{error}{step}", dev=error.dev, errno=error.errno, may_heal=True)
-
-
-def _refused_to_come_back(outcome: Reconciliation, error: RouteRejectedError) -> list[GivenUp]:
-    """The displaced routes that the kernel does not take back, if these are all that it refused."""
-    coming_back = {str(change): record for change, record in outcome.put_back.items()}
-    if not error.rolled_back or any(refusal.change not in coming_back for refusal in error.refusals):
-        return []
-    return [GivenUp(coming_back[refusal.change], refusal.reason) for refusal in error.refusals]

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.host.routes import FLAG_DEAD, MAIN_TABLE, OUR_PROTOCOL, NextHop, ObservedRoute, Route
+from hostrouting.host.default_route import default_routes, next_hops
+from hostrouting.host.routes import NextHop, Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.config import StaticRoute
+    from hostrouting.host.routes import ObservedRoute
 
-__all__ = ["Resolution", "Unresolved", "default_hops", "resolve"]
+__all__ = ["Resolution", "Unresolved", "resolve"]
 
 #: The attribute of a next hop whose gateway is of the other family (`via inet6 fe80::1`).
 _RTA_VIA: Final = 18
@@ -42,41 +44,24 @@ class Resolution:
         return "; ".join(dict.fromkeys(reason for _, reason in self.missing))
 
 
-def default_hops(observed: Iterable[ObservedRoute]) -> list[NextHop]:
-    """The next hops of all IPv4 default routes of table main: lowest metric first, else in the kernel's order.
-
-    A route that carries our own mark cannot be what we go by, and one for a type of service is for few packets. A next
-    hop that is dead the kernel does not use either.
-    """
-    hops: list[NextHop] = []
-    for route in observed:
-        if route.prefix_length or route.table != MAIN_TABLE or route.tos or route.kind != "unicast":
-            continue
-        if route.protocol == OUR_PROTOCOL:
-            continue
-        if route.nexthops:
-            hops += [hop for hop in route.nexthops if not hop.dead]
-        elif route.dev is not None and not route.flags & FLAG_DEAD:
-            hops.append(NextHop(route.gateway, route.dev, onlink=route.onlink, extra=route.extra))
-    return hops
-
-
 def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) -> Resolution:
     """Complete the routes of a config from the default routes in `observed`, which are in the kernel's order.
 
-    An empty `dev` is that of the first next hop; an empty `gateway` that of the first next hop on the device. Where
-    this one has none (`default dev ppp0`), neither has the route: whatever lies behind such a link is on it.
+    An empty `dev` is that of the first next hop which is not dead; an empty `gateway` that of the first next hop on the
+    device, for what becomes of a route over a device that is down is the kernel's to say. Where this one has none
+    (`default dev ppp0`), neither has the route: whatever lies behind such a link is on it.
     """
-    hops = default_hops(observed)
+    hops = [hop for route in default_routes(observed) for hop in next_hops(route)]
+    alive = next((hop.dev for hop in hops if not hop.dead), None)
     found: list[Route] = []
     missing: list[Unresolved] = []
     looked_up: dict[str, None] = {}
     named: dict[tuple[str, str], NextHop] = {}
     for route in routes:
-        if route.dev is None and not hops:
+        dev = route.dev or alive
+        if dev is None:
             missing.append(Unresolved(route, "table main has no IPv4 default route"))
             continue
-        dev = hops[0].dev if route.dev is None else route.dev
         if route.gateway is not None:
             hop = named.get((route.gateway, dev)) or NextHop(parse_ipv4(route.gateway), dev)
             named[route.gateway, dev] = hop

@@ -32,6 +32,7 @@ from hostrouting.config import (
     ProbeSNATConfig,
     RouteOverlapConfig,
     StaleCNIConfig,
+    StaleCNIForce,
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
@@ -158,7 +159,7 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
         bridge=device_names(),
         confirmations=st.integers(1, 10),
         backup_dir=st.text("abc/-_ é", max_size=20).map(lambda rest: f"/{rest}"),
-        force=st.booleans(),
+        force=st.builds(StaleCNIForce, conflist=st.booleans(), lock=st.booleans()),
         required=st.booleans(),
     )
 

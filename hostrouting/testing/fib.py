@@ -126,7 +126,7 @@ class Fib:
         for table in sorted(self._entries):
             # Shorter prefixes of one network come last; of one prefix, the order is that of insertion.
             for key in sorted(self._entries[table], key=lambda key: (key[0], -key[1])):
-                rows += [self._observed(entry) for entry in self._entries[table][key]]
+                rows += [self.observed(entry) for entry in self._entries[table][key]]
         return rows
 
     def entries(self) -> Iterator[Entry]:
@@ -135,7 +135,8 @@ class Fib:
             for bucket in table.values():
                 yield from bucket
 
-    def _observed(self, entry: Entry) -> ObservedRoute:
+    def observed(self, entry: Entry) -> ObservedRoute:
+        """The route as a dump shows it, with the state of its links."""
         flags = entry.route.flags
         if len(entry.legs) == 1:
             leg = entry.legs[0]
@@ -175,7 +176,6 @@ class Fib:
         *,
         find_gateway: FindGateway,
         is_local: Callable[[int, int], bool],
-        create: bool = True,
         exclusive: bool = False,
         replace: bool = False,
         append: bool = False,
@@ -199,9 +199,6 @@ class Fib:
                 if not identical:
                     bucket[bucket.index(same_place[0])] = entry
                 return
-        elif not create:
-            self._drop_empty(route.table)
-            raise Refused(errno.ENOENT)
         bucket.insert(self._position(bucket, same_place, route, append=append), entry)
 
     @staticmethod

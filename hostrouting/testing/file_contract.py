@@ -1,4 +1,4 @@
-"""What `FileStore` promises, as tests; see `hostrouting.testing.host_contracts`."""
+"""What `FileStore` promises, as tests; see `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ class FileStoreContract:
 
     def make_link(self, files: FileStore, path: str, target: str) -> None:
         """Make a symbolic link; its folder exists."""
+        raise NotImplementedError
+
+    def give_away(self, files: FileStore, path: str, user: int) -> None:
+        """Let another user own what bears this name; skip the test where that cannot be done."""
+        raise NotImplementedError
+
+    def open_up(self, files: FileStore, folder: str, mode: int) -> None:
+        """Give a folder other permission bits."""
         raise NotImplementedError
 
     def locked(self, files: FileStore, path: str) -> AbstractContextManager[None]:
@@ -206,6 +214,77 @@ class FileStoreContract:
         files.link("/etc/ours/broken", "b")
         assert [files.mode(f"/etc/ours/{name}") for name in ("a", "link", "broken", "c")] == [0o750, 0o750, None, None]
         assert files.mode("/etc/ours") is None
+
+    def test_an_owner_is_of_the_name_itself(self, files: FileStore) -> None:
+        """A link has an owner of its own, a folder has one, and nothing has none; what is written is the writer's."""
+        files.write("/etc/ours/a", b"one\n", mode=0o644)
+        writer = files.owner("/etc/ours/a")
+        files.link("/etc/ours/link", "a")
+        self.give_away(files, "/etc/ours/a", 65534)
+        assert [files.owner(f"/etc/ours{name}") for name in ("/a", "/link", "", "/b")] == [65534, writer, writer, None]
+        files.write("/etc/ours/a", b"two\n", mode=0o644)
+        self.give_away(files, "/etc/ours/link", 65534)
+        assert [files.owner("/etc/ours/a"), files.owner("/etc/ours/link")] == [writer, 65534]
+
+    def test_what_only_root_can_change_is_not_exposed(self, files: FileStore) -> None:
+        """Folders of mode 0755 and less on the way; where the way ends, there is nothing to be changed."""
+        files.write("/srv/ours/deep/a", b"", mode=0o644)
+        for path in ("/srv/ours/deep/a", "/srv/ours", "/srv/ours/b/c/d", "/srv/ours/deep/a/b"):
+            assert files.exposed(path) is None
+
+    @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
+    def test_a_folder_that_others_may_write_to_exposes_all_below(self, files: FileStore, mode: int) -> None:
+        """What is in it and what is deeper, sticky or not; what lies beside it is not exposed."""
+        files.write("/srv/ours/deep/a", b"", mode=0o644)
+        files.write("/srv/theirs/a", b"", mode=0o644)
+        self.open_up(files, "/srv/ours", mode)
+        for path in ("/srv/ours", "/srv/ours/b", "/srv/ours/deep/a"):
+            assert str(files.exposed(path)).endswith(f"/srv/ours (mode {mode:04o})")
+        assert files.exposed("/srv/theirs/a") is None
+
+    def test_another_users_folder_exposes_all_below(self, files: FileStore) -> None:
+        """Its owner may put anything in the place of what is there."""
+        files.write("/srv/ours/deep/a", b"", mode=0o644)
+        self.give_away(files, "/srv/ours", 65534)
+        assert str(files.exposed("/srv/ours/deep/a")).endswith("/srv/ours belongs to the user 65534")
+
+    @pytest.mark.parametrize("target", ["/srv/open/deep", "../srv/open/deep", "/srv/between"])
+    def test_links_are_followed_to_what_is_exposed(self, files: FileStore, target: str) -> None:
+        """Every folder on the way counts, also of links to links."""
+        files.write("/srv/open/deep/a", b"", mode=0o644)
+        files.write("/etc/ours", b"", mode=0o644)
+        files.link("/srv/between", "open/deep")
+        files.link("/etc/link", target)
+        assert files.exposed("/etc/link/a") is None
+        self.open_up(files, "/srv/open", 0o777)
+        assert str(files.exposed("/etc/link/a")).endswith("/srv/open (mode 0777)")
+
+    def test_a_name_is_changed(self, files: FileStore) -> None:
+        """Files, links and whole folders keep what they are; what is absent is an answer."""
+        files.write("/etc/ours/a/b", b"one\n", mode=0o640)
+        files.link("/etc/ours/link", "/nowhere")
+        assert files.rename("/etc/ours/a", "c") is True
+        assert files.rename("/etc/ours/link", "other") is True
+        assert files.rename("/etc/ours/a", "d") is False
+        assert files.rename("/etc/theirs/a", "d") is False
+        assert files.names("/etc/ours") == ["c", "other"]
+        assert (files.read("/etc/ours/c/b"), files.mode("/etc/ours/c/b")) == (b"one\n", 0o640)
+        assert files.read_link("/etc/ours/other") == "/nowhere"
+
+    def test_a_name_that_is_taken_is_refused(self, files: FileStore) -> None:
+        """Neither of the two is changed."""
+        files.write("/etc/ours/a", b"one\n", mode=0o644)
+        files.write("/etc/ours/b", b"two\n", mode=0o644)
+        with pytest.raises(HostFileError, match=r"cannot give the name 'b' to .*/etc/ours/a: File exists"):
+            files.rename("/etc/ours/a", "b")
+        assert (files.read("/etc/ours/a"), files.read("/etc/ours/b")) == (b"one\n", b"two\n")
+
+    def test_where_there_is_room_nothing_is_refused(self, files: FileStore) -> None:
+        """Nor is anything made, be the folder there or not."""
+        files.write("/etc/ours/a", b"", mode=0o644)
+        for folder in ("/etc/ours", "/etc/theirs/deep", "/"):
+            files.refuse_unwritable(folder, size=4096)
+        assert files.names("/etc") == ["ours"]
 
     def test_links_in_a_circle_are_refused(self, files: FileStore) -> None:
         """A way that never ends is an error, as in the kernel."""

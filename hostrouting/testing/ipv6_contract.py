@@ -121,6 +121,15 @@ class IPv6BackendContract:
         assert backend.addresses("ib0") == ("fd00:a::4",)
         assert backend.addresses("no-such-device") == ()
 
+    def test_the_age_of_the_newest_address(self, node: IPv6Node, backend: IPv6Backend) -> None:
+        """It was added a moment ago; a device that does not exist has none."""
+        node.add_device("eth0")
+        node.add_address("eth0", "2001:db8::4")
+        age = backend.newest_address("eth0")
+        assert age is not None
+        assert 0 <= age < 10
+        assert backend.newest_address("no-such-device") is None
+
     def test_a_device_without_programmes_has_none(self, eth0: IPv6Node, backend: IPv6Backend) -> None:
         """Nor has one that does not exist."""
         assert backend.classifiers("eth0") == ()

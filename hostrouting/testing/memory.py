@@ -21,8 +21,8 @@ __all__ = ["MemoryBackend"]
 #: How each verb of a change is said to the kernel.
 _FLAGS: Final[dict[str, dict[str, bool]]] = {
     "add": {"exclusive": True},
-    "replace": {"create": False, "replace": True},
-    "restore": {"append": True},
+    "prepend": {},
+    "append": {"append": True},
 }
 
 
@@ -97,7 +97,7 @@ class MemoryBackend(MemoryNode):
         found = self.decide(destination, source or 0)
         if found.entry is None:
             return Lookup(destination, None, found.errno)
-        route = found.entry.route
+        route = self.fib.observed(found.entry)
         if self.fib.merged and route.table == LOCAL_TABLE:
             # One trie, and it answers to the name of main.
             route = route._replace(table=MAIN_TABLE)
@@ -149,11 +149,11 @@ class _MemoryTransport:
         self._backend = backend
 
     def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:
-        answers = [self._backend.take(verb, route) for verb, route in zip(*steps, strict=True)]
+        answers = [self._backend.take(verb, route) for verb, route in zip(steps.verbs, steps.routes, strict=True)]
         return {position: answer for position, answer in enumerate(answers) if answer is not None}
 
     def routes(self) -> list[ObservedRoute]:
         return self._backend.routes()
 
-    def unfulfilled(self, changes: Sequence[RouteChange]) -> dict[int, Failure]:
-        return transaction.missing_after(changes, self.routes())
+    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
+        return transaction.missing_after(steps, self.routes())

@@ -30,6 +30,12 @@ class MemoryTree:
         self._generation = 0
         #: Paths of files on which somebody holds a lock.
         self.locked: set[str] = set()
+        #: User ids by path, where it is not root's.
+        self.owners: dict[str, int] = {}
+        #: Permission bits of folders by path, where they are not 0755.
+        self.folder_modes: dict[str, int] = {}
+        #: Folders below which nothing can be written, as on a file system that is mounted read-only.
+        self.read_only: set[str] = set()
 
     def make_link(self, path: str, target: str) -> None:
         """Put a symbolic link at `path`, as `ln -s` would."""
@@ -73,6 +79,7 @@ class MemoryTree:
             return before.mode != mode
         self._generation += 1
         self._entries[place] = MemoryFile(content, mode, self._generation)
+        self.owners.pop(place, None)
         return True
 
     def link(self, path: str, target: str) -> bool:
@@ -81,13 +88,49 @@ class MemoryTree:
         before = self._entries.get(place)
         if before is None and place in self._entries:
             raise _error("link", path, errno.EISDIR)
+        if before == target:
+            return False
         self._entries[place] = target
-        return before != target
+        self.owners.pop(place, None)
+        return True
 
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry.mode if isinstance(entry, MemoryFile) else None
+
+    def owner(self, path: str) -> int | None:
+        """See `FileStore.owner`."""
+        place = self._place("look at", path)
+        return self.owners.get(place, 0) if place in self._entries else None
+
+    def exposed(self, path: str) -> str | None:
+        """See `FileStore.exposed`."""
+        passed = ["/"]
+        passed.append(self._place("look at", path, follow=True, passed=passed))
+        for place in filter(self._entries.__contains__, passed):
+            entry = self._entries[place]
+            mode = entry.mode if isinstance(entry, MemoryFile) else self.folder_modes.get(place, 0o755)
+            if self.owners.get(place, 0) != 0:
+                return f"{place} belongs to the user {self.owners[place]}"
+            if mode & 0o022 and not isinstance(entry, str):
+                return f"others may write to {place} (mode {mode:04o})"
+        return None
+
+    def rename(self, path: str, name: str) -> bool:
+        """See `FileStore.rename`."""
+        place = self._place(f"give the name {name!r} to", path)
+        if place not in self._entries:
+            return False
+        new = f"{place.rpartition('/')[0]}/{name}"
+        if new in self._entries:
+            raise _error(f"give the name {name!r} to", path, errno.EEXIST)
+        for old in [entry for entry in self._entries if entry == place or entry.startswith(f"{place}/")]:
+            moved = new + old.removeprefix(place)
+            self._entries[moved] = self._entries.pop(old)
+            if old in self.owners:
+                self.owners[moved] = self.owners.pop(old)
+        return True
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
@@ -97,6 +140,7 @@ class MemoryTree:
         if self._entries[place] is None:
             raise _error("remove", path, errno.EISDIR)
         del self._entries[place]
+        self.owners.pop(place, None)
         return True
 
     def names(self, path: str) -> list[str]:
@@ -124,15 +168,32 @@ class MemoryTree:
         if place not in self._entries or self._entries[place] is not None or self.names(place):
             return False
         del self._entries[place]
+        self.owners.pop(place, None)
         return True
+
+    def refuse_unwritable(self, path: str, *, size: int) -> None:
+        """See `FileStore.refuse_unwritable`."""
+        self._refuse_read_only("write below", self._place("write below", path, follow=True))
+
+    def _refuse_read_only(self, verb: str, place: str) -> None:
+        if any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only):
+            raise _error(verb, place, errno.EROFS)
+
+    def sweep(self, path: str) -> bool:
+        """See `FileStore.sweep`; nobody is killed within a write to memory."""
+        self._place("clean up", path, follow=True)
+        return False
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
         place = self._place("look for locks on", path, follow=True)
         return place in self._entries and place in {self._place("lock", locked, follow=True) for locked in self.locked}
 
-    def _place(self, verb: str, path: str, *, follow: bool = False) -> str:
-        """Where `path` leads; the last link in it counts as the end of the way unless it is to be followed."""
+    def _place(self, verb: str, path: str, *, follow: bool = False, passed: list[str] | None = None) -> str:
+        """Where `path` leads; the last link in it counts as the end of the way unless it is to be followed.
+
+        The folders on the way are added to `passed`.
+        """
         if not path.startswith("/"):
             raise ValueError(f"{path!r} is not an absolute path")
         done: list[str] = []
@@ -153,10 +214,13 @@ class MemoryTree:
                 ahead += path_parts(target)
             else:
                 done.append(part)
+                if passed is not None:
+                    passed.append("/" + "/".join(done))
         return "/" + "/".join(done)
 
     def _make_parents(self, verb: str, path: str) -> str:
         place = self._place(verb, path)
+        self._refuse_read_only(verb, place)
         names = place.split("/")
         for depth in range(1, len(names)):
             parent = "/".join(names[:depth]) or "/"
@@ -196,6 +260,21 @@ class MemoryFiles:
         self.operations.record("mode", path)
         return self.tree.mode(path)
 
+    def owner(self, path: str) -> int | None:
+        """See `FileStore.owner`."""
+        self.operations.record("owner", path)
+        return self.tree.owner(path)
+
+    def exposed(self, path: str) -> str | None:
+        """See `FileStore.exposed`."""
+        self.operations.record("exposed", path)
+        return self.tree.exposed(path)
+
+    def rename(self, path: str, name: str) -> bool:
+        """See `FileStore.rename`."""
+        self.operations.record("rename", path, name)
+        return self.tree.rename(path, name)
+
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
         self.operations.record("remove", path)
@@ -220,6 +299,16 @@ class MemoryFiles:
         """See `FileStore.remove_directory_if_empty`."""
         self.operations.record("remove_directory_if_empty", path)
         return self.tree.remove_directory_if_empty(path)
+
+    def refuse_unwritable(self, path: str, *, size: int) -> None:
+        """See `FileStore.refuse_unwritable`."""
+        self.operations.record("refuse_unwritable", path)
+        self.tree.refuse_unwritable(path, size=size)
+
+    def sweep(self, path: str) -> bool:
+        """See `FileStore.sweep`."""
+        self.operations.record("sweep", path)
+        return self.tree.sweep(path)
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""

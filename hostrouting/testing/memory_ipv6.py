@@ -28,6 +28,8 @@ class MemoryIPv6:
         self.defaults: list[str] = []
         #: The usable global addresses of each device.
         self.by_dev: dict[str, list[str]] = {}
+        #: The seconds since an address was added to each device that has one.
+        self.ages: dict[str, float] = {}
         #: The devices to which each CIDR is routed, none where the route blocks; the longest prefix decides. The
         #: default routes lead to `defaults` unless `::/0` is here.
         self.routes: dict[str, tuple[str, ...]] = {}
@@ -50,6 +52,11 @@ class MemoryIPv6:
         """See `IPv6Backend.addresses`."""
         self.operations.record("addresses", dev)
         return tuple(self.by_dev.get(dev, ()))
+
+    def newest_address(self, dev: str) -> float | None:
+        """See `IPv6Backend.newest_address`."""
+        self.operations.record("newest_address", dev)
+        return self.ages.get(dev)
 
     def leaves_by(self, address: str) -> tuple[str, ...]:
         """See `IPv6Backend.leaves_by`."""

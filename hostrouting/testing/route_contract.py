@@ -24,12 +24,15 @@ from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.host.routes import LOCAL_TABLE, NextHop, Route, RouteChange, Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend
     from hostrouting.testing.node import Node
 
 __all__ = ["RouteBackendContract"]
 
-_add, _remove, _replace = RouteChange.add, RouteChange.remove, RouteChange.replace
+_add, _prepend, _append = RouteChange.add, RouteChange.prepend, RouteChange.append
+_remove, _replace = RouteChange.remove, RouteChange.replace
 
 
 def _ours(backend: RouteBackend) -> list[str]:
@@ -43,6 +46,11 @@ def _main(backend: RouteBackend) -> list[str]:
 def _find(backend: RouteBackend, text: str) -> ObservedRoute:
     (found,) = [route for route in backend.routes() if str(route) == text]
     return found
+
+
+def _place(backend: RouteBackend) -> list[str]:
+    """The routes of 9.0.0.0/8, where the tests of places happen, in their order."""
+    return [str(route) for route in backend.routes() if route.network == 9 << 24]
 
 
 def _ask(backend: RouteBackend, *addresses: str) -> list[Lookup]:
@@ -390,9 +398,59 @@ class RouteBackendContract:
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         before = _find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")
         backend.apply([_replace(before, Route.parse("9.0.0.0/8", gateway="172.16.0.9", dev="ib0"))])
-        assert [str(route) for route in backend.routes() if route.network == 9 << 24] == [
-            "9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142"
+        assert _place(backend) == ["9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142"]
+
+    def test_a_replacement_takes_the_named_route_alone(self, eth0: Node, backend: RouteBackend) -> None:
+        """Of several routes in one place the others stay, also where one of them is the first."""
+        for gateway in "10.224.0.9", "10.224.0.1", "10.224.0.8":
+            eth0.add_route("9.0.0.0/8", gateway=gateway, dev="eth0")
+        backend.apply(
+            [_replace(_find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0"), Route.parse("9.0.0.0/8", dev="ib0"))]
+        )
+        assert _place(backend) == [
+            "9.0.0.0/8 dev ib0 proto 142 scope link",
+            "9.0.0.0/8 via 10.224.0.9 dev eth0",
+            "9.0.0.0/8 via 10.224.0.8 dev eth0",
         ]
+
+    def test_a_prepended_route_decides(self, eth0: Node, backend: RouteBackend) -> None:
+        """It stands before what is there, and in an empty place it is the only one."""
+        eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0")
+        ours = [Route.parse(f"{number}.0.0.0/8", gateway="10.224.0.1", dev="eth0") for number in (9, 8)]
+        backend.apply([_prepend(route) for route in ours])
+        assert _place(backend) == [str(ours[0]), "9.0.0.0/8 via 10.224.0.9 dev eth0"]
+        assert _deciding(backend, "9.1.1.1") == str(ours[0])
+        assert _deciding(backend, "8.1.1.1") == str(ours[1])
+
+    def test_an_appended_route_stands_behind(self, eth0: Node, backend: RouteBackend) -> None:
+        """It decides when those before it are gone."""
+        eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0")
+        ours = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
+        backend.apply([_append(ours)])
+        assert _place(backend) == ["9.0.0.0/8 via 10.224.0.9 dev eth0", str(ours)]
+        backend.apply([_remove(_find(backend, "9.0.0.0/8 via 10.224.0.9 dev eth0"))])
+        assert _deciding(backend, "9.1.1.1") == str(ours)
+
+    def test_identical_routes_of_two_protocols_coexist(self, eth0: Node, backend: RouteBackend) -> None:
+        """The protocol is part of what is identical, and of what a removal names."""
+        eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0", protocol=4)
+        ours = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
+        backend.apply([_prepend(ours)])
+        assert _place(backend) == [str(ours), "9.0.0.0/8 via 10.224.0.1 dev eth0 proto static"]
+        backend.apply([_remove(_find(backend, str(ours)))])
+        assert _place(backend) == ["9.0.0.0/8 via 10.224.0.1 dev eth0 proto static"]
+
+    def test_there_and_back_without_a_hole(self, eth0: Node, backend: RouteBackend) -> None:
+        """Prepend ours, remove theirs; append theirs, remove ours: the table is as before."""
+        eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0", protocol=16)
+        before = backend.routes()
+        theirs = _find(backend, "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp")
+        ours = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
+        backend.apply([_prepend(ours)])
+        backend.apply([_remove(theirs)])
+        assert _place(backend) == [str(ours)]
+        backend.apply([_append(theirs.to_route()), _remove(_find(backend, str(ours)))])
+        assert backend.routes() == before
 
     def test_what_was_read_can_be_put_back(self, eth0: Node, backend: RouteBackend) -> None:
         """Foreign routes of every kind, taken away and added again from what was read, are the same routes."""
@@ -458,13 +516,41 @@ class RouteBackendContract:
         stale = _find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")._replace(gateway=parse_ipv4("10.224.0.2"))
         assert self._refused(backend, _remove(stale)).errno == errno.ESRCH
 
-    def test_replacing_what_is_not_there_is_enoent(self, eth0: Node, backend: RouteBackend) -> None:
-        """A replacement never adds."""
+    @pytest.mark.parametrize("verb", [_prepend, _append])
+    def test_adding_what_stands_there_is_eexist(
+        self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange]
+    ) -> None:
+        """A route cannot stand twice in one place, and is not moved within it."""
+        wanted = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
+        eth0.insert_route(wanted)
+        assert self._refused(backend, verb(wanted)).errno == errno.EEXIST
+
+    def test_what_another_program_changed_meanwhile_is_not_overwritten(self, eth0: Node, backend: RouteBackend) -> None:
+        """A replacement of what another program has replaced by then is refused, and theirs stays alone."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
-        gone = _find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")
-        eth0.delete_route(gone)
-        change = _replace(gone, Route.parse("9.0.0.0/8", dev="ib0"))
-        assert self._refused(backend, change).errno == errno.ENOENT
+        old = _find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")
+        eth0.insert_route(Route.parse("9.0.0.0/8", gateway="10.224.0.2", dev="eth0", protocol=16), replace=True)
+        change = _replace(old, Route.parse("9.0.0.0/8", dev="ib0"))
+        assert self._refused(backend, change).errno == errno.ESRCH
+        assert _place(backend) == ["9.0.0.0/8 via 10.224.0.2 dev eth0 proto dhcp"]
+
+    def test_a_rollback_leaves_what_took_the_place(self, eth0: Node, backend: RouteBackend) -> None:
+        """What was put back behind a route that is not ours any more is taken away again; that route stays."""
+        ours = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
+        eth0.insert_route(ours)
+        held = _find(backend, str(ours))
+        eth0.insert_route(Route.parse("9.0.0.0/8", gateway="10.224.0.2", dev="eth0", protocol=16), replace=True)
+        recorded = Route.parse("9.0.0.0/8", gateway="10.224.0.9", dev="eth0", protocol=16)
+        assert self._refused(backend, _append(recorded), _remove(held)).errno == errno.ESRCH
+        assert _place(backend) == ["9.0.0.0/8 via 10.224.0.2 dev eth0 proto dhcp"]
+
+    def test_a_rollback_keeps_the_order_of_a_place(self, eth0: Node, backend: RouteBackend) -> None:
+        """Routes that were removed, the last of a place first, come back in their order."""
+        for gateway in "10.224.0.7", "10.224.0.9", "10.224.0.8":
+            eth0.add_route("9.0.0.0/8", gateway=gateway, dev="eth0")
+        standing = [route for route in backend.routes() if route.network == 9 << 24]
+        absent = standing[0]._replace(gateway=parse_ipv4("10.224.0.6"))
+        self._refused(backend, *map(_remove, reversed(standing)), _remove(absent))
 
     def test_a_gateway_off_the_link_is_enetunreach(self, eth0: Node, backend: RouteBackend) -> None:
         """The kernel wants a gateway on the link of its device."""

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final
 from hypothesis import strategies as st
 
 from hostrouting.addresses import parse_cidr, parse_ipv4
-from hostrouting.host.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route, RouteChange, Rule
+from hostrouting.host.routes import (
+    DEVICELESS_KINDS,
+    NextHop,
+    ObservedRoute,
+    Route,
+    RouteChange,
+    Rule,
+    is_deleted_by,
+)
 from hostrouting.testing.config_strategies import (
     cidrs,
     configs,
@@ -156,19 +164,16 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
 @st.composite
 def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChange]:
     """A batch against a backend that holds these routes; much of it is refused, some of all batches succeed."""
-    changes = [RouteChange.add(route) for route in draw(st.lists(routes(), max_size=3))]
-    # Duplicates by `append` have no identity of their own: which of them a change means is the kernel's choice.
-    spots = [(route.table, route.network, route.prefix_length, route.tos) for route in held]
-    single = [
-        route
-        for route, spot in zip(held, spots, strict=True)
-        if spots.count(spot) == 1 and route.table != 255 and route.protocol != 2
-    ]
-    for old in draw(st.lists(st.sampled_from(single), max_size=2, unique=True)) if single else ():
-        if draw(st.booleans()):
+    additions = st.sampled_from([RouteChange.add, RouteChange.add, RouteChange.prepend, RouteChange.append])
+    changes = [draw(additions)(route) for route in draw(st.lists(routes(), max_size=3))]
+    # Not all of the kernel's own comes back as it was.
+    others = [route for route in held if route.table != 255 and route.protocol != 2]
+    for old in draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else ():
+        new = _in_place_of(old, draw(routes()))
+        if draw(st.booleans()) or is_deleted_by(old, new):
             changes.append(RouteChange.remove(old))
         else:
-            changes.append(RouteChange.replace(old, _in_place_of(old, draw(routes()))))
+            changes.append(RouteChange.replace(old, new))
     return draw(st.permutations(changes))
 
 

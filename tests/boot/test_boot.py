@@ -500,6 +500,17 @@ class TestOnDisk:
         )
         assert (said.stdout, said.stderr) == ("", "")
 
+    @pytest.mark.parametrize(
+        ("unit", "most"),
+        # The retry may start any unit, whatever else it may not do.
+        [("hostrouting-ready.service", 34), ("hostrouting-held@.service", 31), ("hostrouting-retry.service", 69)],
+    )
+    def test_units_are_hardly_exposed(self, image: Path, unit: str, most: int) -> None:
+        """By the reckoning of `systemd-analyze security`, in tenths; those that run nothing but `true` were at 96."""
+        path = image / "etc/systemd/system" / unit
+        command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager", str(path)]
+        subprocess.run(command, check=True, capture_output=True)
+
     def test_the_shell_line_is_clean(self, image: Path) -> None:
         """What systemd hands to sh after joining the lines is a script that sh can read."""
         drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()

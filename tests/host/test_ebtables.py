@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import threading
 from typing import TYPE_CHECKING
@@ -8,13 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.ebtables_backends import BACKENDS
 from support.needs import needs
+from support.tool_versions import version_of
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.ebtables import EbtablesCommand
 from hostrouting.host.ebtables_rules import EbtablesRule, parse_save
 from hostrouting.host.ebtables_tools import legacy_may_have_rules
-from hostrouting.testing.ebtables_contract import DNAT, LOG, ONE, SNAT, THREE, TWO, EbtablesContract, arp_rule
+from hostrouting.testing.contracts import EbtablesContract
+from hostrouting.testing.ebtables_contract import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
 from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory_ebtables import MemoryEbtables
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hostrouting.host import Ebtables
+
+#: Debian 11's: what nft alone can show ends it, or is shown as something else.
+_LACKS_CARE = version_of("ebtables-nft") < (1, 8, 8)
 
 
 class TestMemory(EbtablesContract):
@@ -123,11 +130,56 @@ def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hostrouting.host.ebtables.legacy_may_have_rules", lambda: True)
 
 
+if "legacy" in BACKENDS:
+
+    class TestLegacyTable:
+        """The legacy tool, on a kernel that has its table: what is read is what is deleted, and comes back as it was.
+
+        The contract itself compares lines, and this tool has its own spelling of hardware addresses and defaults.
+        """
+
+        @pytest.fixture
+        def command(self, node: KernelNode) -> EbtablesCommand:
+            for line in (ONE, DNAT, TWO, SNAT, ONE, LOG, THREE):
+                run(node.name, "ebtables-legacy", "-t", "nat", *shlex.split(line))
+            return EbtablesCommand(("ip", "netns", "exec", node.name))
+
+        def test_rules_are_those_of_the_other_tool_in_another_spelling(
+            self, command: EbtablesCommand, ctx: Context
+        ) -> None:
+            """In their normal form they are the same, each in its chain and place, and none is of nft."""
+            expected = [
+                EbtablesRule.parse(line, backend="legacy", position=position)
+                for line, position in ((ONE, 1), (DNAT, 2), (TWO, 3), (ONE, 4), (THREE, 5), (LOG, 1), (SNAT, 1))
+            ]
+            found = command.read(ctx).rules
+            assert [(rule.backend, rule.chain, rule.position, rule.normal) for rule in found] == [
+                (rule.backend, rule.chain, rule.position, rule.normal) for rule in expected
+            ]
+
+        def test_what_was_deleted_comes_back_where_it_was(self, command: EbtablesCommand, ctx: Context) -> None:
+            """Of rules that are alike, too; the tool's own listing is the same again."""
+            before = command.read(ctx)
+            # Of identical rules the first goes.
+            chosen = [before.rules[number] for number in (6, 1, 0, 5, 4)]
+            command.delete(ctx, chosen)
+            assert len(command.read(ctx).rules) == 2
+            command.insert(ctx, sorted(chosen, key=lambda rule: (rule.chain, rule.position)))
+            assert command.read(ctx) == before
+
+        def test_a_refusal_leaves_everything_as_it_was(self, command: EbtablesCommand, ctx: Context) -> None:
+            """The last of several insertions names a chain that is not there: the others are taken back."""
+            before = command.read(ctx)
+            with pytest.raises(BackendError, match="are as they were; nothing has changed"):
+                command.insert(ctx, [*before.rules[:2], before.rules[0]._replace(chain="NOWHERE")])
+            assert command.read(ctx) == before
+
+
 @needs("kernel", "ebtables-nft")
 class TestLegacyWay(TestNft):
     """The contract for the legacy tool's way: a listing, and a process per rule.
 
-    No kernel at hand has the legacy table. ebtables-nft stands in for the tool: its commands and listing are the same.
+    Hardly any kernel has the legacy table. ebtables-nft stands in for the tool: its commands and listing are the same.
     """
 
     backend = "legacy"
@@ -261,6 +313,10 @@ class TestWhatCannotBeSeen:
         """A base chain that is not ebtables' own is named; the rules beside it are read."""
         load(node.name, [ONE])
         node.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
+        if _LACKS_CARE:
+            with pytest.raises(BackendError, match=r"cannot read the rules of ebtables .*SIGABRT"):
+                ebtables.read(ctx)
+            return
         reading = ebtables.read(ctx)
         assert [rule.line for rule in reading.rules] == [ONE]
         assert any("Table `nat' contains incompatible base-chains" in note for note in reading.notes)
@@ -272,6 +328,10 @@ class TestWhatCannotBeSeen:
         load(node.name, [ONE])
         node.run("nft", "add set bridge nat x { type ipv4_addr; }")
         node.run("nft", "add rule bridge nat PREROUTING ip saddr @x counter")
+        if _LACKS_CARE:
+            # It shows them all, as well as it can; such a rule is none that we would take for a pod's.
+            assert [rule.line for rule in ebtables.read(ctx).rules] == [ONE, "-A PREROUTING -j CONTINUE"]
+            return
         with pytest.raises(BackendError, match="cannot read the rules of ebtables"):
             ebtables.read(ctx)
 
@@ -323,7 +383,9 @@ class TestAllOrNothing:
             if len(calls) == 1:
                 run(node.name, "ebtables-nft", "-t", "nat", *arp_rule(2400).replace("-A", "-D", 1).split())
 
-        with pytest.raises(BackendError, match=r"not deleted: .* 10\.0\.9\.96 .*does a matching rule exist") as caught:
+        # Where the kernel refuses, 1.8.7 does not say which it was.
+        which = r"one of these: .*\(and 500 more\)" if _LACKS_CARE else r".* 10\.0\.9\.96 .*does a matching rule exist"
+        with pytest.raises(BackendError, match=f"not deleted: {which}") as caught:
             ebtables.delete(ctx, ebtables.read(ctx).rules, progress=progress)
         assert "the 2000 rules that had been deleted before it are as they were" in str(caught.value)
         assert calls == [1000, 2000]
@@ -488,6 +550,8 @@ def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data
     """Loaded rules read as equal; a random part of them goes, alone, and comes back so that no byte differs."""
     node = shared
     node.run("nft", "flush", "ruleset")
+    if _LACKS_CARE:
+        lines = [line for line in lines if "Length" not in line]  # which it forgets
     load(node.name, lines)
     ebtables = EbtablesCommand(("ip", "netns", "exec", node.name))
     ctx = Context()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostrouting.exceptions import BackendError
 from hostrouting.host.ebtables_rules import EbtablesRule, listing_to_save, matches, parse_save, placed, why_unsafe
 from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 
@@ -174,3 +175,52 @@ def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], da
     for rule, position in placed(list(left), gone):
         left.insert(len(left) if position is None else position - 1, rule)
     assert left == rules
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("Segmentation fault", 1),
+        ("-A OUTPUT -j DROP", 1),
+        ("*nat\n:\n", 2),
+        ("*nat\n: ACCEPT\n", 2),
+        ("*nat\n:OUTPUT ACCEPT\n-A\n", 3),
+        ("*nat\n\n[3:84] -A\n", 3),
+        ("*nat\n[3:84]\n", 2),
+        ("*nat\n-D OUTPUT -j DROP", 2),
+        ("*\n", 1),
+        ("*nat\n-A OUTPUT -j DROP\nALLOC FAILED", 3),
+        (f"*nat\n{'x' * 1000}", 2),
+    ],
+)
+def test_what_ebtables_save_does_not_print_is_an_error(text: str, number: int) -> None:
+    """It names the line, and shows its beginning: half of the rules must not pass for all of them."""
+    with pytest.raises(BackendError, match=rf"ebtables \(nft\): line {number} of them is no line of") as caught:
+        parse_save(text, backend="nft")
+    assert repr(text.split("\n")[number - 1][:100])[:-1] in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_other_tables_are_none_of_our_business() -> None:
+    """Whatever is in them."""
+    assert parse_save("*filter\nwhatever\n:\n*nat\n-A OUTPUT -j DROP\nCOMMIT\n# end\n", backend="nft")[0].line == (
+        "-A OUTPUT -j DROP"
+    )
+
+
+@given(text=st.text(st.sampled_from('*:-A[]0 nat"\t,#\nCOMIT=pcb\u2028'), max_size=60))
+def test_any_text_is_rules_or_an_error(text: str) -> None:
+    """Nothing but our own error, and rules that come back as they were printed."""
+    for start in "", "*nat\n":
+        try:
+            rules = parse_save(start + text, backend="nft")
+        except BackendError:
+            continue
+        assert [EbtablesRule.parse(rule.line, backend="nft").spec for rule in rules] == [rule.spec for rule in rules]
+
+
+@pytest.mark.parametrize("piece", [" ", "\t ", "-c ", " -c 1", " -c 1 1", ", pcnt = 1", '"', "[1:1] ", "1", '" '])
+def test_a_long_line_takes_its_time_once(piece: str) -> None:
+    """A megabyte of what may begin a counter is read in one pass; where each blank was a new beginning, in hours."""
+    line = f"-A OUTPUT -j DROP{piece * (1_000_000 // len(piece))}x"
+    assert parse_save(f"*nat\n{line}\n", backend="nft")[0].spec[:1] == ("-j",)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import BackendError, HostFileError, UnitError
-from hostrouting.testing.host_contracts import (
+from hostrouting.testing.contracts import (
     FileStoreContract,
     LiveServiceManagerContract,
     RunLockContract,
@@ -48,6 +48,16 @@ class TestMemoryFiles(FileStoreContract):
         """See the contract."""
         assert isinstance(files, MemoryFiles)
         files.tree.make_link(path, target)
+
+    def give_away(self, files: FileStore, path: str, user: int) -> None:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        files.tree.owners[path] = user
+
+    def open_up(self, files: FileStore, folder: str, mode: int) -> None:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        files.tree.folder_modes[folder] = mode
 
     @contextmanager
     def locked(self, files: FileStore, path: str) -> Iterator[None]:

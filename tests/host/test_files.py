@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.needs import needs, require
 
 import hostrouting.host.files
 import hostrouting.host.rooted
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files import RootedFiles
-from hostrouting.testing.host_contracts import FileStoreContract
+from hostrouting.testing.contracts import FileStoreContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -55,6 +56,15 @@ class TestRootedFiles(FileStoreContract):
     def make_link(self, files: FileStore, path: str, target: str) -> None:
         """See the contract."""
         self.outside(files, path).symlink_to(target)
+
+    def give_away(self, files: FileStore, path: str, user: int) -> None:
+        """See the contract."""
+        require("root")
+        os.chown(self.outside(files, path), user, -1, follow_symlinks=False)
+
+    def open_up(self, files: FileStore, folder: str, mode: int) -> None:
+        """See the contract."""
+        self.outside(files, folder).chmod(mode)
 
     @contextmanager
     def locked(self, files: FileStore, path: str) -> Iterator[None]:
@@ -319,16 +329,40 @@ class TestKilledWriters:
         assert files.write("/a", b"one\n", mode=0o644) is False
         assert entries(tmp_path) == ["a"]
 
-    def test_those_of_other_files_and_of_living_writers_stay(self, tmp_path: Path) -> None:
-        """A writer who is alive holds a lock on its file; what another name has under way is not ours to judge."""
+    def test_those_of_living_writers_and_of_others_stay(self, tmp_path: Path) -> None:
+        """A writer who is alive holds a lock on its file; a name that only resembles ours is somebody else's."""
         files = RootedFiles(str(tmp_path))
         alive = tmp_path / ".a.hostrouting-0123456789abcdef"
-        others = tmp_path / ".b.hostrouting-0123456789abcdef"
-        others.touch()
+        theirs = [".b.hostrouting-0123", ".b.hostrouting-0123456789abcdeg", "b.hostrouting-0123456789abcdef"]
+        for name in (*theirs, ".b.hostrouting-0123456789abcdef"):
+            (tmp_path / name).touch()
+        (tmp_path / ".c.hostrouting-0123456789abcdef").mkdir()
         with alive.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             files.write("/a", b"one\n", mode=0o644)
-        assert entries(tmp_path) == [alive.name, others.name, "a"]
+        assert entries(tmp_path) == sorted([alive.name, *theirs, ".c.hostrouting-0123456789abcdef", "a"])
+
+    def test_a_folder_is_swept_of_files_and_links(self, tmp_path: Path) -> None:
+        """Whatever they were to become; the second time there is nothing left, and nothing of what is absent."""
+        files = RootedFiles(str(tmp_path))
+        files.write("/etc/ours/a", b"", mode=0o644)
+        (tmp_path / "etc/ours/.gone.hostrouting-0123456789abcdef").touch()
+        (tmp_path / "etc/ours/.link.hostrouting-0123456789abcdef").symlink_to("/nowhere")
+        assert [files.sweep("/etc/ours"), files.sweep("/etc/ours"), files.sweep("/nowhere")] == [True, False, False]
+        assert entries(tmp_path / "etc/ours") == ["a"]
+
+    @needs("root")
+    def test_what_another_user_has_under_our_name_stays(self, tmp_path: Path) -> None:
+        """It is none of our writers'."""
+        (tmp_path / ".a.hostrouting-0123456789abcdef").touch()
+        os.chown(tmp_path / ".a.hostrouting-0123456789abcdef", NOBODY, -1)
+        assert RootedFiles(str(tmp_path)).sweep("/") is False
+
+    def test_leftovers_keep_no_folder(self, tmp_path: Path) -> None:
+        """A folder with nothing else in it is empty."""
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "ours/.a.hostrouting-0123456789abcdef").touch()
+        assert RootedFiles(str(tmp_path)).remove_directory_if_empty("/ours") is True
 
     def test_many_writers_of_one_file_do_not_meet(self, tmp_path: Path) -> None:
         """Threads that write the same file at the same time: each write succeeds whole, and nothing is left."""

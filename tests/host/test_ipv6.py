@@ -17,10 +17,17 @@ from support.needs import needs
 from hostrouting.exceptions import BackendError
 from hostrouting.host.conversation import Conversation
 from hostrouting.host.ipv6 import NetlinkIPv6
-from hostrouting.host.ipv6_messages import devices, parse_bpf_names, parse_route, parse_routes, parse_usable_addresses
+from hostrouting.host.ipv6_messages import (
+    devices,
+    parse_bpf_names,
+    parse_route,
+    parse_routes,
+    parse_usable_addresses,
+    parse_youngest,
+)
 from hostrouting.host.rtnetlink import attribute, message
 from hostrouting.testing import KernelNode
-from hostrouting.testing.ipv6_contract import IPv6BackendContract, IPv6Node
+from hostrouting.testing.contracts import IPv6BackendContract, IPv6Node
 from hostrouting.testing.memory_ipv6 import MemoryIPv6
 
 if TYPE_CHECKING:
@@ -43,6 +50,7 @@ class MemoryArrangement(IPv6Node):
 
     def add_address(self, dev: str, address: str) -> None:
         self.backend.by_dev[dev].append(address)
+        self.backend.ages[dev] = 0.0
 
     def add_default(self, *devs: str, metric: int = 1024) -> None:
         self._defaults[metric] = devs
@@ -210,6 +218,51 @@ class TestOnTheKernel:
         assert "handle 0x1 ipv6_hp_ingress " in said
         assert "name loaded_as" in said
 
+    @needs("bpf")
+    def test_programmes_of_tcx_are_named(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
+        """Which rtnetlink does not show; in both directions, each with the name under which it was loaded."""
+        if bpf.why_no_tcx() is not None:
+            # Kernels before 6.6: nothing is there, and that is no error.
+            assert backend.classifiers("eth0") == ()
+            return
+        bpf.attach_by_tcx(node.kernel.name, "eth0", "in", "cil_from_netdev")
+        bpf.attach_by_tcx(node.kernel.name, "eth0", "out", "ipv6_hp_egress")
+        node.attach("eth0", "in", "by_tc")
+        assert backend.classifiers("eth0") == ("by_tc", "cil_from_netdev", "ipv6_hp_egress")
+        assert backend.classifiers("ib0") == ()
+        program = "from hostrouting.host.ipv6 import NetlinkIPv6; print(NetlinkIPv6().classifiers('eth0'))"
+        assert node.kernel.run(sys.executable, "-c", program) == ("('by_tc', 'cil_from_netdev', 'ipv6_hp_egress')\n")
+        assert node.kernel.run(*powerless(), sys.executable, "-c", program) == "('by_tc',)\n"
+
+    @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
+    def test_a_kernel_without_tcx_has_no_programmes(
+        self, backend: NetlinkIPv6, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        """Before 6.6 the question is invalid, and where bpf(2) is forbidden there is none: no names, and no error."""
+
+        def refuse(*_: object) -> int:
+            raise OSError(number, "refused")
+
+        monkeypatch.setattr("hostrouting.host.tcx._system_call", lambda: refuse)
+        assert backend.classifiers("eth0") == ()
+
+    def test_what_may_not_be_seen_is_said(
+        self, backend: NetlinkIPv6, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Without privilege it is not known what tcx runs; the log says so; any other failure is an error."""
+        caplog.set_level("INFO")
+
+        def refuse(*_: object) -> int:
+            raise OSError(number, "refused")
+
+        monkeypatch.setattr("hostrouting.host.tcx._system_call", lambda: refuse)
+        number = errno.EPERM
+        assert backend.classifiers("eth0") == ()
+        assert "which BPF programs are attached by tcx cannot be told without root" in caplog.messages
+        number = errno.EIO
+        with pytest.raises(BackendError, match="bpf: refused"):
+            backend.classifiers("eth0")
+
     def test_reading_needs_no_privilege(self, node: KernelArrangement) -> None:
         """Nobody may ask all of it."""
         node.add_default("eth0")
@@ -229,6 +282,14 @@ def test_a_missing_namespace_is_a_clear_error() -> None:
 
 
 # --- packed messages
+
+
+@pytest.mark.parametrize(("added", "age"), [(1000, 90.0), (10_001, 0.0), (2**32 - 500, 105.0)])
+def test_the_age_of_an_address(added: int, age: float) -> None:
+    """Its time of birth may be a tick ahead of our clock, and begins anew every 497 days."""
+    packed = struct.pack("=BBBBI", 10, 64, 0, 0, 3) + attribute(6, struct.pack("=IIII", 1, 1, added, added))
+    assert parse_youngest([message(20, 0, packed)], 3, 100.0) == age
+    assert parse_youngest([message(20, 0, packed)], 4, 100.0) is None
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,14 @@ from hostrouting.host.route_text import KINDS
 from hostrouting.host.rtnetlink import attribute, message
 from hostrouting.host.transaction import AnswersLostError, Failure
 from hostrouting.testing import KernelNode
-from hostrouting.testing.link_layer_contract import LinkLayerContract
+from hostrouting.testing.contracts import LinkLayerContract
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.host import LinkLayer
-    from hostrouting.testing.link_layer_contract import LinkNode
+    from hostrouting.testing.contracts import LinkNode
 
 POD_MAC = "12:34:56:78:9a:bc"
 

@@ -13,7 +13,7 @@ from support.needs import needs
 
 from hostrouting.exceptions import HostFileError, LockHeldError
 from hostrouting.host.lock import FileLock
-from hostrouting.testing.host_contracts import RunLockContract
+from hostrouting.testing.contracts import RunLockContract
 from phases import Context
 from phases.testing import ManualClock
 

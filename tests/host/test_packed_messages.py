@@ -30,7 +30,7 @@ NAMES = {index: name for name, index in INDEXES.items()}
 
 
 def packed(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> bytes:
-    steps = Steps([verb] * len(routes), [*routes])
+    steps = Steps([verb] * len(routes), [*routes], [*range(len(routes))])
     return b"".join(bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None))
 
 
@@ -115,7 +115,7 @@ def test_the_echo_of_a_route_is_what_was_sent() -> None:
     """A dump that shows what we packed strikes every echo, and leaves those that it does not show."""
     routes = [Route(network=number << 8, prefix_length=24, gateway=1, dev="e0") for number in range(1, 5)]
     echoes: dict[tuple[bytes, bytes], set[int]] = {}
-    steps = Steps(["add"] * len(routes), [*routes])
+    steps = Steps(["add"] * len(routes), [*routes], [*range(len(routes))])
     (batch,) = (bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=echoes))
     assert list(echoes.values()) == [{route.network for route in routes}]
     dump = batch[: len(batch) // 4 * 3] + rtnetlink.message(rtnetlink.DONE, 2, bytes(4))
@@ -126,7 +126,7 @@ def test_the_echo_of_a_route_is_what_was_sent() -> None:
 def test_batches_end_at_their_size_and_number_their_messages() -> None:
     """No batch has more messages than answers fit in the queue, and each message knows its place."""
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
-    steps = Steps(["add"] * len(routes), [*routes])
+    steps = Steps(["add"] * len(routes), [*routes], [*range(len(routes))])
     sizes, numbers = [], []
     for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None):
         length = struct.unpack_from("=I", batch)[0]
@@ -138,10 +138,10 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
 
 @pytest.mark.parametrize(
     ("verb", "kind", "flags"),
-    [("add", 24, 0x601), ("replace", 24, 0x101), ("remove", 25, 0x1), ("restore", 24, 0xC01)],
+    [("add", 24, 0x601), ("prepend", 24, 0x401), ("append", 24, 0xC01), ("remove", 25, 0x1)],
 )
 def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
-    """An addition is exclusive, a replacement never creates, a restoration may stand beside a duplicate."""
+    """An addition is exclusive, others stand before or behind what is there; nothing ever replaces (0x100)."""
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")], verb)
     assert struct.unpack_from("=HH", message, 4) == (kind, flags)
 

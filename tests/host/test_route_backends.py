@@ -9,7 +9,8 @@ from support.kernel import needs_kernel
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.testing import KernelNode, MemoryBackend, RouteBackendContract
+from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.testing.contracts import RouteBackendContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from support.systemd_box import SystemdBox, require_systemd_box
 from hostrouting.exceptions import UnitError
 from hostrouting.host.files import RootedFiles
 from hostrouting.host.systemd import OfflineSystemctl, Systemctl
-from hostrouting.testing.host_contracts import LiveServiceManagerContract, ServiceManagerContract
+from hostrouting.testing.contracts import LiveServiceManagerContract, ServiceManagerContract
 from phases import CommandFailedError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -159,3 +159,13 @@ class TestErrors:
         with pytest.raises(UnitError, match="no-such-systemctl") as caught:
             Systemctl(("no-such-systemctl",)).daemon_reload(Context(timeout=60))
         assert str(caught.value).splitlines()[-1] == "is systemd installed, and systemctl on PATH?"
+
+
+@pytest.mark.parametrize(
+    "said", ["", "nonsense", "Id=a.service", 'LoadState=loaded\nDropInPaths="', "Id=a.service\nMainPID=x"]
+)
+def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(said: str) -> None:
+    """A systemctl that is another program, or one that was cut off, was an IndexError, KeyError or ValueError."""
+    services = Systemctl(("sh", "-c", 'printf "%s" "$0"', said))
+    with pytest.raises(UnitError, match=r"printed cannot be read.*systemctl status"):
+        services.state(Context(), "a.service")

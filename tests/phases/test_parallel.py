@@ -236,3 +236,18 @@ def test_the_same_task_twice() -> None:
     twice = task("a")(lambda _: calls.append(1))
     execute(Parallel(twice, twice))
     assert calls == [1, 1]
+
+
+def test_an_interrupt_in_a_subtask_weighs_more_than_a_failure() -> None:
+    """SystemExit in one thread is raised as it is, though another task has failed before it."""
+
+    def fail(_: Context) -> None:
+        raise OSError("disk full")
+
+    def leave(ctx: Context) -> None:
+        ctx.wait(lambda: ctx.cancelled)
+        raise SystemExit(7)
+
+    with pytest.raises(SystemExit) as raised:
+        Parallel(task("fails")(fail), task("leaves")(leave)).do(Context())
+    assert raised.value.code == 7

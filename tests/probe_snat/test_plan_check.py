@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import logging
 
+import attrs
 import pytest
-from support.probe_nodes import CONFIG, FOREIGN, OFF, REASONS, TABLE, check, made_host, says, state, takes_no_part
+from support.probe_nodes import (
+    CONFIG,
+    FOREIGN,
+    OFF,
+    OURS,
+    REASONS,
+    TABLE,
+    THEIRS,
+    check,
+    made_host,
+    says,
+    state,
+    takes_no_part,
+)
+from support.probe_worlds import RULES
 
+from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, render
-from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
+from hostrouting.findings import is_refused
+from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, render, rules_in
+from hostrouting.probe_snat.boot_files import AGAIN_PATH, RULESET_PATH, UNIT_PATH
 from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock
@@ -71,6 +88,7 @@ class TestPlan:
             f"+ {TABLE} (there is no IPv6 default route: is done when that has come right)",
             f"+ {RULESET_PATH}",
             f"+ {UNIT_PATH}",
+            f"+ {AGAIN_PATH}",
         ]
         assert ctx.clock.monotonic() == began
 
@@ -106,6 +124,9 @@ class TestPlan:
             f"+ {TABLE} (IPv6 default routes leave by eth0, eth1: will be refused: "
             "choose the device that probes come in by with hostRouting.probeSnat.dev)"
         )
+        assert not is_refused(first.detail)
+        required = HostRoutingConfig(probe_snat=attrs.evolve(CONFIG.probe_snat, required=True))
+        assert is_refused(ConfigureProbeSNAT(required, host=host).plan(ctx)[0].detail)
 
 
 class TestCheck:
@@ -127,6 +148,41 @@ class TestCheck:
         host.nftables.load(ctx, FOREIGN)
         drifted = "has drifted: its rules are not those of hostrouting; run: hostrouting apply CONFIG"
         assert check(host, ctx)[0] == f"error: probe-snat: {TABLE}: {drifted}"
+
+    def test_the_same_effect_in_other_words(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """AgentBaker's own table on the same device is no drift, and stays; on another one it is replaced."""
+        caplog.set_level(logging.INFO)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        host.nftables.load(ctx, THEIRS)
+        theirs = host.nftables.tables[OURS]
+        assert check(host, ctx) == []
+        assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert host.nftables.tables[OURS] == theirs
+        host.nftables.load(ctx, THEIRS.replace('"eth0"', '"eth1"'))
+        how = "it rewrites fe80::1234:5678:9abc to 2603:1062:0:1:fe80:1234:5678:9abc on eth1"
+        assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; run: hostrouting apply CONFIG"]
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        assert any(f"replaced, for it had drifted ({how})" in said for said in says(caplog, logging.INFO))
+
+    @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
+    def test_cilium_before_nftables(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, name: str
+    ) -> None:
+        """By tcx or tc, it takes probes first: the rules are loaded all the same; plan, apply and check say so."""
+        host.ipv6.programs = {"eth0": (name, "cil_to_netdev")}
+        words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
+        ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
+        ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
+        assert rules_in(host.nftables.tables[OURS]) == RULES
+        said = says(caplog, logging.WARNING)
+        assert [line.startswith(words) for line in said] == [True, True]
+        [found] = check(host, ctx)
+        assert found.startswith(f"warning: probe-snat: eth0: {words}")
+        assert all(text.endswith("use ipv6-hp-bpf there, which does the same job") for text in (*said, found))
 
     @pytest.mark.parametrize("why", REASONS[1:])
     def test_not_wanted(self, host: FakeHost, ctx: Context, why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.needs import needs
+from support.probe_nodes import THEIRS
 from support.probe_worlds import RULES
 
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.nft import NftCommand
 from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, render_unit, rules_in
-from hostrouting.probe_snat.boot_files import NFT_PATHS, RULESET_PATH
-from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script
+from hostrouting.probe_snat.boot_files import AGAIN_PATH, NFT_PATHS, RULESET_PATH
+from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script, effect_of
 from hostrouting.testing.config_strategies import probe_snat_configs
 from hostrouting.testing.kernel_node import KernelNode
 from phases import Context
@@ -48,7 +50,15 @@ class TestFiles:
         assert [(file.path, oct(file.mode)) for file in unit.files] == [
             ("/etc/aks-flex-node/probe-snat.nft", "0o644"),
             ("/etc/systemd/system/probe-snat.service", "0o644"),
+            (AGAIN_PATH, "0o644"),
         ]
+
+    def test_who_tells_it_to_load_again(self) -> None:
+        """The drop-in for AgentBaker's unit, to the byte; the words that it looks for are in our rules."""
+        [again] = [file for file in boot_unit(RULES).files if file.path == AGAIN_PATH]
+        assert again.content == (GOLDEN / "ipv6_nftables.conf").read_bytes()
+        [looked_for] = re.findall('grep -qF "(.*?)"', again.content.decode())
+        assert render(RULES).count(f'comment "{looked_for}"') == 1
 
     @needs("systemd-analyze", "nft")
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
@@ -132,6 +142,29 @@ class TestListings:
         assert rules_in(eval(text)) is None  # noqa: S307 - it is ours
 
 
+#: What makes of them rules of another effect.
+_OTHERWISE = {
+    "priority": ("prerouting priority -300", "prerouting priority -200"),
+    "hook": ("hook postrouting", "hook output"),
+    "no exemption": (
+        'iifname "eth0" icmpv6 type { nd-neighbor-solicit, nd-router-advert, nd-neighbor-advert } counter accept\n',
+        "\n",
+    ),
+    "too few": ("nd-router-advert, ", ""),
+    "too many": ("nd-router-advert, ", "nd-router-advert, echo-request, "),
+    "dropped": ("counter accept", "counter drop"),
+    "exempted elsewhere": ('iifname "eth0" icmpv6', 'iifname "eth1" icmpv6'),
+    "way back": ('oifname "eth0"', 'oifname "eth1"'),
+    "another address back": ("ip6 daddr set fe80::1234", "ip6 daddr set fe80::1235"),
+    "after the rewriting": (
+        "set 2603:1062:0:1:fe80:1234:5678:9abc counter",
+        "set 2603:1062:0:1:fe80:1234:5678:9abc drop",
+    ),
+    "one more rule": ("  chain postrouting {", "  chain more { }\n  chain postrouting {"),
+    "a set": ("  chain postrouting {", "  set more { type ipv6_addr; }\n  chain postrouting {"),
+}
+
+
 @needs("kernel", "nft")
 @pytest.mark.kernel
 class TestKernel:
@@ -160,6 +193,24 @@ class TestKernel:
             return
         nft.load(CTX, render(rules))
         assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
+
+    def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
+        """AgentBaker's table, over ours and alone, has the effect of ours on eth0, and is not ours to the letter."""
+        for before in delete_script(), render(RULES):
+            nft.load(CTX, before + THEIRS)
+            listing = nft.table(CTX, FAMILY, TABLE_NAME) or []
+            assert (effect_of(listing), rules_in(listing)) == (RULES, None)
+        nft.load(CTX, THEIRS.replace("eth0", "eth1"))
+        other = effect_of(nft.table(CTX, FAMILY, TABLE_NAME))
+        assert other == ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
+
+    @pytest.mark.parametrize("difference", _OTHERWISE)
+    def test_another_effect(self, nft: NftCommand, difference: str) -> None:
+        """Whatever differs that a packet could notice: no values are read into it."""
+        before, after = _OTHERWISE[difference]
+        assert before in THEIRS
+        nft.load(CTX, delete_script() + THEIRS.replace(before, after, 1))
+        assert effect_of(nft.table(CTX, FAMILY, TABLE_NAME)) is None
 
     @pytest.mark.parametrize(
         "drifted",

@@ -109,7 +109,7 @@ class TestDo:
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert ("ip6", "theirs") in host.nftables.tables
-        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, for it had drifted: on eth0, ")
+        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, for it had drifted (")
 
     def test_a_table_with_flags(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """What cannot be read is not as it should be: it is found, planned for, replaced, and deleted."""
@@ -335,11 +335,35 @@ class TestNoPart:
         assert f"{message}: no rules for IPv6 probes are needed, and those of an earlier run go" in said
 
     def test_an_address_that_comes_late(self, host: FakeHost) -> None:
-        """With `detect` address the node has 30 s to show one, for it may be just being made sure of."""
+        """With `detect` address the node may still get one, as long as a router may answer its first questions."""
         host.ipv6.by_dev = {}
+        host.ipv6.ages = {"eth0": 1.0}
+        host.routes.add_route("0.0.0.0/0", dev="eth0")
         ctx = Context(clock=LaterClock(lambda: host.ipv6.by_dev.update(eth0=["2001:db8::4"])))
         ConfigureProbeSNAT(config(detect="address"), host=host).do(ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
+
+    @pytest.mark.parametrize(
+        ("ages", "dev", "seconds"),
+        [
+            ({}, None, 0),
+            ({"eth0": 1000.0}, None, 0),
+            ({"eth0": 1000.0, "eth1": 1.0}, None, 0),
+            ({"eth0": 3.0}, None, 12),
+            ({"eth0": 3.0, "eth1": 1000.0}, "eth1", 0),
+            ({"eth0": 1000.0, "eth1": 3.0}, "eth1", 12),
+        ],
+    )
+    def test_a_node_without_ipv6_waits_for_routers_only(
+        self, host: FakeHost, ctx: Context, ages: dict[str, float], dev: str | None, seconds: int
+    ) -> None:
+        """They answer within 15 s after the device came up, or not at all: later applies wait for nothing."""
+        host.ipv6.by_dev, host.ipv6.ages, host.ipv6.defaults = {}, ages, []
+        host.routes.add_route("0.0.0.0/0", dev="eth0")
+        began = ctx.clock.monotonic()
+        ConfigureProbeSNAT(config(dev=dev, detect="address"), host=host).do(ctx)
+        assert seconds <= ctx.clock.monotonic() - began <= seconds + 1
+        assert OURS not in host.nftables.tables
 
     @pytest.mark.parametrize("path", [RULESET_PATH, UNIT_PATH])
     def test_a_file_went_first(self, host: FakeHost, ctx: Context, path: str) -> None:

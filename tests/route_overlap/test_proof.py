@@ -6,11 +6,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
+from support.kernel import needs_kernel
 
 from hostrouting.addresses import parse_cidr, parse_ipv4
+from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.routes import NextHop, Route, Rule
 from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, parts_of, prove_egress
-from hostrouting.testing import MemoryBackend
+from hostrouting.testing import KernelNode, MemoryBackend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +138,9 @@ def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: Memo
 def test_a_route_with_a_metric_yields_to_one_suggestion_without(node: MemoryBackend) -> None:
     """The same prefix with metric 0 wins, so no halves are needed."""
     node.add_route("10.96.0.0/12", dev="ib0", metric=100)
-    assert [route.destination for route in prove(node, "10.0.0.0/8").suggested_routes] == ["10.96.0.0/12"]
+    [route] = prove(node, "10.0.0.0/8").suggested_routes
+    # Nobody's connected network, so nobody is warned of.
+    assert (route.destination, route.warning) == ("10.96.0.0/12", None)
 
 
 def test_a_nested_offender_needs_a_route_of_its_own(node: MemoryBackend) -> None:
@@ -148,6 +152,14 @@ def test_a_nested_offender_needs_a_route_of_its_own(node: MemoryBackend) -> None
         ("172.16.9.0/25", ("ib1",)),
         ("172.16.9.128/25", ("ib1",)),
     ]
+
+
+def test_what_a_host_route_can_mend_is_mended(node: MemoryBackend) -> None:
+    """Two addresses by two routes, and one that has a metric by one without."""
+    node.add_route("10.96.0.10/31", dev="ib0")
+    node.add_route("10.96.0.20/32", dev="ib0", metric=100)
+    destinations = ["10.96.0.10/32", "10.96.0.11/32", "10.96.0.20/32"]
+    assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == destinations
 
 
 def test_a_host_route_without_metric_cannot_be_mended(node: MemoryBackend) -> None:
@@ -183,6 +195,67 @@ def test_a_rule_can_block_too(node: MemoryBackend) -> None:
     assert report.suggested_routes == ()
 
 
+def test_a_route_for_a_type_of_service_blocks_nobody_else(node: MemoryBackend) -> None:
+    """Of two that refuse, the more specific one is for few packets: the other one is named."""
+    node.insert_route(Route(network=parse_ipv4("10.96.0.0"), prefix_length=24, kind="blackhole", tos=8, protocol=3))
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(100, action="blackhole", destination=parse_cidr("10.97.0.0/16")),
+        Rule(100, action="blackhole", source=parse_cidr("10.97.0.0/16")),
+        Rule(100, action="blackhole", destination=parse_cidr("10.96.0.0/16"), inverted=True),
+        Rule(100, table=88, destination=parse_cidr("10.97.0.0/16")),
+    ],
+    ids=["destination", "source", "not", "table"],
+)
+def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule) -> None:
+    """It is tried first and does not select: the route behind it is named."""
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    # In force after the routes, for it may refuse what lies beyond.
+    node.add_rule(rule)
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
+
+
+def test_a_rule_on_more_than_addresses_is_not_what_blocks() -> None:
+    """Whether it selects a packet is not known: it is counted, and the route is named."""
+
+    class Marked(MemoryBackend):
+        def rules(self) -> list[Rule]:
+            return [Rule(50, action="blackhole", other_selectors=("fwmark",)), *super().rules()]
+
+    node = Marked()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert finding.route == "prohibit 10.96.0.0/16"
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_a_dead_route_is_not_what_blocks() -> None:
+    """The kernel passes over a more specific route whose device has no carrier, and meets the blackhole behind it."""
+    with KernelNode.made() as node:
+        node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.add_link("ib0", carrier=False)
+        node.add_route("10.96.0.0/24", dev="ib0")
+        node.add_route("10.96.0.0/16", kind="blackhole")
+        [report] = prove_egress(NetlinkBackend(netns=node.name), ["10.96.0.0/24"]).cidrs
+    [finding] = report.findings
+    assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/16")
+
+
 def test_a_throw_is_no_route(node: MemoryBackend) -> None:
     """The main table declines, and no other one has an opinion."""
     node.add_route("10.96.0.0/24", kind="throw")
@@ -207,6 +280,132 @@ def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) 
     [finding] = prove(node, "10.96.0.0/12").findings
     assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")
     assert finding.route == "10.96.0.0/16 dev ib0 table 88 scope link"
+
+
+def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend) -> None:
+    """It would make the kernel send from eth0's address, and a rule leads packets of that one into the fabric."""
+    node.add_route("172.16.8.0/22", dev="ib0", table=88)
+    assert prove(node, "172.16.8.0/22").suggested_routes
+    node.add_rule(Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)))
+    report = prove(node, "172.16.8.0/22")
+    assert [finding.route for finding in report.findings] == [IB]
+    assert report.suggested_routes == ()
+
+
+def test_no_route_is_suggested_that_mends_connections_alone(node: MemoryBackend) -> None:
+    """A datagram goes by a rule to another table, and only a connection, by its source, to the main one."""
+    node.add_route("10.96.0.0/16", dev="ib0", metric=7)
+    node.add_rule(Rule(40, table=254, source=(parse_ipv4("10.224.0.4"), 32)))
+    node.add_route("default", gateway="10.224.0.1", dev="eth0", table=77)
+    node.add_rule(Rule(50, table=77, destination=parse_cidr("10.96.0.0/16")))
+    assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == ["10.96.0.0/16"]
+    node.add_link("ib1")
+    node.add_route("10.96.0.0/16", dev="ib1", table=77, source="10.224.0.4")
+    report = prove(node, "10.96.0.0/16")
+    assert [finding.dev for finding in report.findings] == ["ib0"]
+    assert report.suggested_routes == ()
+
+
+def test_an_own_address_of_the_expected_device_is_nothing_to_warn_of(node: MemoryBackend) -> None:
+    """It lies among what is taken from ib0, and is eth0's."""
+    node.add_address("eth0", "172.16.8.9/32")
+    assert [route.warning for route in prove(node, "172.16.8.0/22").suggested_routes] == [None]
+
+
+def test_of_several_neighbours_the_first_is_named(node: MemoryBackend) -> None:
+    """By address."""
+    node.add_neighbour("ib0", "172.16.9.8")
+    node.add_neighbour("ib0", "172.16.9.7")
+    [route] = prove(node, "172.16.8.0/22").suggested_routes
+    assert route.warning is not None
+    assert route.warning.startswith("ib0 talks to 172.16.9.7,")
+
+
+def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
+    """The first of it: all else there is decided by more specific routes that are fine."""
+    node.add_route("10.96.0.0/24", dev="ib0")
+    for inner in ("129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26"):
+        node.add_route(f"10.96.0.{inner}", gateway="10.224.0.1", dev="eth0")
+    destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
+    assert destinations == ["10.96.0.0/25", "10.96.0.128/32"]
+
+
+def test_a_node_without_any_address_has_suggestions_too() -> None:
+    """No source to ask with: what a rule would select by is not known, and hinders nothing."""
+    node = MemoryBackend()
+    node.add_link("eth0")
+    node.add_route("10.224.0.1/32", dev="eth0")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("10.96.0.0/24", kind="blackhole")
+    node.add_rule(Rule(100, table=88, source=(parse_ipv4("192.0.2.1"), 32)))
+    destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
+    assert destinations == ["10.96.0.0/25", "10.96.0.128/25"]
+
+
+def test_a_rule_that_looks_nothing_up_blocks_nothing() -> None:
+    """`goto` may have a table in its description, and never looks into it."""
+
+    class Going(MemoryBackend):
+        def rules(self) -> list[Rule]:
+            return [Rule(50, action="goto", table=88, goto=32766), *super().rules()]
+
+    node = Going()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert finding.route == "prohibit 10.96.0.0/16"
+
+
+def default_by(node: MemoryBackend, *legs: NextHop) -> None:
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    node.insert_route(Route(network=0, prefix_length=0, nexthops=legs, protocol=3))
+
+
+def gateways(report: CidrReport) -> list[tuple[str, str]]:
+    return [(route.gateway, route.dev) for route in report.suggested_routes]
+
+
+@pytest.mark.parametrize("first", ["dead", "no gateway", "not expected"])
+def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(node: MemoryBackend, first: str) -> None:
+    """One whose device is down, that has no gateway, or whose device is not expected here, is passed over."""
+    node.add_link("eth1")
+    node.add_address("eth1", "10.225.0.4/16")
+    gateway = None if first == "no gateway" else parse_ipv4("10.225.0.1")
+    default_by(node, NextHop(gateway, "eth1"), NextHop(parse_ipv4("10.224.0.1"), "eth0"))
+    if first == "dead":
+        node.set_up("eth1", up=False)
+    expected = ["eth0"] if first == "not expected" else None
+    [report] = prove_egress(node, ["172.16.8.0/22"], allowed_devs=(), expected_devs=expected).cidrs
+    assert gateways(report) == [("10.224.0.1", "eth0")]
+
+
+def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) -> None:
+    """`default dev ppp0` has none that a route could go by."""
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    node.add_route("default", dev="eth0")
+    report = prove(node, "172.16.8.0/22")
+    assert (report.ok, report.suggested_routes) == (False, ())
+
+
+def test_a_route_that_refuses_is_mended_by_more_specific_ones(node: MemoryBackend) -> None:
+    """A blackhole of the main table is beaten as any route is; nothing carries its addresses now."""
+    node.add_route("10.96.0.0/24", kind="blackhole")
+    assert [(route.destination, route.takes_from) for route in prove(node, "10.96.0.0/16").suggested_routes] == [
+        ("10.96.0.0/25", ()),
+        ("10.96.0.128/25", ()),
+    ]
+
+
+def test_nothing_is_suggested_against_what_is_made_the_nodes_own(node: MemoryBackend) -> None:
+    """A `local` route of the main table could be beaten, and is somebody's service."""
+    node.add_rule(Rule(100, table=88))  # or main and local are one
+    node.add_route("10.96.0.0/24", kind="local", dev="ib0", table=254)
+    report = prove(node, "10.96.0.0/16")
+    assert shapes(report) == [("local", "10.96.0.0", "10.96.0.255", "ib0")]
+    assert report.suggested_routes == ()
 
 
 def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
@@ -284,12 +483,26 @@ def test_rules_on_more_than_addresses_are_counted() -> None:
     assert report.not_covered == ("50: from all fwmark ... lookup 88",)
 
 
-def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(node: MemoryBackend) -> None:
-    """Such a route would be refused: the default route is `onlink`, and no route leads to its gateway by eth0."""
+@pytest.mark.parametrize(
+    "reached",
+    [
+        None,
+        Route(network=parse_ipv4("192.0.2.0"), prefix_length=24, dev="ib0", protocol=3),
+        Route(network=parse_ipv4("192.0.2.0"), prefix_length=24, dev="eth0", scope=0, protocol=3),
+        Route(network=parse_ipv4("192.0.2.1"), prefix_length=32, dev="eth0", kind="local", table=255, protocol=3),
+    ],
+    ids=["by itself", "by another device", "as if it lay further off", "as an own address"],
+)
+def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(
+    node: MemoryBackend, reached: Route | None
+) -> None:
+    """Such a route would be refused: the default route is `onlink`, and nothing says that its gateway is on eth0."""
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
     node.insert_route(
         Route(network=0, prefix_length=0, gateway=parse_ipv4("192.0.2.1"), dev="eth0", onlink=True, protocol=3)
     )
+    if reached is not None:
+        node.insert_route(reached)
     report = prove(node, "172.16.8.0/22")
     assert not report.ok
     assert report.suggested_routes == ()

@@ -9,10 +9,18 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stale_cni_worlds import TUNNEL_MAC, state_of
+from support.stale_cni_worlds import TUNNEL_MAC, cns_state_of, state_of
 
 from hostrouting.exceptions import StaleCNIError
-from hostrouting.stale_cni.azure_vnet import STATE_PATH, Endpoint, configured, locked, parse_endpoints, read_endpoints
+from hostrouting.stale_cni.azure_vnet import configured, locked
+from hostrouting.stale_cni.state import (
+    ENDPOINTS_PATH,
+    STATE_PATH,
+    Endpoint,
+    parse_endpoints,
+    parse_state,
+    read_endpoints,
+)
 from hostrouting.testing import MemoryFiles
 
 
@@ -28,7 +36,7 @@ def written(path: str, content: bytes | str) -> MemoryFiles:
 def test_endpoints_are_read() -> None:
     """Each pod with its addresses of both families, compressed, its hardware address and the host's veth device."""
     content = state_of({"azv1": ["10.240.0.9", "FD00:10:240::0:9"], "azv2": ["10.240.0.10"]})
-    assert parse_endpoints(content) == (
+    assert parse_state(content) == (
         Endpoint(("10.240.0.9", "fd00:10:240::9"), "azv1", TUNNEL_MAC),
         Endpoint(("10.240.0.10",), "azv2", TUNNEL_MAC),
     )
@@ -56,7 +64,7 @@ def test_without_a_state_there_are_no_endpoints() -> None:
 )
 def test_a_state_without_pods_has_no_endpoints(content: str) -> None:
     """A map that was never made is null in Go's JSON."""
-    assert parse_endpoints(content.encode()) == ()
+    assert parse_state(content.encode()) == ()
 
 
 def test_what_an_endpoint_does_not_say_is_empty() -> None:
@@ -65,33 +73,33 @@ def test_what_an_endpoint_does_not_say_is_empty() -> None:
     endpoints = {"a": {}, "b": nothing, "c": {"IPAddresses": [{"IP": "", "Mask": None}], "MacAddress": ""}, "d": None}
     networks = {"azure": {"Endpoints": endpoints}}
     content = json.dumps({"Network": {"ExternalInterfaces": {"eth0": {"Networks": networks}}}})
-    assert parse_endpoints(content.encode()) == (Endpoint(()),) * 4
+    assert parse_state(content.encode()) == (Endpoint(()),) * 4
 
 
 @pytest.mark.parametrize("address", ["::ffff:10.240.0.33", "::FFFF:0AF0:21", "10.240.0.33"])
 def test_an_ipv4_address_in_the_clothes_of_ipv6_is_one(address: str) -> None:
     """Whoever has it written down so means the IPv4 pod."""
-    (endpoint,) = parse_endpoints(state_of({"azv1": [address]}))
+    (endpoint,) = parse_state(state_of({"azv1": [address]}))
     assert endpoint.addresses == ("10.240.0.33",)
 
 
 def test_addresses_may_be_plain_text() -> None:
     """With or without a length: whoever has them written down so protects the pod all the same."""
     content = re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16", "fd00::9"]', state_of({"a": []}))
-    (endpoint,) = parse_endpoints(content)
+    (endpoint,) = parse_state(content)
     assert endpoint.addresses == ("10.240.0.9", "fd00::9")
 
 
 @pytest.mark.parametrize("text", ["qrvMAAAJ", "aa:bb:cc:00:00:09", "AA:BB:CC:0:0:9"])
 def test_hardware_addresses_are_read_in_both_forms(text: str) -> None:
     """Go writes base64; a later version, or a person, may write colons."""
-    (endpoint,) = parse_endpoints(state_of({"azv1": []}).replace(b"EjRWeJq8", text.encode()))
+    (endpoint,) = parse_state(state_of({"azv1": []}).replace(b"EjRWeJq8", text.encode()))
     assert endpoint.mac == "aa:bb:cc:00:00:09"
 
 
 def test_hardware_addresses_of_infiniband_are_longer() -> None:
     """They are no reason to refuse the whole state."""
-    (endpoint,) = parse_endpoints(state_of({"azv1": []}).replace(b"EjRWeJq8", b"AAAA" * 6 + b"AAk="))
+    (endpoint,) = parse_state(state_of({"azv1": []}).replace(b"EjRWeJq8", b"AAAA" * 6 + b"AAk="))
     assert endpoint.mac == ":".join(["00"] * 19 + ["09"])
 
 
@@ -278,3 +286,66 @@ def test_a_lock_file_that_was_left_behind_holds_nothing(content: str) -> None:
 def test_without_lock_files_nothing_is_locked() -> None:
     """As on most nodes."""
     assert locked(MemoryFiles()) == []
+
+
+# --- the state of CNS
+
+
+def test_endpoints_of_stateless_mode_are_read() -> None:
+    """Both families, the host's veth, and the hardware address, which CNS writes with colons."""
+    content = b"""{"Endpoints": {"0a49": {"PodName": "web-0", "PodNamespace": "default", "IfnameToIPMap": {"eth0": {
+        "IPv4": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}], "IPv6": [{"IP": "FD00:10:240::9", "Mask": ""}],
+        "HostVethName": "azv1", "MacAddress": "AA:BB:CC:00:00:09", "NICType": "InfraNIC"}}}}}"""
+    expected = (Endpoint(("10.240.0.9", "fd00:10:240::9"), "azv1", "aa:bb:cc:00:00:09"),)
+    assert parse_endpoints(content) == expected
+    files = written(ENDPOINTS_PATH, content)
+    files.tree.write(STATE_PATH, state_of({"azv2": ["10.240.0.10"]}), mode=0o600)
+    assert read_endpoints(files) == (Endpoint(("10.240.0.10",), "azv2", TUNNEL_MAC), *expected)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"null",
+        b'{"Endpoints": null}',
+        b'{"Endpoints": {}}',
+        b'{"Endpoints": {"0a": null}}',
+        b'{"Endpoints": {"0a": {"IfnameToIPMap": null}}}',
+        b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": null}}}}',
+    ],
+)
+def test_cns_without_pods_has_no_endpoints(content: bytes) -> None:
+    """As Go writes what was never set."""
+    assert parse_endpoints(content) == ()
+
+
+def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
+    """Cilium's pods get their addresses from CNS, too: with no device on record they are what the leftovers rob."""
+    assert parse_endpoints(cns_state_of({"": ["10.240.0.9"], "azv1": ["10.240.0.10"]})) == (
+        Endpoint(("10.240.0.10",), "azv1"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[]", "the file is no JSON object"),
+        (b'{"ContainerNetworkService": {}}', "the file has no Endpoints"),
+        (b'{"Endpoints": []}', "the file.Endpoints is no JSON object"),
+        (b'{"Endpoints": {"0a": {"PodName": "x"}}}', "the file.Endpoints['0a'] has no IfnameToIPMap"),
+        (
+            b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": "10.0.0.1"}}}}}',
+            "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 is no JSON array",
+        ),
+        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}', "'x' is no address"),
+        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}', "'x:y' is no hardware address"),
+        (b'{"Endpoints": ' * 5000, "nested too deeply"),
+    ],
+)
+def test_what_is_no_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
+    """It says where it is not as expected."""
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_endpoints(content)
+    assert reason in str(caught.value)

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stale_cni_worlds import arp_reply, dnat, rules_of
 
+from hostrouting.addresses import netmask
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import EbtablesRule, IPv6Route, Neighbour, ObservedRoute
+from hostrouting.host.routes import KINDS
+from hostrouting.journal import set_aside
 from hostrouting.stale_cni.backup import Backup, boot_id, from_json, read_backups, remove_backup, to_json, write_backup
 from hostrouting.testing import MemoryFiles
 
@@ -24,39 +27,46 @@ NUMBERS = st.integers(0, 0xFFFFFFFF)
 TEXTS = st.text(max_size=12)
 EXTRA = st.lists(st.tuples(st.integers(1, 40), st.binary(max_size=20)), max_size=2).map(tuple)
 
+BYTES = st.integers(0, 0xFF)
+WORDS = st.text(st.characters(categories=["L", "N", "P"]), max_size=12)
+IPV4 = st.ip_addresses(v=4).map(str)
+IPV6 = st.ip_addresses(v=6).map(str)
+IPV6_PREFIXES = st.tuples(IPV6, st.integers(0, 128)).map("{0[0]}/{0[1]}".format)
+MACS = st.binary(min_size=6, max_size=6).map(lambda octets: octets.hex(":"))
+PREFIXES = st.tuples(NUMBERS, st.integers(0, 32)).map(lambda drawn: (drawn[0] & netmask(drawn[1]), drawn[1]))
+
 leftovers: st.SearchStrategy[Leftover] = st.one_of(
-    st.builds(EbtablesRule, TEXTS, TEXTS, NUMBERS, st.lists(TEXTS).map(tuple)),
-    st.builds(Neighbour, TEXTS, TEXTS, TEXTS, st.booleans(), NUMBERS, NUMBERS),
+    st.builds(EbtablesRule, TEXTS, WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
+    st.builds(Neighbour, IPV4 | IPV6, TEXTS, MACS, st.booleans(), NUMBERS, BYTES),
     st.builds(
-        ObservedRoute,
-        NUMBERS,
-        st.integers(0, 32),
+        lambda prefix, **fields: ObservedRoute(*prefix, **fields),
+        PREFIXES,
         gateway=st.none() | NUMBERS,
-        dev=st.none() | TEXTS,
+        dev=TEXTS,
         metric=NUMBERS,
-        table=NUMBERS,
-        protocol=NUMBERS,
-        kind=TEXTS,
-        scope=NUMBERS,
+        table=st.integers(1, 0xFFFFFFFF),
+        protocol=BYTES,
+        kind=st.sampled_from(KINDS[1:]),
+        scope=BYTES,
         source=st.none() | NUMBERS,
-        tos=NUMBERS,
+        tos=BYTES,
         flags=NUMBERS,
         nexthops=st.just(()),
         extra=EXTRA,
     ),
     st.builds(
         IPv6Route,
-        TEXTS,
+        IPV6_PREFIXES,
         st.none() | TEXTS,
-        gateway=st.none() | TEXTS,
+        gateway=st.none() | IPV6,
         metric=NUMBERS,
         table=NUMBERS,
-        protocol=NUMBERS,
-        kind=TEXTS,
-        source=st.none() | TEXTS,
+        protocol=BYTES,
+        kind=st.sampled_from(KINDS[1:]),
+        source=st.none() | IPV6,
         flags=NUMBERS,
         extra=EXTRA,
-        from_prefix=st.none() | TEXTS,
+        from_prefix=st.none() | IPV6_PREFIXES,
         expires=NUMBERS,
     ),
 )
@@ -133,7 +143,7 @@ RECORD = json.loads(
             time="t",
             objects=(
                 *rules_of(arp_reply("10.240.0.9", "a")),
-                Neighbour("a", "d", "m", permanent=True),
+                Neighbour("10.240.0.9", "d", "02:00:00:00:00:09", permanent=True),
                 ObservedRoute(1, 32, dev="d"),
                 IPv6Route("::1/128", "d"),
             ),
@@ -163,6 +173,19 @@ def broken(number: int, **fields: object) -> bytes:
         broken(0, spec="-j DROP", position="1"),
         broken(0, spec=[1]),
         broken(0, position=True),
+        broken(0, spec=["-j", "DR\0P"]),
+        broken(0, spec=["\ud800"]),
+        broken(1, protocol=256),
+        broken(1, address="10.240.0"),
+        broken(2, network=0x0A000001, prefix_length=8),
+        broken(2, tos=999),
+        broken(2, scope=-1),
+        broken(2, gateway=1 << 32),
+        broken(2, table=0),
+        broken(2, extra=[[1 << 14, "00"]]),
+        broken(2, extra=[[1, "00" * 65536]]),
+        broken(3, metric=1 << 32),
+        broken(3, destination="fd00::/129x"),
         broken(1, permanent="yes"),
         broken(1, mac=None),
         broken(2, network="10.0.0.1"),
@@ -179,10 +202,10 @@ def test_a_record_that_is_not_ours_is_refused(content: bytes) -> None:
     path = f"{FOLDER}/sweep-20260101T000000Z-1.json"
     files.write(path, content, mode=0o600)
     good = write_backup(files, FOLDER, [], texts=[], now=NOW)
-    current, outlived, (error,) = read_backups(files, FOLDER)
-    assert (current, outlived) == ([good], [])
-    assert str(error).startswith(f"{path} is not what we wrote (")
-    assert str(error).endswith("put back by hand what you recognise in it, then delete it")
+    current, outlived, ((damaged, reason),) = read_backups(files, FOLDER)
+    assert (current, outlived, damaged) == ([good], [], path)
+    assert reason.startswith(f"{path} is not what we wrote (")
+    assert reason.endswith("put back by hand what you recognise in it, then delete it")
 
 
 def test_a_folder_of_that_name_hides_no_record() -> None:
@@ -191,7 +214,55 @@ def test_a_folder_of_that_name_hides_no_record() -> None:
     files.tree.make_directory(f"{FOLDER}/sweep-20260101T000000Z-1.json")
     good = write_backup(files, FOLDER, [], texts=[], now=NOW)
     assert read_backups(files, FOLDER).current == [good]
-    assert "Is a directory" in str(read_backups(files, FOLDER).bad[0])
+    assert "Is a directory" in read_backups(files, FOLDER).bad[0].reason
+
+
+def test_a_record_of_another_user_is_not_believed() -> None:
+    """Nor is a link, nor one that others may write to: what it lists would be put back by root."""
+    files = MemoryFiles()
+    good, theirs, opened, linked = (write_backup(files, FOLDER, [], texts=[], now=NOW) for _ in range(4))
+    files.tree.owners[theirs.path] = 65534
+    files.write(opened.path, to_json(opened), mode=0o666)
+    files.link(linked.path, good.path)
+    backups = read_backups(files, FOLDER)
+    assert backups.current == [good]
+    assert [damaged.path for damaged in backups.bad] == [linked.path, opened.path, theirs.path]
+    said = ("it is a symbolic link", "others than root may write to it", "it belongs to the user 65534")
+    assert all(words in damaged.reason for words, damaged in zip(said, backups.bad, strict=True))
+
+
+@pytest.mark.parametrize("exposed", ["/var/lib/hostrouting/stale-cni", "/var/lib", "/"])
+def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
+    """Neither is one written there, nor is one believed that lies there; also where a folder above is theirs."""
+    files = MemoryFiles()
+    files.tree.make_directory("/var/lib")
+    if exposed != FOLDER:
+        files.tree.folder_modes[exposed] = 0o1777
+        with pytest.raises(HostFileError, match=f"stale-cni is no place .* others may write to {exposed} "):
+            write_backup(files, FOLDER, [], texts=[], now=NOW)
+        assert files.names("/var/lib") == []
+        files.tree.folder_modes.clear()
+    write_backup(files, FOLDER, [], texts=[], now=NOW)
+    files.tree.owners[exposed] = 65534
+    with pytest.raises(HostFileError, match=f"stale-cni is no place .* {exposed} belongs to the user 65534"):
+        read_backups(files, FOLDER)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, None])
+def test_a_damaged_record_is_set_aside(damage: bytes | None) -> None:
+    """It is there under another name, as it was; no run meets it again, and it stands in nobody's way."""
+    files = MemoryFiles()
+    path = f"{FOLDER}/sweep-20260101T000000Z-1.json"
+    for number in (1, 2):
+        if damage is None:
+            files.tree.make_directory(f"{path}/sub")
+        else:
+            files.write(path, damage, mode=0o600)
+        assert set_aside(files, path) == f"it was set aside as {path}.damaged-{number}"
+        assert read_backups(files, FOLDER) == ([], [], [])
+    assert files.read_link(path) is None
+    if damage is not None:
+        assert files.read(f"{path}.damaged-2") == damage
 
 
 def test_records_of_other_boots_are_told_apart() -> None:

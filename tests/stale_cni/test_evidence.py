@@ -34,9 +34,9 @@ from support.stale_cni_worlds import (
 )
 
 from hostrouting.addresses import parse_ipv4
-from hostrouting.host import Device, NextHop, ObservedRoute, Station
+from hostrouting.host import Device, EbtablesRule, Neighbour, NextHop, ObservedRoute, Station
 from hostrouting.stale_cni import judge
-from hostrouting.stale_cni.azure_vnet import Endpoint
+from hostrouting.stale_cni.state import Endpoint
 from hostrouting.stale_cni.sweep import subject
 
 if TYPE_CHECKING:
@@ -55,12 +55,39 @@ def test_rules_of_the_node_are_never_touched() -> None:
     ]
 
 
+ROUTER = Device("cilium_host", 9, up=True, addresses=(f"{POD}/32", f"{POD6}/64"))
+
+
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=subject)
-def test_addresses_of_the_node_are_never_touched(leftover: Leftover) -> None:
-    """Whatever device has it: an address of the node is no pod's, be it inside podCidrs."""
-    host = Device("cilium_host", 9, up=True, addresses=(f"{POD}/32", f"{POD6}/64"))
-    kinds = [kind for kind, _ in judged(snapshot(leftover, devices=(*DEVICES, host)))]
-    assert kinds == ["node"]
+def test_what_leads_to_nobody_is_stale_though_the_node_has_its_address_now(leftover: Leftover) -> None:
+    """Cilium's router takes one from the pods' pool; of what has no hardware address the address decides."""
+    ((kind, reason),) = judged(snapshot(leftover, devices=(*DEVICES, ROUTER)))
+    address = POD6 if leftover in OF_POD6 else POD
+    own = f"{address} is an address of the node itself, on cilium_host"
+    if isinstance(leftover, EbtablesRule | Neighbour):
+        assert (kind, reason) == ("stale", f"no device and no pod has {MAC}, to which it leads; {own}")
+    else:
+        assert (kind, reason) == ("node", own)
+
+
+def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address() -> None:
+    """All have one hardware address there: a rule for the bridge's address is the node's, one for others a pod's."""
+    rules = rules_of(arp_reply(NODE_ADDRESS, TUNNEL_MAC), arp_reply(POD, TUNNEL_MAC))
+    reason = f"it was made for a pod, and {POD} is an address of the node itself, on cilium_host"
+    assert judged(snapshot(*rules, devices=(*DEVICES, ROUTER))) == [
+        ("node", f"{NODE_ADDRESS} is an address of the node itself, on azure0"),
+        ("stale", reason),
+    ]
+    uplink = Device("eth0", 2, up=True, addresses=(f"{POD}/16",))
+    default = route("0.0.0.0/0", "eth0", gateway=parse_ipv4("10.240.0.1"), scope=0)
+    assert [kind for kind, _ in judged(snapshot(rules[1], default, devices=(*DEVICES, uplink)))] == ["node"]
+
+
+@pytest.mark.parametrize("dev", ["azure0", "azv1"])
+def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
+    """It puts them there for other nodes, whose addresses nobody on this one has."""
+    reason = f"ip-masq-agent puts neighbours with {TUNNEL_MAC} there, for other nodes"
+    assert judged(snapshot(neighbour(dev=dev, mac=TUNNEL_MAC))) == [("node", reason)]
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=subject)
@@ -209,6 +236,105 @@ def test_whose_hardware_address_any_bridge_has_learned_is_alive() -> None:
     assert [kind for kind, _ in judged(itself)] == ["stale"]
 
 
+# --- an address that has another owner now
+
+NEW_MAC = "0a:00:00:00:00:09"
+DEAD_AND_OWN = rules_of(dnat(POD, MAC), arp_reply(POD, MAC), dnat(POD, NEW_MAC), arp_reply(POD, NEW_MAC))
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"stations": (Station(NEW_MAC, "azv1"),)},
+        {"endpoints": (Endpoint((POD,), "azv1", NEW_MAC),)},
+        {"endpoints": (Endpoint((POD,), "azv1", TUNNEL_MAC),), "stations": (Station(NEW_MAC, "azv1"),)},
+        {"answered": frozenset([("azv1", POD)]), "stations": (Station(NEW_MAC, "azv1"),)},
+    ],
+    ids=["heard", "recorded", "recorded device", "answered"],
+)
+def test_a_dead_rule_before_a_live_pods_own_is_stale(evidence: dict[str, object]) -> None:
+    """The pod that has the address now is known by its hardware address, and nobody has the other."""
+    dead, own = judged(snapshot(*DEAD_AND_OWN, **evidence))[1:3]
+    assert dead[0] == "stale"
+    assert dead[1].startswith(f"no device and no pod has {MAC}, to which it leads; ")
+    assert own[0] == "live"
+    assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == ["stale", "stale", "live", "live"]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"endpoints": (Endpoint((POD,), "azv1"),)},
+        {"endpoints": (Endpoint((POD,), "azv1", TUNNEL_MAC),)},
+        {"endpoints": (Endpoint((POD,), ""),), "stations": (Station(TUNNEL_MAC, "azv1"),)},
+        {"answered": frozenset([("azv1", POD)])},
+    ],
+)
+def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(evidence: dict[str, object]) -> None:
+    """Which of the two it has nobody can say."""
+    assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == ["live"] * 4
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"stations": (Station(MAC, "azv1"), Station(NEW_MAC, "azv1"))},
+        {"stations": (Station(NEW_MAC, "azv1"),), "endpoints": (Endpoint(("10.240.0.77",), "azv1", MAC),)},
+        {"stations": (Station(NEW_MAC, "azv2"),), "answered": frozenset([("azv1", "10.240.0.77")])},
+    ],
+    ids=["heard", "recorded", "may have it"],
+)
+def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(evidence: dict[str, object]) -> None:
+    """Also where the address is another's: only what leads to nobody is dead for certain."""
+    other = rules_of(dnat("10.240.0.77", MAC))
+    kinds = [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, *other, **evidence))]
+    assert kinds[:2] == ["live", "live"]
+
+
+DEAD_RECORD, LIVE_RECORD = Endpoint((POD, POD6), "azv1", MAC), Endpoint(("10.240.0.77",), "azv1", NEW_MAC)
+
+
+@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=subject)
+@pytest.mark.parametrize("endpoints", [(DEAD_RECORD, LIVE_RECORD), (LIVE_RECORD, DEAD_RECORD)])
+@pytest.mark.parametrize(
+    "evidence",
+    [{"stations": (Station(NEW_MAC, "azv1"),)}, {"answered": frozenset([("azv1", "10.240.0.77")])}],
+    ids=["heard", "answered"],
+)
+def test_a_record_whose_device_is_another_pods_now_protects_nothing(
+    leftover: Leftover, endpoints: tuple[Endpoint, ...], evidence: dict[str, object]
+) -> None:
+    """azure-vnet names devices after pods: one that comes back gets the old name, and the old record stays."""
+    what = snapshot(leftover, endpoints=endpoints, **evidence)
+    assert judged(what) == [
+        ("stale", "azure-vnet's state has an endpoint with it, on azv1, which is another pod's now")
+    ]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {},
+        {"stations": (Station(NEW_MAC, "azv2"),)},
+        {"stations": (Station(TUNNEL_MAC, "azv1"),)},
+        {"answered": frozenset([("azv2", "10.240.0.77")])},
+        {"stations": (Station(NEW_MAC, "azv1"),), "answered": frozenset([("azv1", POD)])},
+    ],
+    ids=["nothing", "elsewhere", "tunnel", "answers elsewhere", "both"],
+)
+def test_of_two_records_of_one_device_both_protect_until_one_is_known(evidence: dict[str, object]) -> None:
+    """Which pod is behind the device has to be heard on that device."""
+    what = snapshot(route(), endpoints=(DEAD_RECORD, LIVE_RECORD), **evidence)
+    assert [kind for kind, _ in judged(what)] == ["live"]
+
+
+def test_two_records_of_one_pod_are_one() -> None:
+    """Both states may have it: with an address or a hardware address in common they are no two pods."""
+    records = (Endpoint((POD,), "azv1"), Endpoint((POD, POD6), "azv1", MAC), Endpoint(("10.240.0.77",), "azv1", MAC))
+    what = snapshot(*OF_POD6, endpoints=records, stations=(Station(MAC, "azv1"),))
+    assert {kind for kind, _ in judged(what)} == {"live"}
+
+
 # --- who could not be asked
 
 UNASKED = frozenset(["azv1"])
@@ -230,12 +356,18 @@ def test_what_a_device_may_have_that_could_not_be_asked_is_unknown(leftover: Lef
         ({"endpoints": (Endpoint((POD,), "azv1"),)}, "live"),
         ({"answered": frozenset([("azv2", POD)])}, "live"),
         ({"stations": (Station(MAC, "azv2"),)}, "live"),
-        ({"devices": (*NODE, Device("lo", 1, up=True, addresses=(f"{POD}/32",)))}, "node"),
     ],
 )
 def test_what_is_known_need_not_be_asked(evidence: dict[str, object], kind: str) -> None:
     """A device that was not asked hides nothing about an address of which something is known."""
     what = snapshot(DNAT_RULE, **{"devices": NODE, "unasked": UNASKED, **evidence})
+    assert [found for found, _ in judged(what)] == [kind]
+
+
+@pytest.mark.parametrize(("leftover", "kind"), [(DNAT_RULE, "unknown"), (route(), "node")], ids=["rule", "route"])
+def test_the_pod_of_an_address_that_the_node_has_may_not_be_asked(leftover: Leftover, kind: str) -> None:
+    """Both may have it: without the privilege to ask nothing is taken for stale."""
+    what = snapshot(leftover, devices=(*NODE, ROUTER), unasked=UNASKED)
     assert [found for found, _ in judged(what)] == [kind]
 
 

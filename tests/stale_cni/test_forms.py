@@ -78,9 +78,8 @@ def test_rules_of_ipv6_pods_are_known() -> None:
         DNAT.replace("PREROUTING", "OUTPUT"),
         REPLY.replace("PREROUTING", "POSTROUTING"),
         DNAT.replace("PREROUTING", "azure"),
-        # tunnel mode's own, which are for all pods at once
-        "-A PREROUTING -i azure0 -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT",
-        "-A PREROUTING -i az+ -j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT",
+        # tunnel mode's own, but to a device that is not the fabric's router
+        "-A PREROUTING -i az+ -j dnat --to-dst aa:bb:cc:00:00:09 --dnat-target ACCEPT",
         "-A PREROUTING",
     ],
 )

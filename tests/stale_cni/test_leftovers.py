@@ -9,7 +9,7 @@ from support.stale_cni_snapshots import POD, POD6, judged, neighbour, next_hop, 
 
 from hostrouting.addresses import parse_ipv4
 from hostrouting.host import OUR_PROTOCOL, NextHop
-from hostrouting.stale_cni.azure_vnet import Endpoint
+from hostrouting.stale_cni.state import Endpoint
 
 if TYPE_CHECKING:
     from hostrouting.stale_cni.sweep import Leftover

@@ -150,7 +150,9 @@ class World(NamedTuple):
                 "neighbour": (v4, f"{v4} dev azure0 lladdr {pod.mac} PERMANENT"),
                 "neighbour6": (v6, f"{v6} dev azure0 lladdr {pod.mac} PERMANENT"),
             }
-            subjects |= {text for kind, (address, text) in others.items() if kind in pod.kinds and address not in saved}
+            # Those of tunnel mode's hardware address are ip-masq-agent's.
+            if not pod.is_tunnel:
+                subjects |= {text for kind, (v, text) in others.items() if kind in pod.kinds and v not in saved}
         return subjects
 
     def _saved(self, pod: Pod) -> set[str]:

@@ -27,7 +27,7 @@ from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rul
 
 from hostrouting.host import Device, Station
 from hostrouting.stale_cni import Snapshot, Verdict, judge
-from hostrouting.stale_cni.azure_vnet import Endpoint
+from hostrouting.stale_cni.state import Endpoint
 from hostrouting.stale_cni.sweep import agree, pod_devices, questions, subject
 
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.addresses import netmask
-from hostrouting.exceptions import HostFileError
 from hostrouting.host import NextHop, ObservedRoute
 from hostrouting.host.routes import KINDS
 from hostrouting.static_routes.displaced import (
@@ -15,6 +16,7 @@ from hostrouting.static_routes.displaced import (
     read_records,
     routes_from_json,
     routes_to_json,
+    set_damaged_aside,
     write_records,
 )
 from hostrouting.testing import MemoryFiles, strategies
@@ -35,20 +37,21 @@ def observed_routes(draw: st.DrawFn) -> ObservedRoute:
         onlink=st.booleans(),
         extra=EXTRA,
     )
+    legs = draw(st.lists(hops, max_size=3).map(tuple))
     return ObservedRoute(
         draw(ADDRESSES) & netmask(length),
         length,
-        gateway=draw(st.none() | ADDRESSES),
-        dev=draw(st.none() | strategies.device_names()),
+        gateway=None if legs else draw(st.none() | ADDRESSES),
+        dev=None if legs else draw(strategies.device_names()),
         metric=draw(ADDRESSES),
-        table=draw(ADDRESSES),
+        table=draw(st.integers(1, 0xFFFFFFFF)),
         protocol=draw(NUMBERS),
-        kind=draw(st.sampled_from(KINDS)),
+        kind=draw(st.sampled_from(KINDS[1:])),
         scope=draw(NUMBERS),
         source=draw(st.none() | ADDRESSES),
         tos=draw(NUMBERS),
         flags=draw(NUMBERS),
-        nexthops=draw(st.lists(hops, max_size=3).map(tuple)),
+        nexthops=legs,
         extra=draw(EXTRA),
     )
 
@@ -56,7 +59,7 @@ def observed_routes(draw: st.DrawFn) -> ObservedRoute:
 @given(st.lists(observed_routes(), max_size=3))
 def test_nothing_is_lost(routes: list[ObservedRoute]) -> None:
     """Whatever a route carries, understood or not, is read back as it was."""
-    assert routes_from_json(routes_to_json(routes)) == routes
+    assert routes_from_json(routes_to_json(routes)) == (routes, None)
 
 
 def test_it_is_readable() -> None:
@@ -70,20 +73,70 @@ def test_without_records_there_is_no_file() -> None:
     files = MemoryFiles()
     route = ObservedRoute(0xAC100100, 24, dev="eth0")
     write_records(files, [route])
-    assert read_records(files) == [route]
+    assert read_records(files) == ([route], None)
     write_records(files, [])
-    assert (read_records(files), files.exists(RECORDS_PATH)) == ([], False)
+    assert (read_records(files).routes, files.exists(RECORDS_PATH)) == ([], False)
     assert not files.exists("/run/aks-flex-node")
+
+
+GOOD = ObservedRoute(0xAC100100, 24, gateway=0x0AE00009, dev="eth0", protocol=4)
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b'{"routes": 7}', b'{"routes": [{}]}', b'{"routes": ["x"]}', b"\xff"],
+    [b"", b"[]", b'{"routes": 7}', b"\xff", b"[" * 100_000, b'{"routes": ' + b"[" * 100_000],
 )
-def test_what_we_did_not_write_is_refused(content: bytes) -> None:
-    """A spoilt file is an error that says what to do, and is not overwritten."""
+def test_what_is_not_json_of_ours_is_set_aside(content: bytes) -> None:
+    """It is named, kept under another name, and hinders nobody."""
     files = MemoryFiles()
     files.write(RECORDS_PATH, content, mode=0o644)
-    with pytest.raises(HostFileError, match="then delete it"):
-        read_records(files)
-    assert files.read(RECORDS_PATH) == content
+    records = read_records(files)
+    assert records.routes == []
+    assert f"{RECORDS_PATH}.damaged-1" in set_damaged_aside(files, records)
+    assert (files.read(f"{RECORDS_PATH}.damaged-1"), files.exists(RECORDS_PATH)) == (content, False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("destination", "172.16.1.5/24"),
+        ("tos", 999),
+        ("metric", -1),
+        ("kind", "teleport"),
+        ("kind", []),
+        ("gateway", "300.1.1.1"),
+        ("extra", [[8, "zz"]]),
+        ("nexthops", 7),
+        ("scope", 1e999),
+    ],
+)
+def test_the_good_entries_of_a_damaged_file_are_used(field: str, value: object) -> None:
+    """One that is not as the kernel shows any is named by its number; the others come back."""
+    files = MemoryFiles()
+    entries = json.loads(routes_to_json([GOOD, GOOD]))
+    entries["routes"][0][field] = value
+    files.write(RECORDS_PATH, json.dumps(entries).encode(), mode=0o644)
+    records = read_records(files)
+    assert records.routes == [GOOD]
+    told = set_damaged_aside(files, records)
+    assert "its entry 0 cannot be put back" in told
+    assert f"set aside as {RECORDS_PATH}.damaged-1" in told
+    assert read_records(files) == ([GOOD], None)
+
+
+def test_a_folder_in_its_place_is_set_aside() -> None:
+    """With all that is in it."""
+    files = MemoryFiles()
+    files.write(f"{RECORDS_PATH}/x", b"", mode=0o644)
+    set_damaged_aside(files, read_records(files))
+    assert files.exists(f"{RECORDS_PATH}.damaged-1/x")
+    assert not files.exists(RECORDS_PATH)
+
+
+def test_what_others_may_write_to_is_not_believed() -> None:
+    """A record is what root installs: one that others may have written is no record."""
+    files = MemoryFiles()
+    files.write(RECORDS_PATH, routes_to_json([GOOD]), mode=0o666)
+    records = read_records(files)
+    assert records.routes == []
+    assert "others than root may write to it" in str(records.damage)

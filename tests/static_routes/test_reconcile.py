@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from support.static_route_worlds import World, configs, worlds
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route
 from hostrouting.static_routes import reconcile, resolve
+from hostrouting.static_routes.reconcile import place
 from hostrouting.testing import MemoryBackend
 
 if TYPE_CHECKING:
@@ -37,6 +39,26 @@ def texts(changes: Sequence[RouteChange]) -> list[str]:
     return list(map(str, changes))
 
 
+def in_place(node: MemoryBackend) -> list[str]:
+    return [str(route) for route in node.routes() if route.destination == "172.16.1.0/24"]
+
+
+def brought_about(
+    node: MemoryBackend, desired: Sequence[Route], displaced: Sequence[ObservedRoute] = ()
+) -> tuple[ObservedRoute, ...]:
+    """Make the changes until there are none; what is on record then."""
+    outcome = reconcile(desired, node.routes(), displaced=displaced)
+    for _ in range(3):
+        node.apply(outcome.changes)
+        for way in outcome.ways_back:
+            node.apply(way.changes + way.removals)
+        for change in outcome.clearings:
+            node.apply([change])
+        outcome = reconcile(desired, node.routes(), displaced=outcome.records, prepended=outcome.prepended)
+    assert outcome.all_changes == ()
+    return outcome.records
+
+
 class TestOnePlace:
     def test_what_is_missing_is_added(self, node: MemoryBackend) -> None:
         """An empty place is taken by an addition."""
@@ -56,25 +78,44 @@ class TestOnePlace:
         assert texts(outcome.changes) == [
             "~ 172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142 -> 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
         ]
-        assert (outcome.displaced, outcome.adopted, outcome.records) == ({}, {}, ())
-
-    @pytest.mark.parametrize("protocol", [3, 4])
-    def test_upstreams_is_adopted(self, node: MemoryBackend, protocol: int) -> None:
-        """A route that differs by its protocol only is given our mark, and no record is kept of it."""
-        node.add_route("172.16.1.0/24", gateway="10.224.0.1", dev="eth0", protocol=protocol)
-        outcome = reconcile([WANTED], node.routes())
-        assert [str(route) for route in outcome.adopted.values()] == [str(outcome.changes[0].before)]
         assert (outcome.displaced, outcome.records) == ({}, ())
 
-    @pytest.mark.parametrize("change", [{"gateway": "10.224.0.9"}, {"protocol": 16}, {"source": "10.224.0.4"}])
+    @pytest.mark.parametrize(
+        "change", [{}, {"protocol": 4}, {"gateway": "10.224.0.9"}, {"protocol": 16}, {"source": "10.224.0.4"}]
+    )
     def test_any_other_is_displaced(self, node: MemoryBackend, change: dict[str, str | int]) -> None:
-        """A route of somebody else makes room, and is on record."""
+        """A route of another owner makes room, and is on record, also where its protocol alone tells it from ours."""
         usual: dict[str, str | int] = {"gateway": "10.224.0.1", "dev": "eth0", "protocol": 3}
         node.add_route("172.16.1.0/24", **{**usual, **change})  # type: ignore[arg-type]  # the values are of their keys
+        before = node.routes()
+        outcome = reconcile([WANTED], before)
+        ((foreign,),) = outcome.displaced.values()
+        assert foreign in before
+        assert (outcome.safeguard, outcome.prepended) == ((foreign,), {place(foreign): (foreign,)})
+        records = brought_about(node, [WANTED])
+        assert records == (foreign,)
+        assert in_place(node) == [str(WANTED)]
+        assert brought_about(node, [], records) == ()
+        assert node.routes() == before
+
+    def test_all_of_a_place_are_displaced_and_come_back_in_their_order(self, node: MemoryBackend) -> None:
+        """The first decides again, and the others stand behind it."""
+        for gateway, protocol in (("10.224.0.9", 16), ("10.224.0.8", 4), ("10.224.0.1", 4)):
+            node.add_route("172.16.1.0/24", gateway=gateway, dev="eth0", protocol=protocol)
+        before = node.routes()
+        records = brought_about(node, [WANTED])
+        assert (len(records), in_place(node)) == (3, [str(WANTED)])
+        brought_about(node, [], records)
+        assert node.routes() == before
+
+    def test_what_stands_behind_ours_already_is_left(self, node: MemoryBackend) -> None:
+        """As the boot script leaves it: ours decides, the other one behind it is not on record and not in the way."""
+        node.insert_route(WANTED)
+        node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         outcome = reconcile([WANTED], node.routes())
-        (foreign,) = outcome.displaced.values()
-        assert foreign in node.routes()
-        assert outcome.records == (foreign,)
+        assert (outcome.changes, outcome.clearings, outcome.records) == ((), (), ())
+        brought_about(node, [])
+        assert in_place(node) == ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
 
     def test_another_metric_is_another_place(self, node: MemoryBackend) -> None:
         """Whoever has the same destination with another metric is not in the way."""
@@ -125,33 +166,66 @@ class TestWayBack:
     def displaced(self, node: MemoryBackend) -> ObservedRoute:
         """Take the place of somebody's route; the record of it."""
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
-        outcome = reconcile([WANTED], node.routes())
-        node.apply(outcome.changes)
-        return outcome.records[0]
+        return brought_about(node, [WANTED])[0]
 
     def test_it_comes_back_in_place(self, node: MemoryBackend) -> None:
         """When ours leaves the config, what it had displaced takes its place in one step."""
         before = node.routes()
         record = self.displaced(node)
         outcome = reconcile([], node.routes(), displaced=[record])
-        assert [change.before is not None for change in outcome.changes] == [True]
-        node.apply(outcome.changes)
+        assert texts(outcome.all_changes) == [f"+ {record}", f"- {WANTED}"]
+        node.apply(outcome.all_changes)
+        assert record in node.routes()
         node.delete_route(record)
         assert (node.routes(), outcome.records) == (before, ())
+
+    def test_what_was_appended_meanwhile_stays_behind(self, node: MemoryBackend) -> None:
+        """A route that came while ours stood comes after what stood there before ours."""
+        record = self.displaced(node)
+        node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
+        outcome = reconcile([], node.routes(), displaced=[record])
+        node.apply(outcome.all_changes)
+        assert in_place(node) == [str(record), "172.16.1.0/24 via 10.224.0.7 dev eth0"]
+        assert not outcome.moved
+
+    def test_what_replaced_ours_has_replaced_the_first_of_the_displaced(self, node: MemoryBackend) -> None:
+        """A daemon's `replace` took ours; without us it would have taken the first, and the second stands behind it."""
+        for gateway in "10.224.0.9", "10.224.0.8":
+            node.add_route("172.16.1.0/24", gateway=gateway, dev="eth0", protocol=16)
+        records = brought_about(node, [WANTED])
+        node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.7", dev="eth0", protocol=16), replace=True)
+        outcome = reconcile([], node.routes(), displaced=records)
+        node.apply(outcome.all_changes)
+        assert in_place(node) == [
+            "172.16.1.0/24 via 10.224.0.7 dev eth0 proto dhcp",
+            "172.16.1.0/24 via 10.224.0.8 dev eth0 proto dhcp",
+        ]
+        assert [str(given_up.route) for given_up in outcome.given_up] == [str(records[0])]
+
+    def test_what_replaced_ours_before_it_displaced_leaves_a_stale_one(self, node: MemoryBackend) -> None:
+        """Behind what took the place of ours stands what it would have replaced: that is cleared away."""
+        node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+        first = reconcile([WANTED], node.routes())
+        node.apply(first.changes)
+        node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.7", dev="eth0", protocol=16), replace=True)
+        second = reconcile([WANTED], node.routes(), displaced=first.records, prepended=first.prepended)
+        assert texts(second.clearings) == ["- 172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
+        assert texts(second.changes) == [f"+ {WANTED}"]
+        assert [str(route) for route in second.safeguard] == ["172.16.1.0/24 via 10.224.0.7 dev eth0 proto dhcp"]
 
     def test_it_comes_back_when_ours_has_vanished(self, node: MemoryBackend) -> None:
         """An empty place is filled."""
         record = self.displaced(node)
         node.delete_route(WANTED)
         outcome = reconcile([], node.routes(), displaced=[record])
-        node.apply(outcome.changes)
+        node.apply(outcome.all_changes)
         assert record in node.routes()
 
     def test_it_stays_on_record_as_long_as_ours_stands(self, node: MemoryBackend) -> None:
         """A run that changes nothing forgets nothing."""
         record = self.displaced(node)
         outcome = reconcile([WANTED], node.routes(), displaced=[record])
-        assert (outcome.changes, outcome.records) == ((), (record,))
+        assert (outcome.all_changes, outcome.records) == ((), (record,))
 
     def test_it_gives_way_to_whoever_came_meanwhile(self, node: MemoryBackend) -> None:
         """A place that somebody else took is theirs; the record goes, and its loser is named."""
@@ -159,7 +233,7 @@ class TestWayBack:
         node.delete_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
         outcome = reconcile([], node.routes(), displaced=[record])
-        assert (outcome.changes, outcome.records) == ((), ())
+        assert (outcome.all_changes, outcome.records) == ((), ())
         assert [str(given_up.route) for given_up in outcome.given_up] == [str(record)]
 
     def test_it_may_be_there_already(self, node: MemoryBackend) -> None:
@@ -175,57 +249,42 @@ class TestWayBack:
         record = self.displaced(node)
         node.delete_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
-        outcome = reconcile([WANTED], node.routes(), displaced=[record])
-        assert [str(route) for route in outcome.records] == ["172.16.1.0/24 via 10.224.0.7 dev eth0"]
+        assert list(map(str, brought_about(node, [WANTED], [record]))) == ["172.16.1.0/24 via 10.224.0.7 dev eth0"]
 
     def test_undecided_places_are_left(self, node: MemoryBackend) -> None:
         """What the config still has but cannot be looked up now is not seen as dropped."""
         record = self.displaced(node)
         spot = (254, WANTED.network, 24, 0, 0)
         outcome = reconcile([], node.routes(), displaced=[record], undecided={spot})
-        assert (outcome.changes, outcome.records) == ((), (record,))
-
-
-def is_applied(node: MemoryBackend, changes: Sequence[RouteChange]) -> bool:
-    try:
-        node.apply(changes)
-    except BackendError:
-        return False
-    return True
+        assert (outcome.all_changes, outcome.records) == ((), (record,))
 
 
 class TestAnyWorld:
     @given(worlds(), st.lists(configs(), min_size=1, max_size=3))
     def test_the_plan_leads_there_and_back(self, world: World, several: list[HostRoutingConfig]) -> None:
-        """From config to config: ours are exactly those, again nothing to do, others untouched; and all the way back.
-
-        What was adopted does not come back: it was upstream's, in whose place we are.
-        """
+        """From config to config: ours are exactly those, others untouched; and all the way back."""
         node = MemoryBackend()
         world.make(node)
         foreign = [route for route in node.routes() if route.protocol != OUR_PROTOCOL]
         records: tuple[ObservedRoute, ...] = ()
-        gone: list[ObservedRoute] = []
         for config in several:
             wanted = resolve(config.static_routes.routes, node.routes()).routes
-            outcome = reconcile(wanted, node.routes(), displaced=records)
-            if not is_applied(node, outcome.changes):
+            try:
+                records = brought_about(node, wanted, records)
+            except BackendError:
                 return
-            records = outcome.records
-            gone += [*outcome.adopted.values(), *(given_up.route for given_up in outcome.given_up)]
             ours = [route for route in node.routes() if route.protocol == OUR_PROTOCOL]
             assert sorted(str(route.to_route()) for route in ours) == sorted(map(str, wanted))
             others = [route for route in node.routes() if route.protocol != OUR_PROTOCOL]
-            assert others == [route for route in foreign if route not in records and route not in gone]
+            assert others == [route for route in foreign if route not in records]
             again = reconcile(wanted, node.routes(), displaced=records)
             assert (again.changes, again.records) == ((), records)
-        outcome = reconcile([], node.routes(), displaced=records)
-        if not is_applied(node, outcome.changes):
-            return
-        assert node.routes() == [route for route in foreign if route not in gone]
+        with suppress(BackendError):
+            brought_about(node, [], records)
+            assert node.routes() == foreign
 
     def test_next_hops_count(self) -> None:
         """A route with several next hops, ours or not, is compared by all of them."""
         first = NextHop(None, "eth0")
         held = ObservedRoute(WANTED.network, 24, protocol=16, nexthops=(first, NextHop(None, "ib0")))
-        assert reconcile([WANTED], [held]).records == (held,)
+        assert reconcile([WANTED], [held]).safeguard == (held,)

@@ -6,9 +6,9 @@ import pytest
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import NextHop, ObservedRoute, Route
+from hostrouting.host.default_route import default_route
 from hostrouting.host.routes import FLAG_DEAD
 from hostrouting.static_routes import resolve
-from hostrouting.static_routes.resolve import default_hops
 
 GATEWAY = 0x0AE00001
 OTHER = 0x0AE00002
@@ -113,8 +113,27 @@ class TestMissing:
         assert resolution.reasons == "no IPv4 default route leaves by ib0, so it has no gateway there"
 
 
-def test_a_dead_next_hop_is_passed_over() -> None:
-    """As the kernel does, be it one of several or the only one of its route."""
+def test_a_dead_next_hop_names_no_device() -> None:
+    """As the kernel does not use it, be it one of several or the only one of its route."""
     dead = ObservedRoute(0, 0, gateway=1, dev="ib1", metric=1, flags=FLAG_DEAD)
-    several = ObservedRoute(0, 0, metric=2, nexthops=(NextHop(2, "ib0", dead=True), NextHop(3, "eth0")))
-    assert default_hops([dead, several]) == [NextHop(3, "eth0")]
+    several = ObservedRoute(0, 0, metric=2, nexthops=(NextHop(2, "ib0", dead=True), NextHop(GATEWAY, "eth0")))
+    assert resolved(BOTH, dead, several) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
+    assert default_route([dead, several]) == several
+
+
+def test_a_default_route_without_a_live_next_hop_is_none() -> None:
+    """The kernel passes over a multipath route of which every next hop is dead, and takes the next one."""
+    legs = (NextHop(OTHER, "eth1", dead=True), NextHop(OTHER, "eth2", dead=True))
+    all_dead = ObservedRoute(0, 0, nexthops=legs)
+    assert default_route([all_dead, ETH0]) == ETH0
+    assert default_route([all_dead]) is None
+    assert resolved(BOTH, all_dead, ETH0) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
+    assert reasons(BOTH, all_dead) == ["table main has no IPv4 default route"]
+
+
+def test_a_device_that_is_named_has_the_gateway_of_its_dead_next_hop() -> None:
+    """What becomes of a route over a device that is down is the kernel's to say; its gateway is known."""
+    legs = (NextHop(OTHER, "eth1", dead=True), NextHop(GATEWAY, "eth0"))
+    both = ObservedRoute(0, 0, nexthops=legs)
+    route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
+    assert resolved(route, both) == ["172.16.1.0/24 via 10.224.0.2 dev eth1 proto 142"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -240,12 +241,40 @@ class TestRunning:
         assert run(node) == (0, ["routes in force: 0"])
         assert node.ip("route", "show", "172.20.1.0/24") == "172.20.1.0/24 via 10.224.0.9 dev eth0 proto dhcp \n"
 
-    def test_upstreams_route_is_given_the_mark(self, node: KernelNode) -> None:
-        """A route that is ours but for the mark is ours from then on."""
+    def test_a_route_that_is_ours_but_for_the_mark_stays_its_owners(self, node: KernelNode) -> None:
+        """Ours goes before it, without a word; when ours goes, the node has it as before."""
         node.ip("route", "add", "172.20.1.0/24", "via", "10.224.0.1", "dev", "eth0")
         route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
         assert run(node, route) == (0, ["routes in force: 1"])
-        assert node.ip("route", "show", "172.20.1.0/24") == "172.20.1.0/24 via 10.224.0.1 dev eth0 proto 142 \n"
+        theirs = "172.20.1.0/24 via 10.224.0.1 dev eth0 \n"
+        assert node.ip("route", "show", "172.20.1.0/24") == f"{theirs.rstrip()} proto 142 \n{theirs}"
+        assert run(node, route) == (0, ["routes in force: 1"])
+        assert run(node) == (0, ["routes in force: 0"])
+        assert node.ip("route", "show", "172.20.1.0/24") == theirs
+
+    def test_another_programs_replace_between_reading_and_changing_loses_nothing(
+        self, node: KernelNode, tmp_path: Path
+    ) -> None:
+        """The gateway of ours changes and a daemon replaces ours meanwhile: nothing of the daemon's is overwritten."""
+        old, new = (StaticRoute(destination="172.20.1.0/24", gateway=f"10.224.0.{n}", dev="eth0") for n in (1, 2))
+        assert run(node, old)[0] == 0
+        ip = shutil.which("ip")
+        # The daemon is quick: after every reading of the place it has replaced what stands first, once.
+        (tmp_path / "ip").write_text(
+            f'#!/bin/bash\ntext=$(cat)\n{ip} "$@" <<<"$text"; status=$?\n'
+            f"if [[ $text == *'show table main exact'* && ! -e {tmp_path}/done ]]; then\n"
+            f"  touch {tmp_path}/done; {ip} route replace 172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird\nfi\n"
+            "exit $status\n"
+        )
+        (tmp_path / "ip").chmod(0o755)
+        argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}:{os.environ['PATH']}", "/bin/bash"]
+        done = subprocess.run(argv, input=impatient(config_of([new])), capture_output=True, check=False, timeout=30)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "done").exists()
+        assert node.ip("route", "show", "172.20.1.0/24").splitlines() == [
+            "172.20.1.0/24 via 10.224.0.2 dev eth0 proto 142 ",
+            "172.20.1.0/24 via 10.224.0.247 dev eth0 proto bird ",
+        ]
 
     def test_many_at_once(self, node: KernelNode) -> None:
         """A thousand that upstream left, a thousand of which the gateway changes, a thousand of which one is lost."""
@@ -256,7 +285,11 @@ class TestRunning:
             assert run(node, *many(gateway)) == (0, ["routes in force: 1000"])
             assert node.ip("route", "show", "root", "11.0.0.0/8").count(f"via {gateway} dev eth0 proto 142") == 1000
         node.ip("route", "del", "11.0.1.7")
-        assert run(node, *many("10.224.0.2")) == (0, ["routes in force: 1000"])
+        told = (
+            "11.0.1.7 via 10.224.0.2 dev eth0 is put before '11.0.1.7 via 10.224.0.1 dev eth0' of another's, "
+            "which decides again when ours goes"
+        )
+        assert run(node, *many("10.224.0.2")) == (0, ["routes in force: 1000", told])
         assert len(ours(node)) == 1000
 
     @pytest.mark.parametrize("program", ["", "kill -9 $$", "head -c 9 >/dev/null; echo 172.16.1.0/24; exit 0"])
@@ -289,6 +322,18 @@ class TestRunning:
             ],
         )
         assert ours(node) == []
+
+    @pytest.mark.parametrize("gateway", [None, "10.224.0.1"])
+    def test_a_device_that_does_not_exist_is_said_at_once(self, node: KernelNode, gateway: str | None) -> None:
+        """Before the wait, since a driver may be late, and after it; no word of DHCP."""
+        status, said = run(node, StaticRoute(destination="172.16.2.0/24", gateway=gateway, dev="eth9"), waits=1)
+        assert status == 1
+        assert [line.partition(": ")[0] for line in said] == [
+            "waiting up to 1 s",
+            "refused" if gateway else "no route was changed",
+        ]
+        reason = 'Cannot find device "eth9"' if gateway else "there is no network device eth9; correct its 'dev'"
+        assert all(line.endswith(reason) for line in said)
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
         """With ip's own words; what succeeded stays, and so does what stood in the refused one's place."""

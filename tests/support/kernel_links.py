@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from hostrouting.testing import KernelNode
-from hostrouting.testing.link_layer_contract import LinkNode
+from hostrouting.testing.contracts import LinkNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

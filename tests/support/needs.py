@@ -33,6 +33,7 @@ PACKAGES: Final = {
     "ebtables-save": "iptables",
     "ip": "iproute2",
     "nft": "nftables",
+    "strace": "strace",
     "sysctl": "procps",
     "systemctl": "systemd",
     "systemd-analyze": "systemd",

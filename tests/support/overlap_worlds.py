@@ -1,12 +1,12 @@
-"""Random nodes for the overlap proof, what the kernel says of every single address, and the boot script run on one."""
+"""Random nodes for the overlap proof, what a report says of each address, and the boot script run on one."""
 
 from __future__ import annotations
 
-import errno
 import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 from hypothesis import strategies as st
 
 from hostrouting import HostRoutingConfig
@@ -14,15 +14,12 @@ from hostrouting.addresses import netmask, parse_cidr, parse_ipv4
 from hostrouting.exceptions import BackendError
 from hostrouting.host.routes import NextHop, Route, Rule
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.parts import source_by
 from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hostrouting.host.ports import RouteBackend
-    from hostrouting.host.routes import Lookup
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.testing import KernelNode, MemoryBackend
 
@@ -39,6 +36,8 @@ class World(NamedTuple):
     rules: list[Rule]
     cidrs: list[str]
     allowed: tuple[str, ...]
+    #: A device that goes down when all else is done.
+    down: str | None = None
 
     def arrange(self, node: MemoryBackend | KernelNode) -> None:
         """Make it so."""
@@ -53,6 +52,8 @@ class World(NamedTuple):
         for rule in self.rules:
             with suppress(BackendError):
                 node.add_rule(rule)
+        if self.down:
+            node.set_up(self.down, up=False)
 
 
 @st.composite
@@ -78,7 +79,9 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
     gateway = parse_ipv4("10.1.0.200")
     legs = (NextHop(gateway, "e0"), NextHop(parse_ipv4("192.168.7.254"), "e1", weight=2))
     single = Route(network=0, prefix_length=0, gateway=gateway, dev="e0", protocol=16)
-    shape = draw(st.sampled_from(["single"] * 6 + ["metric", "multipath", "link", "none"]))
+    shape = draw(
+        st.sampled_from(["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"])
+    )
     return {
         "single": [single],
         "metric": [
@@ -86,6 +89,8 @@ def _defaults(draw: st.DrawFn) -> list[Route]:
             Route(network=0, prefix_length=0, gateway=gateway, dev="e0", metric=100, protocol=16),
         ],
         "multipath": [Route(network=0, prefix_length=0, nexthops=legs, protocol=3), single],
+        "ours": [Route(network=0, prefix_length=0, dev="e1"), attrs.evolve(single, metric=100)],
+        "refused": [Route(network=0, prefix_length=0, kind="blackhole", protocol=3), attrs.evolve(single, metric=100)],
         "link": [Route(network=0, prefix_length=0, dev="e0", protocol=3)],
         "none": [],
     }[shape]
@@ -104,49 +109,8 @@ def worlds(draw: st.DrawFn, *, from_rules: bool = True) -> World:
         rules=[rule for rule in rules if from_rules or not rule.source[1]],
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
         allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
+        down=draw(st.none() | st.none() | st.none() | strategies.devices()),
     )
-
-
-def truth(
-    backend: RouteBackend, cidr: str, allowed: frozenset[str]
-) -> dict[int, tuple[str, tuple[str, ...], str | None]]:
-    """What is wrong with each address, asked one by one: kind, devices and route of its bad answer."""
-    network, length = parse_cidr(cidr)
-    addresses = range(network, network + (1 << 32 - length))
-    wrong = {}
-    by_source = any(rule.source[1] for rule in backend.rules())
-    plain, resolved = backend.lookup(addresses), backend.lookup(addresses, resolve=True)
-    for answer, chosen in zip(plain, resolved, strict=True):
-        answers = [answer]
-        if by_source:
-            sources = _sources(backend, answer, chosen)
-            answers = [*backend.lookup([answer.destination] * len(sources), sources=sources), answer]
-        for one in answers:
-            verdict = _verdict(one, allowed)
-            if verdict is not None:
-                wrong[answer.destination] = verdict
-                break
-    return wrong
-
-
-def _sources(backend: RouteBackend, plain: Lookup, resolved: Lookup) -> list[int]:
-    if plain.route is None or resolved.route is None:
-        return []
-    if plain.route.nexthops and plain.route.source is None:
-        links = backend.links()
-        legs = [next(hop for hop in plain.route.nexthops if hop.dev == dev) for dev in plain.route.devs]
-        found = [source_by(leg, plain.route.scope, links) for leg in legs]
-    else:
-        found = [resolved.route.source]
-    return [source for source in found if source]
-
-
-def _verdict(answer: Lookup, allowed: frozenset[str]) -> tuple[str, tuple[str, ...], str | None] | None:
-    if answer.route is None:
-        return "no-route" if answer.errno == errno.ENETUNREACH else "blocked", (), str(answer.errno)
-    if set(answer.route.devs) <= allowed:
-        return None
-    return "local" if answer.route.kind == "local" else "overlap", answer.route.devs, str(answer.route)
 
 
 def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str, ...]]]:

@@ -21,6 +21,7 @@ __all__ = [
     "OURS",
     "REASONS",
     "TABLE",
+    "THEIRS",
     "check",
     "config",
     "made_host",
@@ -35,6 +36,22 @@ OURS: Final = ("ip6", "azureSLBProbe")
 TABLE: Final = "nft table ip6 azureSLBProbe"
 #: What upstream, or somebody's hands, may have put there.
 FOREIGN: Final = "table ip6 azureSLBProbe {\nchain mine {\ntype filter hook input priority 0\ncounter accept\n}\n}\n"
+#: As AgentBaker's images fill the table.
+THEIRS: Final = """\
+table ip6 azureSLBProbe
+flush table ip6 azureSLBProbe
+table ip6 azureSLBProbe {
+  chain prerouting {
+    type filter hook prerouting priority -300;
+    iifname "eth0" icmpv6 type { nd-neighbor-solicit, nd-router-advert, nd-neighbor-advert } counter accept
+    iifname "eth0" ip6 saddr fe80::1234:5678:9abc ip6 saddr set 2603:1062:0:1:fe80:1234:5678:9abc counter
+  }
+  chain postrouting {
+    type filter hook postrouting priority -300;
+    oifname "eth0" ip6 daddr 2603:1062:0:1:fe80:1234:5678:9abc ip6 daddr set fe80::1234:5678:9abc counter
+  }
+}
+"""
 NEIGHBOUR: Final = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
 #: Why nothing of ours may belong on a node.
 REASONS: Final = ["off", "no IPv6, says the cloud", "no IPv6 address", "eBPF"]

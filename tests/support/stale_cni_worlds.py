@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hostrouting.config import HostRoutingConfig, StaleCNIConfig
 from hostrouting.host import EbtablesRule
-from hostrouting.stale_cni.azure_vnet import STATE_PATH
+from hostrouting.stale_cni.state import STATE_PATH
 from phases import Context
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from hostrouting.testing import FakeHost
@@ -24,6 +25,7 @@ __all__ = [
     "POD_CIDRS",
     "TUNNEL_MAC",
     "arp_reply",
+    "cns_state_of",
     "config_of",
     "context",
     "dnat",
@@ -69,8 +71,9 @@ def rules_of(*lines: str, backend: str = "nft") -> tuple[EbtablesRule, ...]:
     return tuple(rules)
 
 
-def state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
-    """azure-vnet's state with one endpoint for each device, which has these addresses."""
+def state_of(endpoints: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]]) -> bytes:
+    """azure-vnet's state with one endpoint for each device (or entry), which has these addresses."""
+    entries = endpoints if isinstance(endpoints, Sequence) else endpoints.items()
     records = {
         f"{number:08x}-eth0": {
             "Id": f"{number:08x}-eth0",
@@ -80,10 +83,31 @@ def state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
             "IPAddresses": [{"IP": address, "Mask": "//8AAA=="} for address in addresses],
             "Gateways": ["10.240.0.1"],
         }
-        for number, (device, addresses) in enumerate(endpoints.items())
+        for number, (device, addresses) in enumerate(entries)
     }
     interface = {"Name": "eth0", "BridgeName": "azure0", "Networks": {"azure": {"Id": "azure", "Endpoints": records}}}
     return json.dumps({"Network": {"Version": "v1.4.0", "ExternalInterfaces": {"eth0": interface}}}).encode()
+
+
+def cns_state_of(endpoints: Mapping[str, Sequence[str]]) -> bytes:
+    """The state that CNS keeps in stateless mode, with one endpoint for each device; another CNI's have none."""
+    records = {
+        f"{number:064x}": {
+            "PodName": f"pod-{number}",
+            "PodNamespace": "default",
+            "IfnameToIPMap": {
+                "eth0": {
+                    "IPv4": [{"IP": address, "Mask": "/////w=="} for address in addresses if ":" not in address],
+                    "IPv6": [{"IP": address, "Mask": None} for address in addresses if ":" in address] or None,
+                    "HostVethName": device,
+                    "MacAddress": "",
+                    "NICType": "InfraNIC",
+                }
+            },
+        }
+        for number, (device, addresses) in enumerate(endpoints.items())
+    }
+    return json.dumps({"Endpoints": records}).encode()
 
 
 def config_of(**section: Any) -> HostRoutingConfig:

@@ -75,7 +75,9 @@ class SystemdBox:
         """Wait until a unit has said this very message, since the boot or `after` a cursor."""
         # Without pipe: that would wait for journalctl, too, which ends when it has something more to say.
         follow = "journalctl --boot --follow --no-tail --output=cat --unit=$2 ${3:+--after-cursor=$3}"
-        script = f'grep --quiet --line-regexp --fixed-strings --max-count=1 -e "$1" < <({follow})'
+        heard_it = 'grep --quiet --line-regexp --fixed-strings --max-count=1 -e "$1"'
+        # Again and again from the beginning, for one that began early in a boot may miss what another one shows.
+        script = f"until timeout 5 {heard_it} < <({follow}); do :; done"
         command = ("timeout", str(timeout), "bash", "-c", script, "bash", message, unit, after or "")
         heard = self.run(*command, check=False).returncode == 0
         assert heard, "\n".join([f"{unit} has not said {message!r}, but:", *self.journal(f"--unit={unit}")])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping
 
-__all__ = ["APPLIES", "MODES", "PYTHON", "Disk", "Node", "count_steps", "measure", "survive"]
+__all__ = ["APPLIES", "MODES", "PROGRAM", "PYTHON", "Disk", "Node", "count_steps", "measure", "survive"]
 
 Disk = dict[str, tuple[int, str | bytes]]
 
@@ -43,7 +43,7 @@ MODES: Final = ("WARN", "STRICT")
 #: What a reboot keeps.
 _KEPT: Final = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
 _CONFIGS: Final = "/root"
-_PROGRAM: Final = "/opt/program"
+PROGRAM: Final = "/opt/program"
 #: Not that of a virtual environment, which a machine may not see.
 PYTHON: Final = Path(sys.executable).resolve()
 
@@ -61,7 +61,7 @@ def document(sections: Mapping[str, Any], mode: str) -> str:
 
 def copy_program(image: Path) -> None:
     """Lay the product over an image: a machine has a /tmp of its own, and this checkout may lie below /tmp."""
-    target = image / _PROGRAM.lstrip("/")
+    target = image / PROGRAM.lstrip("/")
     for package in (attr, attrs, hostrouting, phases):
         folder = Path(str(package.__file__)).parent
         shutil.copytree(folder, target / folder.name)
@@ -106,7 +106,7 @@ class Node(GatedMachine):
 
     def apply(self, name: str, *, killed_after: int = 0) -> subprocess.CompletedProcess[str]:
         """Run `hostrouting apply` in the machine with a config that was prepared."""
-        program = ("env", f"PYTHONPATH={_PROGRAM}", str(PYTHON), "-P", f"{_PROGRAM}/{SCRIPT.name}")
+        program = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-P", f"{PROGRAM}/{SCRIPT.name}")
         return self.run(*program, str(killed_after), "apply", f"{_CONFIGS}/{name}.json", check=False)
 
     def installed(self, **configs: Mapping[str, Any]) -> str:

@@ -38,8 +38,8 @@ starting a container, and booting again from the same `/etc` with the trouble st
 - **Installed**: the config whose scripts, units and gates are on the disk. **Live**: the config whose routes the kernel
   has.
 - **Gate**: whether a container that is started now passes; those that run already always go on. What is installed
-  decides: on a read-only `/etc` a first apply brings no gate, and over an earlier config the start of a container
-  brings the earlier routes back. The apply has said so, by its exit status and by name.
+  decides: on a read-only `/etc` a first apply brings no gate, and over an earlier config nothing is changed, live or on
+  the disk. The apply has said so, by its exit status and by name.
 - **After a reboot**: whether the container that is started at boot runs, or is held by its gate. `/run` is empty then.
 - **Then**: how what is held comes up once the trouble is over.
 - A step of an apply is a change of a name in a folder, a batch of routes or rules, or an order to systemd.

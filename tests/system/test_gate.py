@@ -231,7 +231,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
     commands = [line for line in lines if line.startswith(("rm ", "systemctl stop", "systemctl daemon-reload"))]
-    assert len(commands) == 9
+    assert len(commands) == 10
     machine.run("bash", "-ec", "\n".join(commands))
     machine.run("rm", "-r", "/run/aks-flex-node", "/etc/aks-flex-node")
     assert machine.pids() == pids

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from support.gated_machine import GATES, GatedMachine, require_nspawn
+from support.gated_machine import EARLY, GATES, KUBELET, GatedMachine, require_nspawn
 from support.probe_worlds import RULES
 
+from hostrouting.boot.layout import gate_drop_in
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.ipv6 import NetlinkIPv6
@@ -18,6 +19,7 @@ from hostrouting.probe_snat.boot_files import RULESET_PATH
 from phases import Context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 OPTIONAL = ProbeSNATConfig(enabled=True, dev="eth0", detect="always")
@@ -203,3 +205,110 @@ def test_live(tmp_path: Path) -> None:
         assert machine.run("nft", "list", "ruleset").stdout == ""
         assert machine.run(*found, check=False).stdout == before
         assert machine.pids() == pids
+
+
+THEIRS = "ipv6_nftables.service"
+#: What systemd says of a unit after the last of its commands.
+THEIR_END = f"{THEIRS}: Deactivated successfully."
+#: AgentBaker's unit, with its settings; of its script, what stands in for the cloud answers when there is /run/imds.
+THEIR_UNIT = """
+mkdir -p /opt/scripts /etc/systemd/system/multi-user.target.wants
+cat > /etc/systemd/system/ipv6_nftables.service <<'END'
+[Unit]
+Description=Configure nftables rules for handling Azure SLB IPv6 health probe packets
+Before=kubelet.service
+[Service]
+Type=simple
+RemainAfterExit=true
+ExecStart=/bin/bash /opt/scripts/ipv6_nftables.sh
+Restart=on-failure
+RestartSec=3
+[Install]
+WantedBy=multi-user.target
+END
+ln -s ../ipv6_nftables.service /etc/systemd/system/multi-user.target.wants/
+cat > /opt/scripts/ipv6_nftables.sh <<'END'
+until [[ -e /run/imds ]]; do sleep .1; done
+nft -f /etc/systemd/system/ipv6_nftables
+echo filled
+END
+cat > /etc/systemd/system/ipv6_nftables <<'END'
+table ip6 azureSLBProbe
+flush table ip6 azureSLBProbe
+table ip6 azureSLBProbe {
+  chain prerouting {
+    type filter hook prerouting priority -300;
+    iifname wire icmpv6 type { nd-neighbor-solicit, nd-router-advert, nd-neighbor-advert } counter accept
+    iifname wire ip6 saddr fe80::1234:5678:9abc ip6 saddr set 2603:1062:0:1:fe80:1234:5678:9abc counter
+  }
+  chain postrouting {
+    type filter hook postrouting priority -300;
+    oifname wire ip6 daddr 2603:1062:0:1:fe80:1234:5678:9abc ip6 daddr set fe80::1234:5678:9abc counter
+  }
+}
+END
+"""
+
+
+@pytest.mark.parametrize("arrange", [install, install_optional], ids=["required", "optional"])
+def test_what_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], None]) -> None:
+    """AgentBaker's unit for another device, whose cloud is slow: nothing waits for it, and its rules are replaced."""
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + TELL + THEIR_UNIT) as machine:
+        machine.wait_until_up()
+        machine.wait_for("loaded", unit=UNIT)
+        assert are_in_force(machine)
+        assert machine.systemctl("start", "hostrouting-ready.service", "systemd-nspawn@late.service") == 0
+        cursor = machine.cursor()
+        machine.files.write("/run/imds", b"", mode=0o644)
+        machine.wait_for(THEIR_END, unit=THEIRS, after=cursor)
+        assert "filled" in machine.journal(f"--unit={THEIRS}")
+        assert are_in_force(machine)
+        said = "hostrouting: the table ip6 azureSLBProbe has other rules than ours, which replace them"
+        # A unit's own lines and systemd's reach the journal by different ways.
+        machine.wait_for(said, unit=THEIRS, after=cursor)
+        assert said in machine.journal(f"--unit={THEIRS}", "--priority=5")
+        # Run again beside ours, as their agent does.
+        cursor = machine.cursor()
+        assert machine.systemctl("restart", THEIRS) == 0
+        machine.wait_for(THEIR_END, unit=THEIRS, after=cursor)
+        assert are_in_force(machine)
+        # After a reset it is theirs alone, and as it was.
+        ConfigureProbeSNAT(CONFIG, host=node(machine)).undo(machine.ctx)
+        assert machine.run("systemctl", "show", "--value", "-pRemainAfterExit", THEIRS).stdout == "yes\n"
+        assert machine.files.names("/etc/systemd/system/ipv6_nftables.service.d") == []
+        assert not machine.files.exists("/etc/systemd/system/ipv6_nftables.service.d")
+
+
+#: The unit has loaded the rules, and has not come to its end before there is /run/end.
+LINGER = f"""
+mkdir -p /etc/systemd/system/{UNIT}.d
+cat > /etc/systemd/system/{UNIT}.d/linger.conf <<'END'
+[Service]
+ExecStartPost=/bin/sh -c 'echo loaded; until [ -e /run/end ]; do sleep .1; done; echo ended'
+END
+"""
+
+
+def test_what_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
+    """A start of a unit that runs already is the same start: so the last word is ours also where theirs comes then."""
+    with GatedMachine(tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT) as box:
+        box.wait_for("loaded", unit=UNIT)
+        box.files.write("/run/imds", b"", mode=0o644)
+        box.wait_for(THEIR_END, unit=THEIRS)
+        box.files.write("/run/end", b"", mode=0o644)
+        box.wait_for("ended", unit=UNIT)
+        assert are_in_force(box)
+
+
+def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
+    """The commands in the drop-in of a gate take away each file and link, also that for AgentBaker's unit."""
+    found = ["find", "/etc/systemd", "/etc/aks-flex-node", "-not", "-type", "d"]
+    with GatedMachine(tmp_path / "bare", units=(), prepare=LINKS + THEIR_UNIT) as machine:
+        before = machine.run(*found, check=False).stdout.split()
+    with GatedMachine(tmp_path / "ours", units=(), arrange=install, prepare=LINKS + THEIR_UNIT) as machine:
+        lines = gate_drop_in(KUBELET).content.decode().splitlines()
+        commands = [line.removeprefix("#").strip() for line in lines]
+        for command in commands:
+            if command.startswith(("rm ", "systemctl ")):
+                machine.run("bash", "-c", command)
+        assert sorted(machine.run(*found).stdout.split()) == sorted(before)

@@ -211,7 +211,7 @@ class TestLive:
         assert machine.pids()[1] == kubelet
 
     def test_upstreams_node(self, tmp_path: Path) -> None:
-        """Its units become ours under a machine that requires them, and its routes are adopted."""
+        """Its units become ours under a machine that requires them, and its routes are displaced."""
 
         def upstream(image: Host) -> None:
             install_upstream(image.files)

@@ -203,7 +203,8 @@ TROUBLES: Final = (
         name="/etc is read-only",
         said="Read-only file system",
         promise=Promise(
-            Outcome(3, "nothing", "the new", "open", "started"), Outcome(3, "the earlier", "the new", "open", "started")
+            Outcome(3, "nothing", "the new", "open", "started"),
+            Outcome(3, "the earlier", "the earlier", "open", "started"),
         ),
         commands="mount --bind /etc /etc && mount -o remount,bind,ro /etc",
         outlasts_a_boot=True,

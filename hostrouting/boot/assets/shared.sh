@@ -2,6 +2,7 @@
 
 # With -p bash takes no options and functions from the environment, be it systemd's: errexit would end a run unsaid.
 folder=/run/aks-flex-node
+protocol=142 # The mark of our routes.
 waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
 # `now`: one look; the verdict is the same.
 [[ ${1-} == now ]] && waits=0
@@ -11,7 +12,9 @@ end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 # The last line is none that ip knows: only an ip that has done all before it complains of it. Through a pipe: bash
 # would put a long here-document into a temporary file, and may have no place for one.
 ask() {
-  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$1" 2>/dev/null))
+  local commands=$1
+  [[ $commands != *[\"\'\\#]* ]] || by_number
+  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
   if [[ $answer == *"$end"+([0-9]) ]]; then
     answer=${answer%"$end"*}
     return 0
@@ -31,6 +34,27 @@ look() {
   done
   answer="ip cannot read the tables: ${answer%$'\n'}"
   return 1
+}
+
+# In a batch ip reads a #, a quote and a backslash as a shell does, so a device with one of them in its name goes by its
+# number: `dev if7`. Changes `commands`.
+by_number() {
+  local answer lines asked words line i
+  split "$commands"
+  asked=("${lines[@]}") commands=''
+  look 'link show' || answer=''
+  answer=$'\n'$answer
+  for line in "${asked[@]}"; do
+    # shellcheck disable=SC2206 # Split at white space.
+    words=($line)
+    for ((i = 1; i < ${#words[@]}; i++)); do
+      [[ ${words[i - 1]} == @(dev|oif) && ${words[i]} == *[\"\'\\#]* && $answer == *": ${words[i]}"[:@]* ]] || continue
+      line=${answer%%": ${words[i]}"[:@]*}
+      words[i]=if${line##*$'\n'}
+    done
+    commands+=${words[*]}$'\n'
+  done
+  commands=${commands%$'\n'}
 }
 
 # Seconds are counted by waiting: the wall clock may be set meanwhile.
@@ -77,4 +101,64 @@ split() { # text -> lines; thirty times as fast as mapfile
   local IFS=$'\n'
   # shellcheck disable=SC2206 # It is to be split.
   lines=($1)
+}
+
+# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, its type
+# of service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_dead, and into `rest`:
+# what is behind the destination but for the metric, the protocol and the state of the links.
+# shellcheck disable=SC2034 # Not each script needs all of it.
+parse_route() {
+  local words word i dev='' gateway='' onlink='' dead=''
+  # Next hops come behind a backslash and a tab; a backslash alone is part of a device's name.
+  # shellcheck disable=SC2206 # Split at white space.
+  words=(${1//\\$'\t'/ } nexthop)
+  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=()
+  case ${words[0]} in
+    local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
+      kind=${words[0]}
+      words=("${words[@]:1}")
+      ;;
+  esac
+  destination=${words[0]} rest=''
+  for ((i = 1; i < ${#words[@]}; i++)); do
+    word=${words[i]}
+    case $word in
+      dead) dead=yes && continue ;;
+      linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
+      nexthop)
+        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_dead+=("$dead")
+        dev='' gateway='' onlink='' dead=''
+        ;;
+      onlink) onlink=' onlink' ;;
+      # What has its value behind it: a device may be called anything, even `linkdown`.
+      dev | via | metric | table | tos | proto)
+        i=$((i + 1))
+        case $word in
+          dev) dev=${words[i]} ;;
+          via) gateway=${words[i]} ;;
+          metric) metric=${words[i]} && continue ;;
+          proto) mark=${words[i]} && continue ;;
+          *) elsewhere+=" $word ${words[i]}" ;;
+        esac
+        word+=" ${words[i]}"
+        ;;
+    esac
+    rest+=" $word"
+  done
+  rest=${rest%' nexthop'}
+}
+
+# Split a route of table main if it is one of the node's own default routes: one for a type of service is for few
+# packets, and one with our mark cannot be what we go by. `leads_out` is the device of its first next hop that is not
+# dead, by which the kernel sends; none if all are.
+own_default() {
+  local i
+  leads_out=''
+  [[ $1 == 'default '* ]] || return
+  parse_route "$1"
+  [[ ! $elsewhere && $mark != "$protocol" ]] || return
+  for i in "${!hop_dev[@]}"; do
+    [[ ! ${hop_dead[i]} ]] && leads_out=${hop_dev[i]} && break
+  done
+  return 0
 }

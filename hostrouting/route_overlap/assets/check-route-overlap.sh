@@ -84,7 +84,7 @@ read_tables() {
   local line questions rules_seen=''
   default='' by_source='' not_covered=() blockers=()
   # Where the kernel itself begins and ceases to treat addresses in a way of its own.
-  edges=([1]=1 [127 << 24]=1 [128 << 24]=1 [224 << 24]=1 [(224 << 24) + 256]=1 [240 << 24]=1 [0xffffffff]=1)
+  edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
   look $'route show default\nrule show'"$questions" || cannot_prove
   split "$answer"
@@ -97,7 +97,7 @@ read_tables() {
       default*)
         if [[ $rules_seen ]]; then
           edge default
-        elif [[ ! $default && $line != 'default tos'* ]]; then
+        elif [[ ! $default ]] && own_default "$line" && [[ $leads_out ]]; then
           default=$line
         fi
         ;;
@@ -150,14 +150,15 @@ devices_of() { # a route as ip prints it -> devs, in order, each once
 declare -A permissions=()
 is_allowed() {
   local pattern
-  if [[ ! ${permissions[$1]-} ]]; then
-    permissions[$1]=no
+  # The slash is for a device called @ or *.
+  if [[ ! ${permissions["/$1"]-} ]]; then
+    permissions["/$1"]=no
     for pattern in "${allowed[@]}"; do
       # shellcheck disable=SC2053  # a pattern it is
-      [[ $1 == $pattern ]] && permissions[$1]=yes
+      [[ $1 == $pattern ]] && permissions["/$1"]=yes
     done
   fi
-  [[ ${permissions[$1]} == yes ]]
+  [[ ${permissions["/$1"]} == yes ]]
 }
 
 declare -A verdicts=()
@@ -252,14 +253,14 @@ if [[ $default ]]; then
   devices_of "$default"
   expected=("${devs[@]}")
   for dev in "${expected[@]}"; do
-    permissions[$dev]=yes
+    permissions["/$dev"]=yes
   done
   cut_cidrs
   for start in "${starts[@]}"; do
     dotted "$start"
     addresses+=("$REPLY")
   done
-  printf -v questions 'route get fibmatch %s\n' "${addresses[@]}"
+  printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
   lookup "${questions%$'\n'}"
   plain=("${answers[@]}")
   if ((${#plain[@]} != ${#addresses[@]})); then
@@ -299,7 +300,7 @@ ask_by_source() {
   local -A seen=()
   for part in "${!plain[@]}"; do
     [[ ${plain[part]} == '!'* ]] && continue
-    if [[ ${plain[part]} == *\\* && ${plain[part]} != *' src '* ]]; then
+    if [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]]; then
       # Each flow's hash picks one of the next hops, and with it a source.
       devices_of "${plain[part]}"
     else
@@ -307,7 +308,7 @@ ask_by_source() {
     fi
     for dev in "${devs[@]}"; do
       parts+=("$part")
-      questions+="route get ${addresses[part]}${dev:+ oif $dev}"$'\n'
+      questions+="route get ${addresses[part]}${dev:+ oif $dev} uid 0"$'\n'
     done
   done
   [[ $questions ]] || return 0
@@ -327,7 +328,7 @@ ask_by_source() {
     [[ ! $source || ${seen[$part $source]-} ]] && continue
     seen[$part $source]=yes
     asked+=("$part")
-    questions+="route get fibmatch ${addresses[part]} from $source"$'\n'
+    questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
   done
   [[ $questions ]] || return 0
   lookup "${questions%$'\n'}"
@@ -382,7 +383,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
   # By CIDR, and then in order; text that only grows would be copied for each finding.
   findings[$1 << 32 | ${#findings[@]}]="$cidr: $kind $first-$last$by${route:+ ($route)}"
   if [[ $default && ($kind == no-route || $kind == overlap) && ${has_route[$cidr]-} ]]; then
-    decided_by "$cidr" "$4" && [[ $4 != *' proto 142 '* ]] && lost[$cidr]=yes
+    decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
   fi
   [[ $kind == overlap ]] && suggest "$cidr" "$4"
 }
@@ -396,11 +397,13 @@ suggest() { # cidr, the route that decides part of it: the whole CIDR is safe to
   local prefix=${2%% *} length=${1#*/} dev
   [[ ${lost[$1]-} ]] && return
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
-    suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\", \"dev\": \"$out\"}"
+    suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\"$out}"
   fi
   devices_of "$2"
   for dev in "${devs[@]}"; do
-    is_allowed "$dev" || astray[$dev]=yes
+    is_allowed "$dev" && continue
+    dev=${dev//[!A-Za-z0-9_.@+-]/?}
+    astray["/${dev/#-/?}"]=yes
   done
 }
 
@@ -450,6 +453,7 @@ explain() { # -> REPLY
   done
   if ((${#astray[@]})); then
     printf -v REPLY ', "%s"' "${!astray[@]}"
+    REPLY=${REPLY//\"\//\"}
     text+=$'\n'"If these interfaces are meant to carry the addresses, allow them instead:"
     text+=$'\n'"  \"routeOverlap\": {\"allowedDevs\": [${REPLY#, }]}"
   fi
@@ -469,7 +473,9 @@ if [[ ! $default ]]; then
   done
 else
   if [[ $default == default\ via\ [0-9]* ]]; then
-    gateway=${default#default via } gateway=${gateway%% *} out=${expected[0]}
+    gateway=${default#default via } gateway=${gateway%% *}
+    # A config takes no name that a shell could misread; left out, it is looked up.
+    [[ ${expected[0]} == [!-]* && ${expected[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${expected[0]}\""
   fi
   [[ $by_source ]] && ask_by_source
   judge

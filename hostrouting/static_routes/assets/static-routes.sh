@@ -11,7 +11,6 @@ set -u
 set -f # No word of ip's is a pattern for file names.
 export LC_ALL=C
 
-protocol=142 # The mark of our routes.
 # As ip shows them, in its order; a ? is looked up in the default routes.
 count=@COUNT@
 routes='
@@ -35,50 +34,6 @@ cannot() {
   finish 1 3 "cannot see or change routes: $answer"
 }
 
-# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, its type
-# of service), `mark` (its protocol), the next hops that live in hop_dev, hop_gateway and hop_onlink, and into `rest`:
-# what is behind the destination but for the metric, the protocol and the state of the links.
-parse_route() {
-  local words word i dev='' gateway='' onlink='' dead=''
-  # shellcheck disable=SC2206 # Split at white space.
-  words=(${1//\\/ } nexthop)
-  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=()
-  case ${words[0]} in
-    local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
-      kind=${words[0]}
-      words=("${words[@]:1}")
-      ;;
-  esac
-  destination=${words[0]} rest=''
-  for ((i = 1; i < ${#words[@]}; i++)); do
-    word=${words[i]}
-    case $word in
-      dead) dead=yes && continue ;;
-      linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
-      nexthop)
-        # One that is dead the kernel does not use.
-        [[ $dev && ! $dead ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink")
-        dev='' gateway='' onlink='' dead=''
-        ;;
-      onlink) onlink=' onlink' ;;
-      # What has its value behind it: a device may be called anything, even `linkdown`.
-      dev | via | metric | table | tos | proto)
-        i=$((i + 1))
-        case $word in
-          dev) dev=${words[i]} ;;
-          via) gateway=${words[i]} ;;
-          metric) metric=${words[i]} && continue ;;
-          proto) mark=${words[i]} && continue ;;
-          *) elsewhere+=" $word ${words[i]}" ;;
-        esac
-        word+=" ${words[i]}"
-        ;;
-    esac
-    rest+=" $word"
-  done
-  rest=${rest%' nexthop'}
-}
-
 # Replace what is open in `wanted`, where another word, or none, follows it.
 complete() { # what is open, what it is
   wanted=${wanted//"$1"$'\n'/"$2"$'\n'}
@@ -95,12 +50,10 @@ resolve() {
   look 'route show table main exact default' || cannot
   split "$answer"
   for line in "${lines[@]}"; do
-    # One for a type of service is for few packets, and one with our mark cannot be what we go by.
-    [[ $line == 'default tos '* || $line == default*" proto $protocol "* || $line != 'default '* ]] && continue
-    parse_route "$line"
+    own_default "$line" || continue
+    first_dev=${first_dev:-$leads_out}
     for i in "${!hop_dev[@]}"; do
       dev=${hop_dev[i]}
-      first_dev=${first_dev:-$dev}
       # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device called @ or *.
       [[ ${hop_gateway[i]} == inet6 || -n ${by_dev["/$dev"]+set} ]] && continue
       by_dev["/$dev"]=" dev $dev scope link"
@@ -119,6 +72,9 @@ resolve() {
     dev=${dev%%[ $'\n']*}
     if [[ -z ${by_dev["/$dev"]+set} ]]; then
       missing="no IPv4 default route leaves by $dev, so it has no gateway there"
+      # No lease brings one there, but a driver may be late.
+      ask "link show dev $dev" -force || cannot
+      [[ $answer == *'does not exist'* ]] && missing="there is no network device $dev; correct its 'dev'"
       return
     fi
     complete " via ? dev $dev" "${by_dev["/$dev"]}"
@@ -240,11 +196,11 @@ change() {
   read_ours
 }
 
-# Take places in which something stands. A route of the kernel's own is never overwritten; one of another's stays behind
-# ours; one that is ours but for the mark, as upstream left it, is given the mark.
+# Take places in which something stands: ours goes before it. Nothing is replaced, for the kernel replaces what stands
+# first by then, whoever owns it. A route of the kernel's own is never hidden; an earlier one of ours goes afterwards.
 take() { # routes
   local -A line_at=() first=() first_mark=() first_is=() own=() behind=()
-  local line key questions='' deletions='' batch='' i=0 sent=() before=()
+  local line key questions='' deletions='' batch='' i=0 sent=()
   for line in "$@"; do
     parse_route "$line"
     line_at["$destination $metric"]=$line
@@ -276,20 +232,21 @@ overwritten; configure narrower destinations, or another metric"
     fi
     # The kernel makes nothing the first that stands behind it already.
     deletions+=${behind["$key"]-}
-    case ${first_mark["$key"]-}/${first_is["$key"]-} in
-      "$protocol"/* | "/$kind$rest" | "static/$kind$rest") batch+="route replace $line proto $protocol"$'\n' before+=('') ;;
-      *) batch+="route prepend $line proto $protocol"$'\n' before+=("${first["$key"]-}") ;;
-    esac
+    batch+="route prepend $line proto $protocol"$'\n'
     sent+=("$line")
   done
   [[ $batch ]] || return
   [[ $deletions ]] && send "${deletions%$'\n'}"
   send "${batch%$'\n'}"
   for line in "${sent[@]}"; do
+    parse_route "$line"
+    key="$destination $metric"
     if [[ ${refused[i]-} ]]; then
       why["$line"]=${refused[i]}
-    elif [[ ${before[i]} ]]; then
-      tell 4 "$line is put before '${before[i]}' of another's, which decides again when ours goes"
+    elif [[ ${first_mark["$key"]-} == "$protocol" ]]; then
+      surplus+=(${stale["$key"]+"${stale["$key"]}"})
+    elif [[ ${first["$key"]-} && ${first_is["$key"]} != "$kind$rest" ]]; then
+      tell 4 "$line is put before '${first["$key"]}' of another's, which decides again when ours goes"
     fi
     i=$((i + 1))
   done
@@ -340,7 +297,8 @@ while true; do
 done
 
 verdict=''
-[[ $missing ]] && verdict="no route was changed: $missing; see why DHCP or the network's configuration brings none"
+[[ $missing ]] && verdict="no route was changed: $missing"
+[[ $missing == *'default route'* ]] && verdict+="; see why DHCP or the network's configuration brings none"
 for line in "${todo[@]}"; do
   verdict+="refused: $line: ${why["$line"]-it is not in force, though nothing was said against it}"$'\n'
 done

@@ -55,6 +55,7 @@ allowed=(
 
 # With -p bash takes no options and functions from the environment, be it systemd's: errexit would end a run unsaid.
 folder=/run/aks-flex-node
+protocol=142 # The mark of our routes.
 waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
 # `now`: one look; the verdict is the same.
 [[ ${1-} == now ]] && waits=0
@@ -64,7 +65,9 @@ end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 # The last line is none that ip knows: only an ip that has done all before it complains of it. Through a pipe: bash
 # would put a long here-document into a temporary file, and may have no place for one.
 ask() {
-  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$1" 2>/dev/null))
+  local commands=$1
+  [[ $commands != *[\"\'\\#]* ]] || by_number
+  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
   if [[ $answer == *"$end"+([0-9]) ]]; then
     answer=${answer%"$end"*}
     return 0
@@ -84,6 +87,27 @@ look() {
   done
   answer="ip cannot read the tables: ${answer%$'\n'}"
   return 1
+}
+
+# In a batch ip reads a #, a quote and a backslash as a shell does, so a device with one of them in its name goes by its
+# number: `dev if7`. Changes `commands`.
+by_number() {
+  local answer lines asked words line i
+  split "$commands"
+  asked=("${lines[@]}") commands=''
+  look 'link show' || answer=''
+  answer=$'\n'$answer
+  for line in "${asked[@]}"; do
+    # shellcheck disable=SC2206 # Split at white space.
+    words=($line)
+    for ((i = 1; i < ${#words[@]}; i++)); do
+      [[ ${words[i - 1]} == @(dev|oif) && ${words[i]} == *[\"\'\\#]* && $answer == *": ${words[i]}"[:@]* ]] || continue
+      line=${answer%%": ${words[i]}"[:@]*}
+      words[i]=if${line##*$'\n'}
+    done
+    commands+=${words[*]}$'\n'
+  done
+  commands=${commands%$'\n'}
 }
 
 # Seconds are counted by waiting: the wall clock may be set meanwhile.
@@ -130,6 +154,66 @@ split() { # text -> lines; thirty times as fast as mapfile
   local IFS=$'\n'
   # shellcheck disable=SC2206 # It is to be split.
   lines=($1)
+}
+
+# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, its type
+# of service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_dead, and into `rest`:
+# what is behind the destination but for the metric, the protocol and the state of the links.
+# shellcheck disable=SC2034 # Not each script needs all of it.
+parse_route() {
+  local words word i dev='' gateway='' onlink='' dead=''
+  # Next hops come behind a backslash and a tab; a backslash alone is part of a device's name.
+  # shellcheck disable=SC2206 # Split at white space.
+  words=(${1//\\$'\t'/ } nexthop)
+  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=()
+  case ${words[0]} in
+    local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
+      kind=${words[0]}
+      words=("${words[@]:1}")
+      ;;
+  esac
+  destination=${words[0]} rest=''
+  for ((i = 1; i < ${#words[@]}; i++)); do
+    word=${words[i]}
+    case $word in
+      dead) dead=yes && continue ;;
+      linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
+      nexthop)
+        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_dead+=("$dead")
+        dev='' gateway='' onlink='' dead=''
+        ;;
+      onlink) onlink=' onlink' ;;
+      # What has its value behind it: a device may be called anything, even `linkdown`.
+      dev | via | metric | table | tos | proto)
+        i=$((i + 1))
+        case $word in
+          dev) dev=${words[i]} ;;
+          via) gateway=${words[i]} ;;
+          metric) metric=${words[i]} && continue ;;
+          proto) mark=${words[i]} && continue ;;
+          *) elsewhere+=" $word ${words[i]}" ;;
+        esac
+        word+=" ${words[i]}"
+        ;;
+    esac
+    rest+=" $word"
+  done
+  rest=${rest%' nexthop'}
+}
+
+# Split a route of table main if it is one of the node's own default routes: one for a type of service is for few
+# packets, and one with our mark cannot be what we go by. `leads_out` is the device of its first next hop that is not
+# dead, by which the kernel sends; none if all are.
+own_default() {
+  local i
+  leads_out=''
+  [[ $1 == 'default '* ]] || return
+  parse_route "$1"
+  [[ ! $elsewhere && $mark != "$protocol" ]] || return
+  for i in "${!hop_dev[@]}"; do
+    [[ ! ${hop_dead[i]} ]] && leads_out=${hop_dev[i]} && break
+  done
+  return 0
 }
 
 detected=$folder/route-overlap.detected
@@ -186,7 +270,7 @@ read_tables() {
   local line questions rules_seen=''
   default='' by_source='' not_covered=() blockers=()
   # Where the kernel itself begins and ceases to treat addresses in a way of its own.
-  edges=([1]=1 [127 << 24]=1 [128 << 24]=1 [224 << 24]=1 [(224 << 24) + 256]=1 [240 << 24]=1 [0xffffffff]=1)
+  edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
   look $'route show default\nrule show'"$questions" || cannot_prove
   split "$answer"
@@ -199,7 +283,7 @@ read_tables() {
       default*)
         if [[ $rules_seen ]]; then
           edge default
-        elif [[ ! $default && $line != 'default tos'* ]]; then
+        elif [[ ! $default ]] && own_default "$line" && [[ $leads_out ]]; then
           default=$line
         fi
         ;;
@@ -252,14 +336,15 @@ devices_of() { # a route as ip prints it -> devs, in order, each once
 declare -A permissions=()
 is_allowed() {
   local pattern
-  if [[ ! ${permissions[$1]-} ]]; then
-    permissions[$1]=no
+  # The slash is for a device called @ or *.
+  if [[ ! ${permissions["/$1"]-} ]]; then
+    permissions["/$1"]=no
     for pattern in "${allowed[@]}"; do
       # shellcheck disable=SC2053  # a pattern it is
-      [[ $1 == $pattern ]] && permissions[$1]=yes
+      [[ $1 == $pattern ]] && permissions["/$1"]=yes
     done
   fi
-  [[ ${permissions[$1]} == yes ]]
+  [[ ${permissions["/$1"]} == yes ]]
 }
 
 declare -A verdicts=()
@@ -354,14 +439,14 @@ if [[ $default ]]; then
   devices_of "$default"
   expected=("${devs[@]}")
   for dev in "${expected[@]}"; do
-    permissions[$dev]=yes
+    permissions["/$dev"]=yes
   done
   cut_cidrs
   for start in "${starts[@]}"; do
     dotted "$start"
     addresses+=("$REPLY")
   done
-  printf -v questions 'route get fibmatch %s\n' "${addresses[@]}"
+  printf -v questions 'route get fibmatch %s uid 0\n' "${addresses[@]}"
   lookup "${questions%$'\n'}"
   plain=("${answers[@]}")
   if ((${#plain[@]} != ${#addresses[@]})); then
@@ -401,7 +486,7 @@ ask_by_source() {
   local -A seen=()
   for part in "${!plain[@]}"; do
     [[ ${plain[part]} == '!'* ]] && continue
-    if [[ ${plain[part]} == *\\* && ${plain[part]} != *' src '* ]]; then
+    if [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]]; then
       # Each flow's hash picks one of the next hops, and with it a source.
       devices_of "${plain[part]}"
     else
@@ -409,7 +494,7 @@ ask_by_source() {
     fi
     for dev in "${devs[@]}"; do
       parts+=("$part")
-      questions+="route get ${addresses[part]}${dev:+ oif $dev}"$'\n'
+      questions+="route get ${addresses[part]}${dev:+ oif $dev} uid 0"$'\n'
     done
   done
   [[ $questions ]] || return 0
@@ -429,7 +514,7 @@ ask_by_source() {
     [[ ! $source || ${seen[$part $source]-} ]] && continue
     seen[$part $source]=yes
     asked+=("$part")
-    questions+="route get fibmatch ${addresses[part]} from $source"$'\n'
+    questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
   done
   [[ $questions ]] || return 0
   lookup "${questions%$'\n'}"
@@ -484,7 +569,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
   # By CIDR, and then in order; text that only grows would be copied for each finding.
   findings[$1 << 32 | ${#findings[@]}]="$cidr: $kind $first-$last$by${route:+ ($route)}"
   if [[ $default && ($kind == no-route || $kind == overlap) && ${has_route[$cidr]-} ]]; then
-    decided_by "$cidr" "$4" && [[ $4 != *' proto 142 '* ]] && lost[$cidr]=yes
+    decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
   fi
   [[ $kind == overlap ]] && suggest "$cidr" "$4"
 }
@@ -498,11 +583,13 @@ suggest() { # cidr, the route that decides part of it: the whole CIDR is safe to
   local prefix=${2%% *} length=${1#*/} dev
   [[ ${lost[$1]-} ]] && return
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
-    suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\", \"dev\": \"$out\"}"
+    suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\"$out}"
   fi
   devices_of "$2"
   for dev in "${devs[@]}"; do
-    is_allowed "$dev" || astray[$dev]=yes
+    is_allowed "$dev" && continue
+    dev=${dev//[!A-Za-z0-9_.@+-]/?}
+    astray["/${dev/#-/?}"]=yes
   done
 }
 
@@ -552,6 +639,7 @@ explain() { # -> REPLY
   done
   if ((${#astray[@]})); then
     printf -v REPLY ', "%s"' "${!astray[@]}"
+    REPLY=${REPLY//\"\//\"}
     text+=$'\n'"If these interfaces are meant to carry the addresses, allow them instead:"
     text+=$'\n'"  \"routeOverlap\": {\"allowedDevs\": [${REPLY#, }]}"
   fi
@@ -571,7 +659,9 @@ if [[ ! $default ]]; then
   done
 else
   if [[ $default == default\ via\ [0-9]* ]]; then
-    gateway=${default#default via } gateway=${gateway%% *} out=${expected[0]}
+    gateway=${default#default via } gateway=${gateway%% *}
+    # A config takes no name that a shell could misread; left out, it is looked up.
+    [[ ${expected[0]} == [!-]* && ${expected[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${expected[0]}\""
   fi
   [[ $by_source ]] && ask_by_source
   judge

@@ -11,7 +11,6 @@ set -u
 set -f # No word of ip's is a pattern for file names.
 export LC_ALL=C
 
-protocol=142 # The mark of our routes.
 # As ip shows them, in its order; a ? is looked up in the default routes.
 count=4
 routes='
@@ -25,6 +24,7 @@ routes='
 
 # With -p bash takes no options and functions from the environment, be it systemd's: errexit would end a run unsaid.
 folder=/run/aks-flex-node
+protocol=142 # The mark of our routes.
 waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
 # `now`: one look; the verdict is the same.
 [[ ${1-} == now ]] && waits=0
@@ -34,7 +34,9 @@ end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 # The last line is none that ip knows: only an ip that has done all before it complains of it. Through a pipe: bash
 # would put a long here-document into a temporary file, and may have no place for one.
 ask() {
-  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$1" 2>/dev/null))
+  local commands=$1
+  [[ $commands != *[\"\'\\#]* ]] || by_number
+  answer=$(exec ip -4 -o "${@:2}" -batch - 2>&1 < <(printf '%s\nend\n' "$commands" 2>/dev/null))
   if [[ $answer == *"$end"+([0-9]) ]]; then
     answer=${answer%"$end"*}
     return 0
@@ -54,6 +56,27 @@ look() {
   done
   answer="ip cannot read the tables: ${answer%$'\n'}"
   return 1
+}
+
+# In a batch ip reads a #, a quote and a backslash as a shell does, so a device with one of them in its name goes by its
+# number: `dev if7`. Changes `commands`.
+by_number() {
+  local answer lines asked words line i
+  split "$commands"
+  asked=("${lines[@]}") commands=''
+  look 'link show' || answer=''
+  answer=$'\n'$answer
+  for line in "${asked[@]}"; do
+    # shellcheck disable=SC2206 # Split at white space.
+    words=($line)
+    for ((i = 1; i < ${#words[@]}; i++)); do
+      [[ ${words[i - 1]} == @(dev|oif) && ${words[i]} == *[\"\'\\#]* && $answer == *": ${words[i]}"[:@]* ]] || continue
+      line=${answer%%": ${words[i]}"[:@]*}
+      words[i]=if${line##*$'\n'}
+    done
+    commands+=${words[*]}$'\n'
+  done
+  commands=${commands%$'\n'}
 }
 
 # Seconds are counted by waiting: the wall clock may be set meanwhile.
@@ -102,30 +125,16 @@ split() { # text -> lines; thirty times as fast as mapfile
   lines=($1)
 }
 
-waited=$folder/static-routes.waited # Seconds, and whether that was in vain: the check waits for the rest of them.
-told=$folder/static-routes.told
-second=0
-
-finish() { # exit status, priority, verdict
-  local outcome=ok
-  (($1)) && outcome=failed
-  tell_verdict "$told" "$2" "$3"
-  { printf '%s\n' "$second $outcome" >"$waited"; } 2>/dev/null
-  exit "$1"
-}
-
-cannot() {
-  finish 1 3 "cannot see or change routes: $answer"
-}
-
 # Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, its type
-# of service), `mark` (its protocol), the next hops that live in hop_dev, hop_gateway and hop_onlink, and into `rest`:
+# of service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_dead, and into `rest`:
 # what is behind the destination but for the metric, the protocol and the state of the links.
+# shellcheck disable=SC2034 # Not each script needs all of it.
 parse_route() {
   local words word i dev='' gateway='' onlink='' dead=''
+  # Next hops come behind a backslash and a tab; a backslash alone is part of a device's name.
   # shellcheck disable=SC2206 # Split at white space.
-  words=(${1//\\/ } nexthop)
-  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=()
+  words=(${1//\\$'\t'/ } nexthop)
+  kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=()
   case ${words[0]} in
     local | broadcast | anycast | multicast | blackhole | unreachable | prohibit | throw | nat | xresolve)
       kind=${words[0]}
@@ -139,8 +148,7 @@ parse_route() {
       dead) dead=yes && continue ;;
       linkdown | offload | rt_offload | offload_failed | trap | rt_trap | unresolved) continue ;;
       nexthop)
-        # One that is dead the kernel does not use.
-        [[ $dev && ! $dead ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink")
+        [[ $dev ]] && hop_dev+=("$dev") hop_gateway+=("$gateway") hop_onlink+=("$onlink") hop_dead+=("$dead")
         dev='' gateway='' onlink='' dead=''
         ;;
       onlink) onlink=' onlink' ;;
@@ -162,6 +170,37 @@ parse_route() {
   rest=${rest%' nexthop'}
 }
 
+# Split a route of table main if it is one of the node's own default routes: one for a type of service is for few
+# packets, and one with our mark cannot be what we go by. `leads_out` is the device of its first next hop that is not
+# dead, by which the kernel sends; none if all are.
+own_default() {
+  local i
+  leads_out=''
+  [[ $1 == 'default '* ]] || return
+  parse_route "$1"
+  [[ ! $elsewhere && $mark != "$protocol" ]] || return
+  for i in "${!hop_dev[@]}"; do
+    [[ ! ${hop_dead[i]} ]] && leads_out=${hop_dev[i]} && break
+  done
+  return 0
+}
+
+waited=$folder/static-routes.waited # Seconds, and whether that was in vain: the check waits for the rest of them.
+told=$folder/static-routes.told
+second=0
+
+finish() { # exit status, priority, verdict
+  local outcome=ok
+  (($1)) && outcome=failed
+  tell_verdict "$told" "$2" "$3"
+  { printf '%s\n' "$second $outcome" >"$waited"; } 2>/dev/null
+  exit "$1"
+}
+
+cannot() {
+  finish 1 3 "cannot see or change routes: $answer"
+}
+
 # Replace what is open in `wanted`, where another word, or none, follows it.
 complete() { # what is open, what it is
   wanted=${wanted//"$1"$'\n'/"$2"$'\n'}
@@ -178,12 +217,10 @@ resolve() {
   look 'route show table main exact default' || cannot
   split "$answer"
   for line in "${lines[@]}"; do
-    # One for a type of service is for few packets, and one with our mark cannot be what we go by.
-    [[ $line == 'default tos '* || $line == default*" proto $protocol "* || $line != 'default '* ]] && continue
-    parse_route "$line"
+    own_default "$line" || continue
+    first_dev=${first_dev:-$leads_out}
     for i in "${!hop_dev[@]}"; do
       dev=${hop_dev[i]}
-      first_dev=${first_dev:-$dev}
       # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device called @ or *.
       [[ ${hop_gateway[i]} == inet6 || -n ${by_dev["/$dev"]+set} ]] && continue
       by_dev["/$dev"]=" dev $dev scope link"
@@ -202,6 +239,9 @@ resolve() {
     dev=${dev%%[ $'\n']*}
     if [[ -z ${by_dev["/$dev"]+set} ]]; then
       missing="no IPv4 default route leaves by $dev, so it has no gateway there"
+      # No lease brings one there, but a driver may be late.
+      ask "link show dev $dev" -force || cannot
+      [[ $answer == *'does not exist'* ]] && missing="there is no network device $dev; correct its 'dev'"
       return
     fi
     complete " via ? dev $dev" "${by_dev["/$dev"]}"
@@ -323,11 +363,11 @@ change() {
   read_ours
 }
 
-# Take places in which something stands. A route of the kernel's own is never overwritten; one of another's stays behind
-# ours; one that is ours but for the mark, as upstream left it, is given the mark.
+# Take places in which something stands: ours goes before it. Nothing is replaced, for the kernel replaces what stands
+# first by then, whoever owns it. A route of the kernel's own is never hidden; an earlier one of ours goes afterwards.
 take() { # routes
   local -A line_at=() first=() first_mark=() first_is=() own=() behind=()
-  local line key questions='' deletions='' batch='' i=0 sent=() before=()
+  local line key questions='' deletions='' batch='' i=0 sent=()
   for line in "$@"; do
     parse_route "$line"
     line_at["$destination $metric"]=$line
@@ -359,20 +399,21 @@ overwritten; configure narrower destinations, or another metric"
     fi
     # The kernel makes nothing the first that stands behind it already.
     deletions+=${behind["$key"]-}
-    case ${first_mark["$key"]-}/${first_is["$key"]-} in
-      "$protocol"/* | "/$kind$rest" | "static/$kind$rest") batch+="route replace $line proto $protocol"$'\n' before+=('') ;;
-      *) batch+="route prepend $line proto $protocol"$'\n' before+=("${first["$key"]-}") ;;
-    esac
+    batch+="route prepend $line proto $protocol"$'\n'
     sent+=("$line")
   done
   [[ $batch ]] || return
   [[ $deletions ]] && send "${deletions%$'\n'}"
   send "${batch%$'\n'}"
   for line in "${sent[@]}"; do
+    parse_route "$line"
+    key="$destination $metric"
     if [[ ${refused[i]-} ]]; then
       why["$line"]=${refused[i]}
-    elif [[ ${before[i]} ]]; then
-      tell 4 "$line is put before '${before[i]}' of another's, which decides again when ours goes"
+    elif [[ ${first_mark["$key"]-} == "$protocol" ]]; then
+      surplus+=(${stale["$key"]+"${stale["$key"]}"})
+    elif [[ ${first["$key"]-} && ${first_is["$key"]} != "$kind$rest" ]]; then
+      tell 4 "$line is put before '${first["$key"]}' of another's, which decides again when ours goes"
     fi
     i=$((i + 1))
   done
@@ -423,7 +464,8 @@ while true; do
 done
 
 verdict=''
-[[ $missing ]] && verdict="no route was changed: $missing; see why DHCP or the network's configuration brings none"
+[[ $missing ]] && verdict="no route was changed: $missing"
+[[ $missing == *'default route'* ]] && verdict+="; see why DHCP or the network's configuration brings none"
 for line in "${todo[@]}"; do
   verdict+="refused: $line: ${why["$line"]-it is not in force, though nothing was said against it}"$'\n'
 done

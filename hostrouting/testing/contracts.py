@@ -1,17 +1,19 @@
-"""What the ports but that of routes promise, as tests: for the fakes and for whatever else fulfils them.
+"""What every port promises, as tests: for the fakes, for our adapters and for yours. Needs the extra `testing`.
 
-Derive a class, override the fixtures and, for files, the three helpers:
+Derive a class and override the fixtures and, for files, the three helpers:
 
     class TestMyFiles(FileStoreContract):
         @pytest.fixture
         def files(self): ...
 
+    RouteBackendContract           any IPv4 routing
     FileStoreContract              any files
     ServiceManagerContract         any units: links and what is known of them
     LiveServiceManagerContract     the same, and units that run
     RunLockContract                any lock
     NftablesContract, EbtablesContract          any packet rules
     IPv6BackendContract, LinkLayerContract      any kernel's IPv6, neighbours and bridges
+    IPv6Node, LinkNode             handles that these two turn
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"hostrouting.testing.{room}_contract"
-        for room in ("ebtables", "file", "ipv6", "link_layer", "lock", "nftables", "service")
+        for room in ("ebtables", "file", "ipv6", "link_layer", "lock", "nftables", "route", "service")
     ),
 )
 
@@ -32,6 +34,7 @@ from hostrouting.testing.ipv6_contract import IPv6BackendContract, IPv6Node  # n
 from hostrouting.testing.link_layer_contract import LinkLayerContract, LinkNode  # noqa: E402 - same
 from hostrouting.testing.lock_contract import RunLockContract  # noqa: E402 - same
 from hostrouting.testing.nftables_contract import NftablesContract  # noqa: E402 - same
+from hostrouting.testing.route_contract import RouteBackendContract  # noqa: E402 - same
 from hostrouting.testing.service_contract import LiveServiceManagerContract, ServiceManagerContract  # noqa: E402 - same
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "LinkNode",
     "LiveServiceManagerContract",
     "NftablesContract",
+    "RouteBackendContract",
     "RunLockContract",
     "ServiceManagerContract",
 ]

@@ -1,0 +1,98 @@
+"""The BPF programs that a device runs by tcx (Linux 6.6), which rtnetlink does not show: asked of the kernel by bpf(2).
+
+To be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The number of bpf(2); where it is another one, we see what tc has, and no more.
+_BPF: Final = {"x86_64": 321, "aarch64": 280}
+_PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_QUERY = 13, 15, 16
+_TCX_INGRESS, _TCX_EGRESS = 46, 47
+#: The kernel takes no more for one device and direction.
+_MOST_PROGRAMS: Final = 64
+#: Ids, revision and links of what is attached: `union bpf_attr` as BPF_PROG_QUERY has it.
+_query: Final = struct.Struct("=IIIIQIIQQQQ")
+#: As much of `struct bpf_prog_info` as has the name, and where that is.
+_INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16
+#: A kernel without tcx, without bpf(2), or a device without programs or that is gone.
+_NOTHING_THERE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
+
+
+def program_names(index: int) -> frozenset[str]:
+    """The names under which the programs for packets in and out of the device were loaded, cut after 15 bytes.
+
+    PermissionError says that they may not be seen; none are there for certain where tcx is not.
+    """
+    bpf = _system_call()
+    if bpf is None:
+        return frozenset()
+    names: set[str] = set()
+    for direction in _TCX_INGRESS, _TCX_EGRESS:
+        for identity in _programs(bpf, index, direction):
+            name = _name(bpf, identity)
+            if name:
+                names.add(name)
+    return frozenset(names)
+
+
+def _system_call() -> Callable[[int, object, int], int] | None:
+    number = _BPF.get(platform.machine())
+    if number is None:
+        return None
+    import ctypes  # 5 ms that only those who look at programs should pay
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(command: int, request: object, length: int) -> int:
+        answer: int = libc.syscall(number, command, request, length)
+        if answer < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return answer
+
+    return call
+
+
+def _programs(bpf: Callable[[int, object, int], int], index: int, direction: int) -> list[int]:
+    import ctypes
+
+    ids = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+    request = ctypes.create_string_buffer(_query.size)
+    _query.pack_into(request, 0, index, direction, 0, 0, ctypes.addressof(ids), _MOST_PROGRAMS, 0, 0, 0, 0, 0)
+    try:
+        bpf(_PROG_QUERY, request, _query.size)
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return []
+        raise
+    count = _query.unpack_from(request)[5]
+    return list(ids[: min(count, _MOST_PROGRAMS)])
+
+
+def _name(bpf: Callable[[int, object, int], int], identity: int) -> str:
+    """The name of a program; empty if it is gone."""
+    import ctypes
+
+    request = ctypes.create_string_buffer(struct.pack("=III", identity, 0, 0))
+    try:
+        descriptor = bpf(_PROG_GET_FD_BY_ID, request, 12)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return ""
+        raise
+    try:
+        info = ctypes.create_string_buffer(_INFO_LENGTH)
+        packed = struct.pack("=IIQ", descriptor, _INFO_LENGTH, ctypes.addressof(info))
+        bpf(_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(packed), len(packed))
+    finally:
+        os.close(descriptor)
+    return info.raw[_NAME_AT : _NAME_AT + _NAME_LENGTH].partition(b"\0")[0].decode(errors="replace")

@@ -1,0 +1,129 @@
+"""What killed runs leave goes at the next run, and nothing else does; folders on which something is mounted stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.boot_units import CHECK, NSPAWN, STATIC, paths_of, stand_in
+from support.needs import needs
+
+from hostrouting.boot import Boot, Departure
+from hostrouting.host import Host
+from hostrouting.testing import FakeHost
+from phases import Context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNITS = "etc/systemd/system"
+UNDER_WAY = ".{}.hostrouting-0123456789abcdef"
+
+
+def reset(host: Host | FakeHost) -> None:
+    """As `reset` does, which knows no gates."""
+    gone = [Departure(f"{name}.service", tuple(paths_of(stand_in(name)))) for name in (STATIC, CHECK)]
+    Boot(host, gates=[]).install(Context(timeout=60), gone=gone)
+
+
+@pytest.mark.parametrize("again", ["apply", "reset"])
+def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> None:
+    """Also of names that the next run does not write: of an earlier config's scripts, say."""
+    host = Host.offline(tmp_path)
+    boot = Boot(host, gates=[NSPAWN])
+    boot.install(Context(timeout=60), stand_in(STATIC))
+    scripts = [path for path in (tmp_path / "etc/aks-flex-node").glob("hostrouting-*") if path.is_dir()]
+    folders = [
+        UNITS,
+        "etc/aks-flex-node",
+        f"{UNITS}/hostrouting-ready.service.requires",
+        f"{UNITS}/multi-user.target.wants",
+        f"{UNITS}/{NSPAWN}.d",
+        *(str(path.relative_to(tmp_path)) for path in scripts),
+    ]
+    assert len(folders) == 6
+    for folder in folders:
+        (tmp_path / folder / UNDER_WAY.format("gone.service")).write_text("half")
+        (tmp_path / folder / UNDER_WAY.format("link")).symlink_to("/nowhere")
+    if again == "apply":
+        assert boot.install(Context(timeout=60), stand_in(STATIC)) is False
+    else:
+        reset(host)
+        assert not list(tmp_path.rglob("*hostrouting*"))
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("gate", [NSPAWN, "kubelet.service", "custom.service"])
+def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
+    """One that a killed run has made or emptied, also where the next one does not know that gate any more."""
+    host = FakeHost()
+    host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
+    ctx = Context(timeout=60)
+    Boot(host, gates=[gate]).install(ctx, stand_in(STATIC))
+    host.files.tree.make_directory("/etc/systemd/system/theirs.service.d")
+    host.services.fail_at(1, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        reset(host)
+    host.files.tree.make_directory(f"/etc/systemd/system/{gate}.d")
+    reset(host)
+    assert host.files.tree.names("/etc/systemd/system") == ["theirs.service.d"]
+
+
+@pytest.mark.parametrize("again", ["apply", "reset"])
+def test_an_empty_folder_of_links_goes(again: str) -> None:
+    """The run that took its last link away was killed before it took the folder."""
+    host = FakeHost()
+    boot, ctx = Boot(host, gates=[]), Context(timeout=60)
+    boot.install(ctx, stand_in(STATIC))
+    host.files.tree.make_directory(f"/{UNITS}/hostrouting-ready.service.wants")
+    if again == "apply":
+        boot.install(ctx, stand_in(STATIC))
+    else:
+        reset(host)
+    assert "hostrouting-ready.service.wants" not in host.files.tree.names(f"/{UNITS}")
+
+
+def test_empty_folders_of_ours_go_though_nothing_is_to_be_changed() -> None:
+    """A run that was killed after the last file of ours has left them."""
+    host = FakeHost()
+    for folder in (
+        "/etc/aks-flex-node",
+        "/run/aks-flex-node",
+        "/etc/systemd/system/hostrouting-ready.service.requires",
+    ):
+        host.files.tree.make_directory(folder)
+    reset(host)
+    assert (host.files.tree.names("/etc"), host.files.tree.names("/run")) == (["systemd"], [])
+    assert host.files.tree.names("/etc/systemd/system") == []
+
+
+MOUNTED = """
+import sys
+from hostrouting.boot import Boot
+from hostrouting.host import Host
+sys.path[:0] = sys.argv[2:]
+from support.boot_units import NSPAWN, STATIC, stand_in
+from boot.test_litter import reset
+from phases import Context
+host = Host.offline(sys.argv[1])
+for text in ("one", "two"):
+    Boot(host, gates=[NSPAWN]).install(Context(timeout=60), stand_in(STATIC, f"echo {text}\\n"))
+assert host.files.read("/etc/aks-flex-node/static-routes.sh").endswith(b"echo two\\n")
+reset(host)
+"""
+
+
+@needs("root")
+@pytest.mark.parametrize("mounted", ["etc/aks-flex-node", f"{UNITS}/{NSPAWN}.d", "etc"])
+def test_a_mount_point_stays(tmp_path: Path, mounted: str) -> None:
+    """Apply, apply of another config and reset go through where something is mounted; the mount point stays, empty."""
+    (tmp_path / mounted).mkdir(parents=True)
+    folder, disk = tmp_path / mounted, tmp_path / "disk"
+    disk.mkdir()
+    script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+    command = [sys.executable, "-c", MOUNTED, str(tmp_path), *sys.path]
+    subprocess.run(["unshare", "--mount", "sh", "-ec", script, "sh", disk, folder, *command], check=True)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+    assert folder.is_dir()

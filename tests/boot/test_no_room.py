@@ -1,0 +1,87 @@
+"""A folder is read-only or full, by real mounts: the path is told, nothing is half done, and the next run ends well."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.in_process import run_here
+from support.needs import needs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Lays a small file system over a folder that holds the same, makes it read-only or fills it, and runs a command; then
+#: there is room again, and the next command runs.
+SCRIPT = """
+folder=$1 trouble=$2 said=$3; shift 3
+cp -a "$folder" "$said.copy"
+mount -t tmpfs -o size=256k,mode=755 none "$folder"
+cp -a "$said.copy/." "$folder/"
+before=$(cd "$folder" && find . ! -type d | sort)
+case $trouble in
+read-only) mount -o remount,ro "$folder";;
+full) cat /dev/zero > "$folder/.filling" 2> /dev/null || :; before+=$'\\n./.filling';;
+esac
+status=0
+"$@" "${command[@]}" 2> "$said" || status=$?
+after=$(cd "$folder" && find . ! -type d | sort)
+mount -o remount,rw "$folder"
+rm -f "$folder/.filling"
+if [[ $trouble == read-only && $before != "$after" ]]; then echo "changed: $before -> $after" >> "$said"; fi
+"$@" "${command[@]}" || exit 90
+"$@" "${check[@]}" || exit 91
+exit "$status"
+"""
+CONFIG = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+    "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]},
+}
+OTHER = {**CONFIG, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
+
+
+@needs("root")
+@pytest.mark.parametrize("trouble", ["read-only", "full"])
+@pytest.mark.parametrize("folder", ["etc/systemd/system", "etc/aks-flex-node", "run"])
+@pytest.mark.parametrize("story", ["first", "again", "reset"])
+def test_what_cannot_be_written_is_named(tmp_path: Path, story: str, folder: str, trouble: str) -> None:
+    """Exit status 3 and a path, but where the lock needs no room; once there is room, the same command completes."""
+    image = tmp_path / "image"
+    (image / folder).mkdir(parents=True)
+    for name, config in (("new", CONFIG), ("earlier", OTHER)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(config))
+    if story != "first":
+        assert run_here("apply", "--root", image, tmp_path / "earlier.json").returncode == 0
+    new = str(tmp_path / "new.json")
+    command = ["reset", "--root", str(image)] if story == "reset" else ["apply", "--root", str(image), new]
+    check = ["reset", "--root", str(image)] if story == "reset" else ["plan", "--exit-code", "--root", str(image), new]
+    arrays = f"command=({words(command)}) check=({words(check)})\n"
+    said = tmp_path / "said"
+    result = subprocess.run(
+        [
+            *("unshare", "--mount", "bash", "-ec", arrays + SCRIPT, "bash", str(image / folder), trouble, str(said)),
+            *(sys.executable, "-P", "-m", "hostrouting"),
+        ],
+        check=False,
+    )
+    text = said.read_text()
+    assert "Traceback" not in text
+    assert "changed:" not in text
+    if trouble == "read-only" or (story != "reset" and folder != "run"):
+        reason = "Read-only file system" if trouble == "read-only" else "No space left on device"
+        assert result.returncode == 3, text
+        assert any(f"{image / folder}" in line and line.rstrip().endswith(reason) for line in parts(text)), text
+    else:
+        assert result.returncode == 0, text
+
+
+def words(arguments: list[str]) -> str:
+    return " ".join(f"'{argument}'" for argument in arguments)
+
+
+def parts(text: str) -> list[str]:
+    """Each thing that is told by itself."""
+    return [part for line in text.splitlines() for part in line.split("; ")]

@@ -1,0 +1,45 @@
+"""A service on loopback that answers any request with the bytes that it is told, and hangs up."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from functools import cache
+
+__all__ = ["LoopbackService"]
+
+
+class LoopbackService:
+    """It runs from the first use to the end of the process, for a fuzzer asks it some thousand times a second."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._answer = b""
+        threading.Thread(target=self._serve, name="loopback service", daemon=True).start()
+
+    @classmethod
+    @cache
+    def running(cls) -> LoopbackService:
+        """The one of this process."""
+        return cls()
+
+    @property
+    def endpoint(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self._server.getsockname()[1]}"
+
+    def says(self, answer: bytes) -> None:
+        """Answer so from now on."""
+        self._answer = answer
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            with connection, suppress(OSError):
+                connection.recv(1 << 12)
+                connection.sendall(self._answer)
+                connection.shutdown(socket.SHUT_WR)
+                # What it sent is only certain to arrive if nothing is unread when it hangs up.
+                connection.settimeout(1)
+                connection.recv(1)

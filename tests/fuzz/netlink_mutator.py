@@ -1,0 +1,105 @@
+"""Changes rtnetlink messages as messages: bytes alone would seldom get past the first length.
+
+A message is cut into its header, its fixed part and its attributes; one of these is changed, and the lengths are made
+right again, or, now and then, are made to lie.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.host.rtnetlink import HEADER_LENGTH, header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The fixed part behind the header, by the kind of message: link, address, route, neighbour, rule, filter; an error's.
+_FIXED: Final = {16: 16, 20: 8, 24: 12, 28: 12, 32: 12, 44: 20, 2: 20}
+_attribute: Final = struct.Struct("=HH")
+#: One in so many changes leaves a length that lies.
+_LIES: Final = 4
+_NUMBERS: Final = (0, 1, 4, 7, 8, 0x7F, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+
+
+def mutate(data: bytes, most: int, seed: int, mutate_bytes: Callable[[bytes, int], bytes]) -> bytes:
+    """Another input like `data`, at most `most` bytes long; `mutate_bytes` is the fuzzer's own way to change bytes."""
+    rng = random.Random(seed)
+    messages = _messages(data)
+    if not messages or rng.random() < 0.1:
+        return bytes(mutate_bytes(data, most))[:most]
+    position = rng.randrange(len(messages))
+    change = rng.randrange(10)
+    if change == 0:
+        messages.insert(position, rng.choice(messages))
+    elif change == 1 and len(messages) > 1:
+        del messages[position]
+    else:
+        messages[position] = _changed(messages[position], rng, mutate_bytes)
+    return b"".join(messages)[:most]
+
+
+def _messages(data: bytes) -> list[bytes]:
+    found, offset = [], 0
+    while offset + HEADER_LENGTH <= len(data):
+        length = max(HEADER_LENGTH, struct.unpack_from("=I", data, offset)[0])
+        found.append(data[offset : offset + length])
+        offset += length + 3 & ~3
+    return found
+
+
+def _changed(message: bytes, rng: random.Random, mutate_bytes: Callable[[bytes, int], bytes]) -> bytes:
+    _, kind, flags, sequence, port = header.unpack_from(message)
+    size = HEADER_LENGTH + _FIXED.get(kind, 12)
+    fixed, attributes = bytearray(message[HEADER_LENGTH:size]), _attributes(message[size:])
+    choice = rng.randrange(9)
+    if choice == 0 and fixed:
+        fixed[rng.randrange(len(fixed))] = rng.randrange(256)
+    elif choice == 1:
+        flags ^= 1 << rng.randrange(16)
+    elif choice == 2:
+        kind = rng.choice((*_FIXED, 1, 3, 4, kind ^ 1 << rng.randrange(16)))
+    elif choice == 3 and attributes:
+        attributes.insert(rng.randrange(len(attributes)), rng.choice(attributes))
+    elif choice == 4 and attributes:
+        del attributes[rng.randrange(len(attributes))]
+    elif attributes:
+        place = rng.randrange(len(attributes))
+        attributes[place] = _changed_attribute(*attributes[place], rng, mutate_bytes)
+    lie = 0 if rng.randrange(_LIES) else rng.choice((-17, -4, -1, 1, 3, 4, 1 << 16, rng.choice(_NUMBERS)))
+    packed = bytes(fixed) + b"".join(_packed(*one, rng) for one in attributes)
+    length = HEADER_LENGTH + len(packed) + lie & 0xFFFFFFFF
+    return header.pack(length, kind & 0xFFFF, flags & 0xFFFF, sequence, port) + packed
+
+
+def _attributes(packed: bytes) -> list[tuple[int, bytes]]:
+    found, offset = [], 0
+    while offset + 4 <= len(packed):
+        length, number = _attribute.unpack_from(packed, offset)
+        if length < 4:
+            break
+        found.append((number, packed[offset + 4 : offset + length]))
+        offset += length + 3 & ~3
+    return found
+
+
+def _changed_attribute(
+    number: int, payload: bytes, rng: random.Random, mutate_bytes: Callable[[bytes, int], bytes]
+) -> tuple[int, bytes]:
+    choice = rng.randrange(6)
+    if choice == 0:
+        return rng.choice((number ^ 0x8000, number ^ 0x4000, rng.randrange(64))), payload
+    if choice == 1:
+        return number, payload[: rng.randrange(len(payload) + 1)]
+    if choice == 2:
+        return number, payload + bytes(rng.randrange(1, 20))
+    if choice == 3:
+        return number, struct.pack("=I", rng.choice(_NUMBERS))
+    return number, bytes(mutate_bytes(payload, max(64, len(payload))))
+
+
+def _packed(number: int, payload: bytes, rng: random.Random) -> bytes:
+    lie = 0 if rng.randrange(8 * _LIES) else rng.choice((-4, -3, -1, 1, 2, 4, 1000, -len(payload)))
+    length = min(max(4 + len(payload) + lie, 0), 0xFFFF)
+    return _attribute.pack(length, number) + payload[:0xFFF0] + bytes(-len(payload) % 4)

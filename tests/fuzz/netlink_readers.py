@@ -1,0 +1,85 @@
+"""What reads rtnetlink messages, up to the public method: each is given the bytes as the kernel's answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from support import played_kernel
+from support.played_kernel import played
+
+from hostrouting.addresses import parse_ipv4
+from hostrouting.host.ipv6 import NetlinkIPv6
+from hostrouting.host.link_layer import NetlinkLinkLayer
+from hostrouting.host.links import IPv6Route, Neighbour
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.routes import Route, RouteChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_NEIGHBOUR: Final = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
+_IPV6_ROUTE: Final = IPv6Route("fd00:77::/64", "e0", metric=1024, protocol=3)
+_ROUTE: Final = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
+
+
+def _backend(ask: Callable[[NetlinkBackend], object]) -> Callable[[], object]:
+    return lambda: ask(NetlinkBackend())
+
+
+def _layer(ask: Callable[[NetlinkLinkLayer], object]) -> Callable[[], object]:
+    return lambda: ask(NetlinkLinkLayer())
+
+
+def _ipv6(ask: Callable[[NetlinkIPv6], object]) -> Callable[[], object]:
+    return lambda: ask(NetlinkIPv6())
+
+
+def _shown(things: Sequence[object]) -> list[str]:
+    """What was read can be printed, too."""
+    return list(map(str, things))
+
+
+_links: Final = _backend(lambda backend: _shown(backend.links()))
+_devices: Final = _layer(lambda layer: layer.devices())
+_lookup: Final = _backend(lambda backend: _shown([each.route for each in backend.lookup([parse_ipv4("172.16.0.1")])]))
+_apply_route: Final = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
+_apply_things: Final = _layer(lambda layer: layer.apply(add=[_NEIGHBOUR, _IPV6_ROUTE]))
+
+#: By the type of the request that they send: what is asked through which method.
+_ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {
+    "links": ((played_kernel.LINKS,), (_links, _devices)),
+    "addresses": ((played_kernel.ADDRESSES,), (_links, _devices, _ipv6(lambda ipv6: ipv6.addresses("e0")))),
+    "neighbours": (
+        (played_kernel.NEIGHBOURS,),
+        (_links, _layer(lambda layer: _shown(layer.neighbours())), _layer(lambda layer: layer.stations("br0"))),
+    ),
+    "rules": ((played_kernel.RULES,), (_backend(lambda backend: backend.rules()),)),
+    "routes": (
+        (played_kernel.ROUTES,),
+        (
+            _backend(lambda backend: _shown(backend.routes())),
+            _layer(lambda layer: _shown(layer.routes())),
+            _ipv6(lambda ipv6: ipv6.default_devs()),
+        ),
+    ),
+    # Read before a change, and after it.
+    "read-backs": ((played_kernel.ROUTES,), (_apply_route, _apply_things)),
+    "lookups": ((played_kernel.ROUTES,), (_lookup, _ipv6(lambda ipv6: ipv6.leaves_by("fd00:1::5")))),
+    "filters": ((played_kernel.FILTERS,), (_ipv6(lambda ipv6: ipv6.classifiers("e0")),)),
+    "acks": (
+        (played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR),
+        (_apply_route, _apply_things),
+    ),
+}
+
+
+def _reader(requests: Sequence[int], ask: Callable[[], object]) -> Callable[[bytes], object]:
+    def read(data: bytes) -> object:
+        with played(dict.fromkeys(requests, data)):
+            return ask()
+
+    return read
+
+
+#: The readers of each sort of answer.
+READERS: Final = {name: tuple(_reader(requests, ask) for ask in asked) for name, (requests, asked) in _ASKED.items()}

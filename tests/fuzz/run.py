@@ -1,0 +1,14 @@
+"""`make fuzz`: every parser and decoder against what a fuzzer thinks of; see `--help`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# As tests and type checker name these modules, wherever this was started; and no module of ours hides another one.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from fuzz.session import main  # noqa: E402  # only now is it found
+
+if __name__ == "__main__":
+    sys.exit(main())

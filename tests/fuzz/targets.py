@@ -1,0 +1,207 @@
+"""What reads bytes that others wrote: each parser and decoder, and the errors that it may raise.
+
+A new one is a line in `TARGETS` and a folder of examples under `cases/`. A target may have several readers of the same
+bytes; each has to stand them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fuzz import netlink_readers
+from fuzz.loopback import LoopbackService
+
+from hostrouting import HostRoutingConfig
+from hostrouting.addresses import check_device_name, parse_cidr, parse_ipv4
+from hostrouting.boot.gates import broken_glass, gate_faults
+from hostrouting.exceptions import BackendError, HostFileError, InvalidConfigError, UnitError
+from hostrouting.host import ebtables_rules, links, nft, probes, units
+from hostrouting.host.imds import InstanceMetadataClient
+from hostrouting.host.ipv6 import NetlinkIPv6
+from hostrouting.host.systemd import Systemctl
+from hostrouting.probe_snat.detect import describes_ipv6
+from hostrouting.stale_cni import azure_vnet, backup, networks, state, sweep
+from hostrouting.static_routes import displaced
+from hostrouting.testing import FakeHost, MemoryFiles
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CASES: Final = Path(__file__).parent / "cases"
+_BACKUPS: Final = "/var/lib/hostrouting/stale-cni"
+#: The seconds of processor time that one reader may take for one input of 64 KiB at most.
+LONGEST: Final = 2.0
+
+
+class Target(NamedTuple):
+    """Readers of one sort of bytes."""
+
+    name: str
+    readers: Sequence[Callable[[bytes], object]]
+    #: All that a reader may raise; BaseException's other heirs (MemoryError, RecursionError, ...) are failures, too.
+    documented: tuple[type[Exception], ...]
+
+    def run(self, data: bytes) -> None:
+        """Give each reader the bytes; an error that is not documented passes through, and so does a slow answer."""
+        for read in self.readers:
+            began = time.process_time()
+            try:
+                read(data)
+            except self.documented as error:
+                if not str(error).strip():
+                    raise AssertionError(f"{error!r} says nothing") from error
+            taken = time.process_time() - began
+            if taken > LONGEST:
+                raise AssertionError(f"{self.name} took {taken:.1f} s for {len(data)} bytes")
+
+    @property
+    def folder(self) -> Path:
+        """Where its inputs are kept: examples of what is right, and what was once too much for a reader."""
+        return CASES / self.name
+
+    def cases(self) -> list[Path]:
+        """The inputs that are kept."""
+        return sorted(self.folder.iterdir())
+
+
+# --- the config, addresses and names
+
+
+def _config(data: bytes) -> None:
+    config = HostRoutingConfig.from_json(data)
+    # What was read can be written and read again, or an agent that passes it on would lose something.
+    assert HostRoutingConfig.from_mapping(json.loads(json.dumps(config.to_mapping()))) == config
+
+
+def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda data: read(data.decode(errors="surrogateescape"))
+
+
+def _as_shown(text: str) -> None:
+    links.is_as_shown(links.Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
+    links.is_as_shown(links.Neighbour("10.0.0.1", "e0", text, permanent=True))
+    links.is_as_shown(links.IPv6Route(text, "e0", metric=1, protocol=3))
+
+
+# --- what tools print
+
+
+class _SaidSystemctl(Systemctl):
+    """The systemctl that prints `text`, whatever it is asked."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
+        return self._text
+
+
+def _systemctl_show(text: str) -> None:
+    services = _SaidSystemctl(text)
+    for ask in (services.state, services.running):
+        try:
+            ask(Context(), "kubelet.service")
+        except UnitError:
+            continue
+    gate = "systemd-nspawn@.service"
+    units.seconds(services.settings(Context(), gate, "TimeoutStartSec", "After")["TimeoutStartSec"])
+    gate_faults(Context(), services, [gate])
+
+
+def _ebtables_save(text: str) -> None:
+    for rule in ebtables_rules.parse_save(text, backend="nft"):
+        ebtables_rules.why_unsafe(rule)
+        assert isinstance(rule.normal, tuple)
+
+
+def _unit_file(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    units.words([text], "Unit", "After")
+    units.seconds(units.settings([text], "TimeoutStartSec", "ExecStartPre")["TimeoutStartSec"])
+    host = FakeHost()
+    host.files.write("/etc/systemd/system/kubelet.service", data, mode=0o644)
+    units.UnitFiles(host.files).ordered_before("kubelet.service")
+
+
+# --- files that others wrote, and ours after others had them
+
+
+def _file(path: str, read: Callable[[MemoryFiles], object]) -> Callable[[bytes], object]:
+    def reader(data: bytes) -> object:
+        files = MemoryFiles()
+        files.write(path, data, mode=0o600)
+        return read(files)
+
+    return reader
+
+
+def _records(files: MemoryFiles) -> list[str]:
+    return list(map(str, displaced.read_records(files)))
+
+
+def _backups(files: MemoryFiles) -> None:
+    for record in (found := backup.read_backups(files, _BACKUPS)).current + found.outlived:
+        assert backup.from_json(backup.to_json(record)) == record
+        assert all(map(sweep.subject, record.objects))
+
+
+def _describes_ipv6(data: bytes) -> None:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return  # for the client to refuse
+    describes_ipv6(document)
+
+
+# --- the network
+
+
+def _metadata(data: bytes) -> None:
+    service = LoopbackService.running()
+    service.says(data)
+    client = InstanceMetadataClient(service.endpoint)
+    answer = client._ask(Context())
+    assert str(answer).isprintable(), "a terminal may not obey what an error says"
+    if not answer.is_transient:
+        client._document(answer)
+
+
+def _frame(data: bytes) -> None:
+    address = probes.answered_address(data)
+    assert address is None or len(address) in {4, 16}
+
+
+def _target(name: str, *readers: Callable[[bytes], object], raises: Sequence[type[Exception]] = ()) -> Target:
+    return Target(name, readers, tuple(raises))
+
+
+TARGETS: Final = (
+    *(_target(f"netlink-{name}", *readers, raises=[BackendError]) for name, readers in netlink_readers.READERS.items()),
+    _target("config", _config, raises=[InvalidConfigError]),
+    _target("addresses", *map(_text, (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
+    _target("networks", *map(_text, (networks.parse_address, networks.canonical, _as_shown))),
+    _target("asked-addresses", *map(_text, (probes.pack_address, NetlinkIPv6().leaves_by)), raises=[BackendError]),
+    _target("frames", _frame),
+    _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),
+    _target("ebtables-save", _text(_ebtables_save), raises=[BackendError]),
+    _target(
+        "ebtables-list", _text(lambda text: _ebtables_save(ebtables_rules.listing_to_save(text))), raises=[BackendError]
+    ),
+    _target("systemctl-show", _text(_systemctl_show), raises=[UnitError]),
+    _target("unit-files", _unit_file),
+    _target("kernel-command-line", _file("/proc/cmdline", broken_glass)),
+    _target("azure-vnet-state", state.parse_state, raises=[ValueError]),
+    _target("azure-cns-endpoints", state.parse_endpoints, raises=[ValueError]),
+    _target("azure-vnet-locks", _file("/var/run/azure-vnet.json.lock", azure_vnet.locked)),
+    _target("conflists", _file("/etc/cni/net.d/10-azure.conflist", azure_vnet.configured)),
+    _target("displaced-routes", _file(displaced.RECORDS_PATH, _records), raises=[HostFileError]),
+    _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
+    _target("metadata-http", _metadata, raises=[BackendError]),
+    _target("metadata-json", _describes_ipv6, raises=[BackendError]),
+)

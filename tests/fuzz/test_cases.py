@@ -1,0 +1,51 @@
+"""Every input that is kept, through every reader of its sort: no fuzzer needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fuzz.targets import CASES, TARGETS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fuzz.targets import Target
+
+
+@pytest.mark.parametrize(
+    ("target", "case"),
+    [pytest.param(target, case, id=f"{target.name}-{case.name}") for target in TARGETS for case in target.cases()],
+)
+def test_a_kept_input_raises_nothing_but_documented_errors(target: Target, case: Path) -> None:
+    """What a fuzzer has found once is found by everyone who runs the tests."""
+    target.run(case.read_bytes())
+
+
+#: Nothing, noise, and what costs a careless reader the square of its length in time, or more stack than there is.
+NOISE = (
+    b"",
+    b"\0",
+    b"\xff" * 64,
+    b"{" * 70_000,
+    b"[" * 70_000,
+    b'{"a":' * 12_000,
+    b" " * 65_536,
+    b"\n" * 65_536,
+    b"1" * 65_536,
+    b"*nat\n-A OUTPUT" + b" " * 65_000 + b"x",
+    b"*nat\n-A OUTPUT" + b"\t" * 65_000 + b"x",
+)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
+def test_every_target_begins_with_an_example_and_stands_nothing_and_noise(target: Target) -> None:
+    """A fuzzer that starts from nothing never gets past the first brace of a JSON document."""
+    assert target.cases()
+    for data in NOISE:
+        target.run(data)
+
+
+def test_every_folder_of_cases_belongs_to_a_target() -> None:
+    """A folder that no target names would be a test that nobody runs."""
+    assert {path.name for path in CASES.iterdir()} == {target.name for target in TARGETS}

@@ -1,0 +1,88 @@
+"""Whose packets a lookup asks about: root's, whoever asks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import needs_kernel
+from support.overlap_worlds import run_script
+
+from hostrouting.testing import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [needs_kernel, pytest.mark.kernel]
+
+CIDRS = ["10.96.0.0/16", "10.97.0.0/16"]
+#: Everything is imported before the user changes, for a checkout may be closed to others.
+PROGRAM = """
+import json, os, sys
+from pyroute2 import IPRoute
+import hostrouting.route_overlap.suggest
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.pyroute import Pyroute2Backend
+from hostrouting.route_overlap import prove_egress
+asked, sources = [0x0A600001, 0x0A610001], [0x0AE00004, None]
+with IPRoute() as ipr:
+    backends = NetlinkBackend(), Pyroute2Backend(ipr)
+    prove_egress(backends[1], sys.argv[2:])
+    user = int(sys.argv[1])
+    os.setresuid(user, user, user)
+    print(json.dumps([
+        [
+            prove_egress(backend, sys.argv[2:]).to_mapping(),
+            [str(answer) for answer in backend.lookup(asked, sources=sources)],
+            [str(answer) for answer in backend.lookup(asked, resolve=True)],
+        ]
+        for backend in backends
+    ]))
+"""
+
+
+@pytest.fixture(params=["root", "nobody"])
+def node(request: pytest.FixtureRequest) -> Iterator[KernelNode]:
+    """A node whose rules lead one user's packets into the fabric."""
+    with KernelNode.made() as node:
+        for dev, address in ("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16"):
+            node.add_link(dev)
+            node.add_address(dev, address)
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.add_route("10.96.0.0/16", dev="ib0", table=101)
+        user = 0 if request.param == "root" else 65534
+        node.ip("rule", "add", "uidrange", f"{user}-{user}", "lookup", "101", "priority", "50")
+        yield node
+
+
+def answers(node: KernelNode, user: int) -> list[object]:
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", sys.executable, "-P", "-c", PROGRAM, str(user), *CIDRS]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    found: list[object] = json.loads(done.stdout)
+    return found
+
+
+def test_root_and_nobody_get_the_same_proof(node: KernelNode) -> None:
+    """A rule on uidrange tells users apart; both backends ask for root's packets, plainly, by source and resolved."""
+    of_root = answers(node, 0)
+    assert answers(node, 65534) == of_root
+    assert of_root[0] == of_root[1]
+
+
+def test_the_boot_script_asks_for_root(node: KernelNode) -> None:
+    """Run as nobody it finds what it finds as root, with a rule that selects by source, too."""
+    as_nobody = ("setpriv", "--reuid=65534", "--clear-groups")
+    for command in ["rule", "show"], ["rule", "add", "from", "10.224.0.9", "lookup", "main", "priority", "60"]:
+        node.ip(*command)
+        runs = []
+        for through in (), as_nobody:
+            # pytest's own folders are closed to nobody.
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder).chmod(0o777)
+                runs.append(run_script(node, Path(folder), CIDRS, through=through))
+        assert runs[0] == runs[1]

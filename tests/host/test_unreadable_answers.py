@@ -1,0 +1,229 @@
+"""A kernel that says what none can mean: an error that names the question, whatever was asked; and nothing misread."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fuzz.netlink_readers import READERS
+from hypothesis import given
+from hypothesis import strategies as st
+from support import played_kernel
+from support.played_kernel import DEVICES, PlayedKernel, played
+
+from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host.conversation import Conversation
+from hostrouting.host.ipv6 import NetlinkIPv6
+from hostrouting.host.link_layer import NetlinkLinkLayer
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.routes import Route, RouteChange
+from hostrouting.host.rtnetlink import ERROR, attribute, message, messages, next_hops, word
+from hostrouting.host.transaction import AnswersLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CASES = Path(__file__).parents[1] / "fuzz" / "cases"
+#: The fixed part of each kind of message.
+FIXED = {"devices": 16, "addresses": 8, "neighbours": 12, "rules": 12, "routes": 12}
+
+
+def said(kind: str, case: str) -> list[bytes]:
+    """What a real kernel said once."""
+    return [
+        bytes(one)
+        for one in messages(memoryview((CASES / f"netlink-{kind.replace('devices', 'links')}" / case).read_bytes()))
+    ]
+
+
+def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
+    offset = 16 + FIXED[kind]
+    fixed, fields = one[16:offset], []
+    while offset < len(one):
+        length, number = struct.unpack_from("=HH", one, offset)
+        fields.append((number, one[offset + 4 : offset + length]))
+        offset += length + 3 & ~3
+    return fixed, fields
+
+
+def asked(kind: str) -> dict[str, Callable[[], object]]:
+    """The public methods that ask for such messages, by the command that their error names."""
+    backend, layer, ipv6 = NetlinkBackend(), NetlinkLinkLayer(), NetlinkIPv6()
+    methods: dict[str, dict[str, Callable[[], object]]] = {
+        "links": {"ip -d link": backend.links},
+        "devices": {"ip -d link": layer.devices},
+        "names": {"ip -d link": backend.routes},
+        "addresses": {
+            "ip -4 address": backend.links,
+            "ip address": layer.devices,
+            "ip -6 address": lambda: ipv6.addresses("e0"),
+        },
+        "neighbours": {
+            "ip -4 neighbour": backend.links,
+            "ip neighbour": layer.neighbours,
+            "bridge fdb": lambda: layer.stations("br0"),
+        },
+        "rules": {"ip -4 rule": backend.rules},
+        "routes": {
+            "ip -4 route show table all": backend.routes,
+            "ip -6 route show table all": layer.routes,
+        },
+        "filters": {"tc filter show dev e0 ingress": lambda: ipv6.classifiers("e0")},
+        "lookups": {
+            "ip -4 route get": lambda: backend.lookup([1]),
+            "ip -6 route get fibmatch fd00::9": lambda: ipv6.leaves_by("fd00::9"),
+        },
+    }
+    return methods[kind]
+
+
+REQUESTS = {
+    "links": played_kernel.LINKS,
+    "devices": played_kernel.LINKS,
+    "names": played_kernel.LINKS,
+    "addresses": played_kernel.ADDRESSES,
+    "neighbours": played_kernel.NEIGHBOURS,
+    "rules": played_kernel.RULES,
+    "routes": played_kernel.ROUTES,
+    "filters": played_kernel.FILTERS,
+    "lookups": played_kernel.ROUTES,
+}
+
+
+@pytest.mark.parametrize("lie", ["longer than all", "no length", "cut", "another kind"])
+@pytest.mark.parametrize(("kind", "command"), [(kind, command) for kind in REQUESTS for command in asked(kind)])
+def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: str) -> None:
+    """Also a length of 0, at which a reader that believes it stays for ever."""
+    answer_kind = REQUESTS[kind] - 2
+    answer = {
+        "longer than all": struct.pack("=IHHII", 4000, answer_kind, 2, 1, 0) + bytes(40),
+        "no length": struct.pack("=IHHII", 0, answer_kind, 2, 1, 0) + bytes(40),
+        "cut": message(answer_kind, 2, bytes(20))[:6],
+        "another kind": message(99, 2, bytes(40)),
+    }[lie]
+    with played({REQUESTS[kind]: answer}), pytest.raises(BackendError) as raised:
+        asked(kind)[command]()
+    assert f"rtnetlink: the kernel's answer to what `{command}` asks cannot be read: " in str(raised.value)
+    assert "`uname -a`" in str(raised.value)
+    assert raised.value.errno == errno.EBADMSG
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "command", "numbers"),
+    [
+        ("devices", "kernel", "ip -d link", {10}),
+        ("addresses", "kernel-ipv4", "ip -4 address", {1, 2}),
+        ("addresses", "kernel-both", "ip address", {2}),
+        ("addresses", "kernel-both", "ip -6 address", {8}),
+        ("neighbours", "kernel-ipv4", "ip -4 neighbour", {1}),
+        ("neighbours", "kernel-both", "ip neighbour", {1}),
+        ("neighbours", "kernel-bridge", "bridge fdb", {9}),
+        ("rules", "kernel", "ip -4 rule", {1, 2, 4, 6, 15}),
+        ("routes", "kernel-ipv4", "ip -4 route show table all", {1, 4, 5, 6, 7, 15}),
+        ("routes", "kernel-ipv6", "ip -6 route show table all", {1, 5, 6, 15}),
+    ],
+)
+def test_an_attribute_of_another_size_is_noticed_and_never_misread(
+    kind: str, case: str, command: str, numbers: set[int]
+) -> None:
+    """An address of three bytes was read as one of four, and one of sixteen by its first four."""
+    recorded = said(kind, case)
+    with played({REQUESTS[kind]: b"".join(recorded)}):
+        asked(kind)[command]()
+    tried = set()
+    for one in recorded:
+        if "-6" in command and one[16] != socket.AF_INET6:
+            continue  # passed over unread
+        _, answer_kind, flags = struct.unpack_from("=IHH", one)
+        fixed, fields = fields_of(one, kind)
+        for place, (number, payload) in enumerate(fields):
+            if number not in numbers:
+                continue
+            tried.add(number)
+            for wrong in (payload[:-1], payload + b"\0", b""):
+                changed = [*fields[:place], (number, wrong), *fields[place + 1 :]]
+                packed = message(answer_kind, flags, fixed + b"".join(attribute(*field) for field in changed))
+                with played({REQUESTS[kind]: packed}), pytest.raises(BackendError, match="cannot be read"):
+                    asked(kind)[command]()
+    assert tried == numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "byte", "most"),
+    [("routes", "kernel-ipv4", 1, 32), ("routes", "kernel-ipv6", 1, 128), ("addresses", "kernel-ipv4", 1, 32)],
+)
+def test_a_prefix_longer_than_an_address_is_noticed(kind: str, case: str, byte: int, most: int) -> None:
+    """The length of a prefix has a byte of its own, which may say up to 255."""
+    [one, *_] = (bytearray(one) for one in said(kind, case))
+    one[16 + byte] = most + 1
+    commands = [command for command in asked(kind) if ("-6" in command) == (most == 128)]
+    for command in commands:
+        with played({REQUESTS[kind]: bytes(one)}), pytest.raises(BackendError, match=f"{most + 1} bits long"):
+            asked(kind)[command]()
+    assert commands
+
+
+@pytest.mark.parametrize("length", [0, 7, 9, 200])
+def test_a_next_hop_that_lies_about_its_length_is_noticed(length: int) -> None:
+    """The rest of the hops was left out in silence, and a fabric among them would not have been seen."""
+    hop = struct.pack("=HBBI", 8, 0, 0, DEVICES["e0"])
+    assert [index for _, _, index, _ in next_hops(hop + hop)] == [DEVICES["e0"]] * 2
+    lying = hop + struct.pack("=HBBI", length, 0, 0, DEVICES["e0"])
+    with pytest.raises((ValueError, struct.error)):
+        list(next_hops(lying))
+    route = struct.pack("=8BI", 2, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(15, word.pack(254)) + attribute(9, lying)
+    with played({played_kernel.ROUTES: message(24, 2, route)}), pytest.raises(BackendError, match="cannot be read"):
+        NetlinkBackend().routes()
+
+
+def test_an_answer_that_is_neither_route_nor_refusal_is_no_answer() -> None:
+    """An acknowledgement was taken for 'no route leads there'."""
+    acknowledged = message(ERROR, 0, word.pack(0) + bytes(16))
+    with played({played_kernel.ROUTES: acknowledged}), pytest.raises(BackendError, match="acknowledged, and not"):
+        NetlinkBackend().lookup([1])
+
+
+def test_the_namespace_is_named_too() -> None:
+    """An agent that asks several namespaces has to know which one's answer it was."""
+    lie = message(played_kernel.RULES - 2, 2, b"")
+    with played({played_kernel.RULES: lie}), pytest.raises(BackendError) as raised:
+        NetlinkBackend(netns="pod").rules()
+    assert str(raised.value).startswith("rtnetlink in network namespace pod: the kernel's answer to what `ip -4 rule`")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(message(ERROR, 0, b"\0"), id="cut"),
+        pytest.param(message(24, 0, bytes(12)), id="no acknowledgement"),
+        pytest.param(message(ERROR, 0x200, struct.pack("=i", -22) + bytes(16), sequence=1 << 24), id="cut sentence"),
+        pytest.param(message(ERROR, 0, struct.pack("=i", -(2**31)) + bytes(16), sequence=1 << 24), id="no errno"),
+        pytest.param(message(ERROR, 0, struct.pack("=i", -22) + bytes(16), sequence=0x63000000), id="of no change"),
+    ],
+)
+def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: bytes) -> None:
+    """Some changes may have been made by then, so that reading back decides, and an error alone would say nothing."""
+    kernel = PlayedKernel({played_kernel.NEW_ROUTE: answer})
+    with pytest.raises(AnswersLostError):
+        Conversation(kernel).deliver([message(24, 1, bytes(12), sequence=1 << 24)], 1)  # type: ignore[arg-type]
+    with played({played_kernel.NEW_ROUTE: answer}), pytest.raises(RouteRejectedError, match="nothing was changed"):
+        NetlinkBackend().apply([RouteChange(None, Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0"))])
+
+
+@given(st.data())
+def test_whatever_is_cut_off_or_overwritten_is_an_error_that_we_document(data: st.DataObject) -> None:
+    """Of every answer that a real kernel gave, and through every method that reads such."""
+    kind = data.draw(st.sampled_from(sorted(READERS)))
+    case = data.draw(st.sampled_from(sorted((CASES / f"netlink-{kind}").iterdir())))
+    answer = bytearray(case.read_bytes())
+    for _ in range(data.draw(st.integers(0, 3))):
+        answer[data.draw(st.integers(0, len(answer) - 1))] = data.draw(st.integers(0, 255))
+    answer = answer[: data.draw(st.integers(0, len(answer)))]
+    for read in READERS[kind]:
+        with suppress(BackendError):
+            read(bytes(answer))

@@ -1,0 +1,47 @@
+"""The task on a node whose nft lists each chain with its rules behind it, as those before 1.0.6 do."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support import nft_chain_by_chain
+from support.needs import needs
+from support.probe_nodes import says
+from support.probe_worlds import ProbeWorld
+
+from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.host.nft import NftCommand
+from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host import Host
+
+CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, detect="always"), gates=())
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with ProbeWorld.made() as world:
+        old = NftCommand(("ip", "netns", "exec", world.node.name, *nft_chain_by_chain.COMMAND))
+        yield attrs.evolve(world.host, nftables=old)
+
+
+@needs("kernel", "nft")
+@pytest.mark.kernel
+def test_what_was_loaded_is_in_place(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is blamed for the order; a second run finds its rules in place, a check finds nothing."""
+    caplog.set_level(logging.DEBUG)
+    task = ConfigureProbeSNAT(CONFIG, host=host)
+    task.do(Context(timeout=60))
+    assert says(caplog, logging.WARNING) == []
+    caplog.clear()
+    task.do(Context(timeout=60))
+    assert "nft table ip6 azureSLBProbe is in place" in says(caplog, logging.DEBUG)
+    assert task.plan(Context(timeout=60)) == []
+    assert check_probe_snat(Context(timeout=60), CONFIG, host) == []

@@ -1,0 +1,59 @@
+"""How long a node without IPv6 waits for it, by what a real kernel knows of its device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.needs import needs
+
+from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.host import Host
+from hostrouting.host.ipv6 import NetlinkIPv6
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONFIG = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", detect="address"), gates=())
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as made:
+        made.ip("link", "add", "eth0", "type", "veth", "peer", "name", "wire")
+        made.ip("link", "set", "wire", "up")
+        yield made
+
+
+def waited(node: KernelNode) -> float:
+    """The seconds that the task waits, by a clock that does not."""
+    clock = ManualClock(auto=True)
+    began = clock.monotonic()
+    fake = FakeHost()
+    parts = {field.name: getattr(fake, field.name) for field in attrs.fields(Host)}
+    host = Host(**{**parts, "routes": NetlinkBackend(netns=node.name), "ipv6": NetlinkIPv6(netns=node.name)})
+    ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=clock))
+    return clock.monotonic() - began
+
+
+@needs("kernel")
+@pytest.mark.kernel
+def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
+    """The kernel has added its link-local address a moment ago, and is still asking for routers."""
+    node.ip("link", "set", "eth0", "up")
+    assert 5 < waited(node) < 16
+
+
+@needs("kernel")
+@pytest.mark.kernel
+def test_a_device_that_asks_nobody_gets_no_answer(node: KernelNode) -> None:
+    """Where IPv6 is switched off on the device, so that it has no address at all, nothing is waited for."""
+    node.run("sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1")
+    node.ip("link", "set", "eth0", "up")
+    assert waited(node) == 0

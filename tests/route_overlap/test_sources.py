@@ -1,0 +1,165 @@
+"""The source that each next hop gives a packet: what the proof asks with, against what the kernel sends from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.egress_oracle import KernelOracle, MemoryOracle
+from support.kernel import needs_kernel
+
+from hostrouting.addresses import parse_ipv4
+from hostrouting.exceptions import BackendError
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.routes import NextHop, Route, Rule
+from hostrouting.route_overlap import parts_of, prove_egress
+from hostrouting.testing import KernelNode, MemoryBackend, strategies
+
+if TYPE_CHECKING:
+    from support.egress_oracle import Oracle
+
+    from hostrouting.host.ports import RouteBackend
+
+CIDR = "172.20.0.0/30"
+#: Selects by a source that nobody has: so the proof looks at sources, and no rule changes an answer.
+RULE = Rule(100, table=100, source=(parse_ipv4("192.0.2.77"), 32))
+_GATEWAYS = ("10.1.0.200", "10.2.0.200", "10.2.5.200", "10.3.0.2", "192.0.2.9")
+_addresses = st.tuples(
+    strategies.devices(),
+    st.sampled_from(
+        [
+            ("10.1.0.1/16", None),
+            ("10.1.0.2/16", None),
+            ("10.2.5.1/24", None),
+            ("10.2.0.1/16", None),
+            ("10.3.0.1/32", "10.3.0.2"),
+            ("10.9.0.1/32", None),
+        ]
+    ),
+    st.sampled_from(["global", "global", "global", "link", "host"]),
+)
+_hops = st.builds(
+    NextHop,
+    gateway=st.none() | st.sampled_from(_GATEWAYS).map(parse_ipv4),
+    dev=strategies.devices(),
+    weight=st.integers(1, 2),
+    onlink=st.booleans(),
+    extra=st.just(()),
+    dead=st.just(value=False),
+).map(lambda hop: hop._replace(onlink=hop.gateway is not None and hop.onlink))
+
+
+def sources_asked(backend: RouteBackend) -> list[set[int]]:
+    """Of every part of the CIDR."""
+    [parts] = parts_of(backend, [CIDR])
+    return [set(part.sources) for part in parts]
+
+
+def sources_chosen(oracle: Oracle) -> list[set[int]]:
+    first = parse_ipv4(CIDR.partition("/")[0])
+    return oracle.sources([first], oracle.decided([(first, None)]))
+
+
+@st.composite
+def _nodes(draw: st.DrawFn) -> tuple[list[tuple[str, tuple[str, str | None], str]], Route, str | None]:
+    legs = draw(st.lists(_hops, min_size=2, max_size=3))
+    source = draw(st.none() | st.none() | st.just(parse_ipv4("10.1.0.1")))
+    scope = draw(st.sampled_from([0, 0, 0, 253]))
+    route = Route(network=parse_ipv4("172.20.0.0"), prefix_length=16, nexthops=tuple(legs), source=source, scope=scope)
+    return draw(st.lists(_addresses, max_size=5)), route, draw(st.none() | st.none() | strategies.devices())
+
+
+@needs_kernel
+@pytest.mark.kernel
+@settings(max_examples=min(80, settings().max_examples), suppress_health_check=[HealthCheck.too_slow])
+@given(_nodes())
+def test_in_the_kernel_they_are_those_of_the_flows(
+    made: tuple[list[tuple[str, tuple[str, str | None], str]], Route, str | None],
+) -> None:
+    """Ninety flows meet every next hop that lives, and have no source between them that was not asked about."""
+    addresses, route, down = made
+    with KernelNode.made() as node:
+        for dev in strategies.DEVICES:
+            node.add_link(dev)
+        for dev, (address, peer), scope in addresses:
+            far = ["peer", f"{peer}/32"] if peer else []
+            with suppress(BackendError):
+                node.ip(
+                    "address", "add", address.partition("/")[0] if peer else address, *far, "scope", scope, "dev", dev
+                )
+        node.add_rule(RULE)
+        with suppress(BackendError):
+            node.insert_route(route)
+        if down:
+            node.set_up(down, up=False)
+        chosen = sources_chosen(KernelOracle(node))
+        assert sources_asked(NetlinkBackend(netns=node.name)) == chosen
+
+
+@given(_nodes())
+def test_in_memory_they_are_those_of_the_model(
+    made: tuple[list[tuple[str, tuple[str, str | None], str]], Route, str | None],
+) -> None:
+    """The fake gives each next hop the source that the kernel would."""
+    addresses, route, down = made
+    node = MemoryBackend()
+    for dev in strategies.DEVICES:
+        node.add_link(dev)
+    for dev, (address, peer), _ in addresses:
+        with suppress(BackendError):
+            node.add_address(dev, address, peer=peer)
+    node.add_rule(RULE)
+    with suppress(BackendError):
+        node.insert_route(route)
+    if down:
+        node.set_up(down, up=False)
+    assert sources_asked(node) == sources_chosen(MemoryOracle(node))
+
+
+@needs_kernel
+@pytest.mark.kernel
+@pytest.mark.parametrize("loopback", [True, False])
+def test_the_kernel_treats_no_address_in_a_way_of_its_own_but_those_at_known_edges(loopback: bool) -> None:
+    """Around every power of two, every /8 and every edge, kernels answer as the part does that the address is in."""
+    near = (
+        {1 << bit for bit in range(33)} | {octet << 24 for octet in range(256)} | {0xE0000100, 0xA9FE0000, 0xFFFFFFFF}
+    )
+    asked = sorted({(edge + step) % (1 << 32) for edge in near for step in (-2, -1, 0, 1, 2)})
+    with KernelNode.made() as node:
+        node.set_up("lo", up=loopback)
+        node.add_link("e0")
+        node.add_address("e0", "10.1.0.1/16")
+        node.add_route("default", gateway="10.1.0.200", dev="e0")
+        node.add_rule(RULE)
+        [parts] = parts_of(NetlinkBackend(netns=node.name), ["0.0.0.0/0"])
+        oracle = KernelOracle(node)
+        decided = oracle.decided([(address, None) for address in asked])
+        sources = oracle.sources(asked, decided)
+    firsts = [part.first for part in parts]
+    for address, answer, chosen in zip(asked, decided, sources, strict=True):
+        part = parts[bisect_right(firsts, address) - 1]
+        route = part.plain.route
+        assert (answer.kind, answer.devs) == ((route.kind, route.devs) if route else ("blocked", ())), part
+        # Of what is refused no source is asked.
+        assert not answer.devs or chosen == set(part.sources), part
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_every_next_hop_is_asked_about() -> None:
+    """Two next hops by one device, each with an address of its own there: a rule for the second's is heeded."""
+    with KernelNode.made() as node:
+        for dev in "e0", "e1":
+            node.add_link(dev)
+        node.add_address("e0", "10.1.0.1/16")
+        node.add_address("e0", "10.2.0.1/16")
+        hops = (NextHop(parse_ipv4("10.1.0.200"), "e0"), NextHop(parse_ipv4("10.2.0.200"), "e0"))
+        node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
+        node.add_route("172.20.0.0/16", dev="e1", table=100)
+        node.add_rule(Rule(100, table=100, source=(parse_ipv4("10.2.0.1"), 32)))
+        [finding] = prove_egress(NetlinkBackend(netns=node.name), [CIDR]).cidrs[0].findings
+        assert finding.devs == ("e1",)

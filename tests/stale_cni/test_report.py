@@ -1,0 +1,237 @@
+"""The sweep by itself: what it tells people and programs, and how `hostrouting sweep` ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import powerless
+from support.needs import needs
+from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of, whole_state
+
+from hostrouting.check import check_node
+from hostrouting.config import HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError, LockHeldError, PermissionDeniedError
+from hostrouting.stale_cni import SweepReport, sweep_node
+from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
+LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
+FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
+WHY = f"no live endpoint of azure-vnet has {DEAD}"
+RULES = [f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}", f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}"]
+
+
+def made_host() -> FakeHost:
+    """A node with a live pod, a dead one, and a rule that is not azure-vnet's."""
+    host = node_of(FakeHost())
+    host.files.tree.make_directory("/var/lib")
+    for line in (arp_reply(DEAD, DEAD_MAC), dnat(DEAD, DEAD_MAC), dnat(LIVE, LIVE_MAC), FOREIGN):
+        host.ebtables.add(line)
+    host.link_layer.learn(LIVE_MAC, "azv1")
+    return host
+
+
+def told(report: SweepReport, *, verbose: bool = False) -> list[str]:
+    return list(report.lines(verbose=verbose))
+
+
+def test_what_has_gone_is_told_by_its_reason_with_the_record() -> None:
+    """People see each object under the reason that they share; programs get both, and what was spared."""
+    host = made_host()
+    report = sweep_node(context(), config_of(), host)
+    assert host.files.tree.read(str(report.record)) is not None
+    assert told(report) == [
+        f"{WHY}:",
+        *(f"  - {rule}" for rule in RULES),
+        f"2 stale objects gone, written down in {report.record}",
+        "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)",
+    ]
+    answer = report.to_mapping()
+    assert json.loads(json.dumps(answer)) == answer
+    assert (answer["ok"], answer["dry_run"], answer["record"]) == (True, False, report.record)
+    assert answer["removed"] == [{"object": rule, "reason": WHY} for rule in RULES]
+    assert answer["unknown"] == [
+        {
+            "object": f"ebtables nft nat: {FOREIGN}",
+            "address": None,
+            "kind": "unknown",
+            "reason": "it is none of the rules that azure-vnet makes for a pod",
+        }
+    ]
+    assert [(each["kind"], each["address"]) for each in answer["spared"]] == [
+        ("node", "10.240.0.4"),
+        ("node", None),
+        ("live", LIVE),
+        ("node", None),
+    ]
+    assert answer["spared"][2]["reason"] == f"{LIVE_MAC}, its hardware address, is learned on azv1"
+
+
+def test_a_check_has_what_is_left_alone_in_its_json_too() -> None:
+    """The same objects with the same reasons; the key is there only where there are any."""
+    host, config = made_host(), config_of()
+    expected = sweep_node(context(), config, made_host(), dry_run=True).to_mapping()
+    answer = check_node(context(), config, host).to_mapping()
+    by_object = itemgetter("object")
+    assert sorted(answer["spared"], key=by_object) == sorted(expected["spared"] + expected["unknown"], key=by_object)
+    assert "spared" not in check_node(context(), HostRoutingConfig(), host).to_mapping()
+
+
+def test_with_v_each_object_that_is_left_alone_is_listed() -> None:
+    """What was kept and never shown looked as if it were not there."""
+    lines = told(sweep_node(context(), config_of(), made_host()), verbose=True)
+    why = f"{LIVE_MAC}, its hardware address, is learned on azv1"
+    assert f"  = ebtables nft nat: {dnat(LIVE, LIVE_MAC)}: {why}" in lines
+    assert sum(line.startswith("  = ") for line in lines) == len(NODE_RULES) + 2
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_go() -> None:
+    """By one reading; what would be refused is said."""
+    host = made_host()
+    before = whole_state(host)
+    report = sweep_node(context(), config_of(), host, dry_run=True)
+    assert (whole_state(host), report.ok) == (before, True)
+    assert told(report)[-2] == "2 stale objects would go"
+    assert [each["object"] for each in report.to_mapping()["would_remove"]] == RULES
+    assert "removed" not in report.to_mapping()
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
+    report = sweep_node(context(), config_of(), host, dry_run=True)
+    why = "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
+    assert (report.ok, report.to_mapping()["obstacle"]) == (False, why)
+    assert told(report)[-2] == f"2 stale objects would go; will be refused: {why}"
+
+
+def test_a_clean_node_is_said_to_be_clean() -> None:
+    """And is fine, with a dry run and without."""
+    for dry_run in False, True:
+        report = sweep_node(context(), config_of(), node_of(FakeHost()), dry_run=dry_run)
+        assert report.ok
+        assert told(report) == ["nothing stale of azure-vnet was found", "left alone: 3 of the node (-v lists them)"]
+
+
+def test_what_it_cannot_do_is_told_with_what_it_found() -> None:
+    """A refusal is an error of the report; nothing has gone, and there is no record."""
+    host = made_host()
+    host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
+    report = sweep_node(context(), config_of(), host)
+    answer = report.to_mapping()
+    assert (report.ok, answer["ok"], answer["removed"], answer["record"]) == (False, False, [], None)
+    assert "10-azure.conflist names azure-vnet. Nothing was changed." in answer["error"]
+    assert told(report) == ["left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"]
+
+
+def test_a_sweep_that_was_taken_back_has_no_record() -> None:
+    """The k-th deletion is refused: all is as before."""
+    host = made_host()
+    before = whole_state(host)
+    host.ebtables.refuse(dnat(DEAD, DEAD_MAC))
+    report = sweep_node(context(), config_of(), host)
+    assert (whole_state(host), report.changes, report.record, report.ok) == (before, (), None, False)
+
+
+@pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
+def test_who_did_not_ask_for_a_sweep_is_told_what_to_write(config: HostRoutingConfig) -> None:
+    """By itself it is a mistake, not a no-op."""
+    with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
+        sweep_node(context(), config, made_host())
+    assert [error.path for error in caught.value.errors] == ["hostRouting.staleCni.enabled"]
+
+
+@pytest.mark.parametrize("without", ["may_read", "may_probe"])
+def test_a_dry_run_without_privilege_says_that_it_cannot_tell(without: str) -> None:
+    """Nothing found is no news where not all can be seen."""
+    host = made_host()
+    setattr(host.ebtables if without == "may_read" else host.link_layer, without, False)
+    with pytest.raises(PermissionDeniedError, match="cannot be told without root"):
+        sweep_node(context(), config_of(), host, dry_run=True)
+
+
+def test_one_run_at_a_time() -> None:
+    """It waits for the run lock, as every run that changes something."""
+    host = made_host()
+    with host.lock.hold(Context()), pytest.raises(LockHeldError):
+        sweep_node(Context(timeout=0.05), config_of(), host)
+    assert sweep_node(context(), config_of(), host).ok
+
+
+# --- the command
+
+OWN_FILES = [
+    *("unshare", "--mount", "sh", "-c"),
+    'for d in /run /var/lib; do mount -t tmpfs -o mode=755 none $d; done; exec "$@"',
+    "sh",
+]
+DEAD_LINE = dnat(DEAD, DEAD_MAC)
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.run("ebtables-nft", "-t", "nat", *DEAD_LINE.split())
+        yield node
+
+
+def command(node: KernelNode, *words: str, prefix: Sequence[str] = OWN_FILES) -> subprocess.CompletedProcess[str]:
+    entering = ["nsenter", f"--net=/run/netns/{node.name}", *prefix]
+    argv = [*entering, sys.executable, "-P", "-m", "hostrouting", "sweep", *words]
+    return subprocess.run(argv, check=False, text=True, capture_output=True)
+
+
+def written(folder: Path, **section: object) -> str:
+    path = folder / "sweep.json"
+    path.write_text(json.dumps({"hostRouting": {"staleCni": {"podCidrs": ["10.240.0.0/16"], **section}}}))
+    return str(path)
+
+
+@needs("kernel", "ebtables-nft")
+@pytest.mark.kernel
+def test_the_command_says_what_would_go_and_takes_it_away(node: KernelNode, tmp_path: Path) -> None:
+    """A forecast is exit 0, or 4 if asked; the sweep is exit 0, and afterwards there is nothing."""
+    config = written(tmp_path, enabled=True, confirmations=1)
+    forecast = command(node, "--dry-run", config)
+    assert (forecast.returncode, forecast.stdout) == (0, f"{WHY}:\n  - {RULES[1]}\n1 stale object would go\n")
+    assert command(node, "--dry-run", "--exit-code", config).returncode == 4
+    done = command(node, "--json", config)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["ok"], answer["removed"]) == (0, True, [{"object": RULES[1], "reason": WHY}])
+    assert answer["record"].startswith("/var/lib/hostrouting/stale-cni/sweep-")
+    again = command(node, "--dry-run", "--exit-code", config)
+    assert (again.returncode, again.stdout) == (0, "nothing stale of azure-vnet was found\n")
+
+
+@needs("kernel", "ebtables-nft")
+@pytest.mark.kernel
+def test_the_command_lists_what_it_spares(node: KernelNode, tmp_path: Path) -> None:
+    """With -v on stdout, each with its reason."""
+    node.run("ebtables-nft", "-t", "nat", *dnat("10.241.0.1", DEAD_MAC).split())
+    told = command(node, "--dry-run", "-v", written(tmp_path, enabled=True))
+    assert told.stdout.endswith(
+        "left alone: 1 not understood:\n"
+        f"  = ebtables nft nat: {dnat('10.241.0.1', DEAD_MAC)}: 10.241.0.1 is outside podCidrs\n"
+    )
+
+
+@needs("kernel", "ebtables-nft")
+@pytest.mark.kernel
+def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
+    """A config that asks for no sweep is exit 2; without privilege, or behind another run, it could not: exit 3."""
+    refused = command(node, "--json", written(tmp_path, enabled=False))
+    assert refused.returncode == 2
+    assert json.loads(refused.stdout)["errors"][0]["path"] == "hostRouting.staleCni.enabled"
+    config = written(tmp_path, enabled=True)
+    powerless_run = command(node, config, prefix=[*OWN_FILES, *powerless()])
+    assert (powerless_run.returncode, powerless_run.stdout) == (3, "")
+    assert "nothing was changed" in powerless_run.stderr
+    assert DEAD_LINE in [line.strip() for line in node.run("ebtables-nft-save").splitlines()]

@@ -1,0 +1,280 @@
+"""What another program does between two steps of ours: nothing of it is overwritten, lost or left stale."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostrouting.exceptions import BackendError, RouteRejectedError
+from hostrouting.host import OUR_PROTOCOL, Route
+from hostrouting.static_routes.displaced import RECORDS_PATH, read_records
+from hostrouting.static_routes.live import LiveRoutes
+from hostrouting.testing import FakeHost, MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host import ObservedRoute
+    from hostrouting.host.transaction import Failure
+
+PREFIX = "172.16.1.0/24"
+OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
+
+
+class BusyNode(MemoryBackend):
+    """On which other programs act just before a step of ours, counted from 1, or while we read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before_step: dict[int, list[Callable[[], None]]] = {}
+        self.before_reading: dict[int, list[Callable[[], None]]] = {}
+        self._taken = self._read = 0
+        self.add_link("eth0")
+        self.add_address("eth0", "10.224.0.4/16")
+
+    def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
+        self._taken += 1
+        for act in self.before_step.pop(self._taken, ()):
+            act()
+        return super().take(verb, route)
+
+    def routes(self) -> list[ObservedRoute]:
+        self._read += 1
+        for act in self.before_reading.pop(self._read, ()):
+            act()
+        return super().routes()
+
+    def in_place(self) -> list[str]:
+        return [str(route) for route in self.fib.routes() if route.destination == PREFIX]
+
+    def gateways(self) -> list[int]:
+        """The last numbers of the others' gateways."""
+        routes = [route for route in self.fib.routes() if route.destination == PREFIX and route.protocol == 16]
+        return [route.gateway & 0xFF for route in routes if route.gateway is not None]
+
+
+def theirs(last: int, *, protocol: int = 16) -> Route:
+    return Route.parse(PREFIX, gateway=f"10.224.0.{last}", dev="eth0", protocol=protocol)
+
+
+@pytest.fixture
+def node() -> BusyNode:
+    return BusyNode()
+
+
+@pytest.fixture
+def host(node: BusyNode) -> FakeHost:
+    return FakeHost(node)
+
+
+def live(host: FakeHost) -> LiveRoutes:
+    return LiveRoutes(host, logging.getLogger("races"))
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_daemon_updates_its_route_while_we_apply(
+    node: BusyNode, host: FakeHost, step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """73 becomes 247 just before ours comes, or just after: ours decides, 247 comes back and 73 never."""
+    node.insert_route(theirs(73))
+    node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
+    live(host).converge([OURS])
+    assert node.in_place() == [str(OURS)]
+    assert [str(route) for route in read_records(host.files).routes] == [str(theirs(247))]
+    assert "10.224.0.73" not in " ".join(caplog.messages)
+    live(host).converge(())
+    assert node.in_place() == [str(theirs(247))]
+    assert not host.files.exists(RECORDS_PATH)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_daemon_updates_its_route_while_we_reset(
+    node: BusyNode, host: FakeHost, step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """73 becomes 247 before or between the two steps of the way back: 247 stays, and it is said what became of 73."""
+    node.insert_route(theirs(73))
+    live(host).converge([OURS])
+    caplog.clear()
+    node.before_step[node._taken + step] = [lambda: node.insert_route(theirs(247), replace=True)]
+    live(host).converge(())
+    assert node.in_place() == [str(theirs(247))]
+    assert not host.files.exists(RECORDS_PATH)
+    assert [m for m in caplog.messages if "its place was taken meanwhile by" in m and "247" in m]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_failed_apply_puts_no_stale_route_over_a_newer_one(node: BusyNode, host: FakeHost, step: int) -> None:
+    """Another route of the config is refused, and 73 becomes 247 meanwhile: 247 stays alone, whenever it came."""
+    node.insert_route(theirs(73))
+    refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
+    node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
+    with pytest.raises(RouteRejectedError, match="nothing was changed"):
+        live(host).converge([OURS, refused])
+    assert node.in_place() == [str(theirs(247))]
+    assert not host.files.exists(RECORDS_PATH)
+
+
+def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost) -> None:
+    """Ours is flushed after it displaced a route: the record stays, and the route comes back."""
+    node.insert_route(theirs(73))
+    node.before_step[2] = [lambda: node.delete_route(OURS)]
+    live(host).converge([OURS])
+    assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]
+    live(host).converge(())
+    assert node.in_place() == [str(theirs(73))]
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost, step: int) -> None:
+    """Ours is flushed before we remove it: what it had displaced comes back all the same."""
+    node.insert_route(theirs(73))
+    live(host).converge([OURS])
+    node.before_step[node._taken + step] = [lambda: node.delete_route(OURS)]
+    live(host).converge(())
+    assert node.in_place() == [str(theirs(73))]
+    assert not host.files.exists(RECORDS_PATH)
+
+
+@pytest.mark.parametrize("protocol", [3, 4])
+def test_an_identical_route_comes_back_under_its_own_protocol(node: BusyNode, host: FakeHost, protocol: int) -> None:
+    """What networkd or the administrator had before us, with the same gateway and device, they have after us."""
+    node.insert_route(theirs(1, protocol=protocol))
+    before = node.routes()
+    live(host).converge([OURS])
+    assert node.in_place() == [str(OURS)]
+    live(host).converge(())
+    assert node.routes() == before
+
+
+def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNode, host: FakeHost) -> None:
+    """An address that makes a connected route in the place of ours: ours is taken back, and the refusal names it."""
+    node.add_link("ib0")
+    node.insert_route(theirs(73))
+    node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
+    with pytest.raises(RouteRejectedError, match=r"the kernel's own route .* is never overwritten"):
+        live(host).converge([OURS])
+    assert node.in_place() == [str(theirs(73)), f"{PREFIX} dev ib0 proto kernel scope link src 172.16.1.4"]
+    assert not host.files.exists(RECORDS_PATH)
+
+
+def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
+    """What stands is named, and nothing says that nothing was changed."""
+    node.add_link("ib0")
+    node.insert_route(theirs(73))
+    node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
+    node.fail_at(3)
+    with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
+        live(host).converge([OURS])
+    assert f"- {OURS}: injected fault" in str(raised.value)
+    assert "nothing was changed" not in str(raised.value)
+    assert str(OURS) in node.in_place()
+    assert [str(route) for route in read_records(host.files).routes] == []
+
+
+def test_who_takes_the_place_all_the_time_has_it(node: BusyNode, host: FakeHost) -> None:
+    """A program that replaces ours whenever it comes wins: that is said, and its route is the only one."""
+    node.insert_route(theirs(73))
+    for number in range(1, 60):
+        route = theirs(100 + number)
+        node.before_reading[number] = [lambda route=route: node.insert_route(route, replace=True)]  # type: ignore[misc]
+    with pytest.raises(RouteRejectedError, match="another program changes this place all the time") as raised:
+        live(host).converge([OURS])
+    assert raised.value.rolled_back
+    assert len(node.in_place()) == 1
+    assert "proto dhcp" in node.in_place()[0]
+
+
+class Owner:
+    """Another program with an account of its own of what it has in the place, first to last."""
+
+    def __init__(self, node: BusyNode) -> None:
+        self._node = node
+        self.account: list[int] = []
+        self._next = 10
+        self._replaced: list[int] = []
+        self._deleted: set[int] = set()
+
+    @property
+    def may_return(self) -> set[int]:
+        """After a deletion that ours hid from view nobody can tell which route a later one has replaced."""
+        return {*self._deleted, *self._replaced} if self._deleted else set()
+
+    def act(self, way: str) -> None:
+        self._next += 1
+        new = self._next
+        try:
+            if way == "delete":
+                if self.account:
+                    gone = self.account.pop(0)
+                    self._deleted.add(gone)
+                    self._node.delete_route(theirs(gone))
+                return
+            self._node.insert_route(theirs(new), append=way == "append", replace=way == "replace")
+        except BackendError:
+            return
+        if way == "replace":
+            self._replaced += self.account[:1]
+            self.account[:1] = [new]
+        else:
+            self.account.append(new)
+
+
+WAYS = st.sampled_from(["replace", "append", "add", "delete"])
+
+
+@given(
+    st.lists(WAYS, max_size=3),
+    st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
+    st.lists(WAYS, max_size=3),
+    st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
+)
+def test_any_life_beside_ours(
+    before: list[str], in_apply: list[tuple[int, str]], between: list[str], in_reset: list[tuple[int, str]]
+) -> None:
+    """After apply and reset stands what the owner's own account says, in its order; deleted ones may come back."""
+    node = BusyNode()
+    host = FakeHost(node)
+    owner = Owner(node)
+    for way in before:
+        owner.act(way)
+    for step, way in in_apply:
+        node.before_step.setdefault(step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
+    live(host).converge([OURS])
+    node.before_step.clear()
+    assert node.in_place()[:1] == [str(OURS)] or in_apply
+    for way in between:
+        owner.act(way)
+    # A route that was appended behind ours, and then replaced by its owner, who took ours: none of us was there to see.
+    unseen = set(node.gateways()).difference(owner.account)
+    for step, way in in_reset:
+        node.before_step.setdefault(node._taken + step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
+    live(host).converge(())
+    node.before_step.clear()
+    assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
+    kept = [last for last in node.gateways() if last not in owner.may_return | unseen]
+    assert sorted(kept) == sorted(owner.account)
+    # A first one that took the place of ours, and that its owner deleted, tells nobody what it stood before.
+    assert kept == owner.account or owner.may_return
+    assert not host.files.exists(RECORDS_PATH)
+
+
+def test_only_changes_that_were_made_are_counted(
+    node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A route that comes back and ours that goes are two changes; one that the kernel does not take back is none."""
+    caplog.set_level(logging.INFO)
+    node.insert_route(theirs(73))
+    live(host).converge([OURS])
+    live(host).converge(())
+    assert [m for m in caplog.messages if m.endswith("routes changed")] == ["2 routes changed"] * 2
+    live(host).converge([OURS])
+    caplog.clear()
+    # With the address all routes go whose gateway is reached by it.
+    node.remove_address("eth0", "10.224.0.4/16")
+    live(host).converge(())
+    assert [m for m in caplog.messages if m.endswith("routes changed")] == ["0 routes changed"]
+    assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]

@@ -1,0 +1,43 @@
+"""Which ebtables backends have tables in this kernel, and what the tools of each print."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from hostrouting.testing.kernel_node import KernelNode
+
+__all__ = ["BACKENDS", "in_full", "shown"]
+
+_MODULES: Final = Path("/proc/modules")
+#: `.ci/kernel` loads the table; elsewhere no test does that, for it hooks itself into every bridge of the machine.
+BACKENDS: Final = ("nft", "legacy") if _MODULES.exists() and "ebtable_nat " in _MODULES.read_text() else ("nft",)
+
+_MAC: Final = re.compile(r"\b[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}\b")
+#: What the legacy tool adds to a rule, and ebtables-nft leaves out.
+_IMPLIED: Final = (" --arpreply-target DROP",)
+
+
+def in_full(line: str) -> str:
+    """A rule in one spelling: each tool has its own for hardware addresses, options that are implied, and blanks."""
+    line = _MAC.sub(lambda found: ":".join(part.zfill(2) for part in found[0].split(":")), line)
+    for words in _IMPLIED:
+        line = line.replace(words, "")
+    return " ".join(line.split())
+
+
+def shown(node: KernelNode, backend: str) -> list[str]:
+    """The rules of the table `nat`, in order, as `-A` lines.
+
+    Not by ebtables-legacy-save: it calls plain `ebtables`, which may be that of nft, and then shows nothing.
+    """
+    if backend == "nft":
+        lines = node.run("ebtables-nft-save").splitlines()
+    else:
+        lines = [
+            line.removeprefix("ebtables -t nat ")
+            for line in node.run("ebtables-legacy", "-t", "nat", "-L", "--Lx").splitlines()
+        ]
+    return [in_full(line) for line in lines if line.startswith("-A")]

@@ -1,0 +1,174 @@
+"""Where packets of a node go, address by address: the proof's judge, which shares no code with the proof.
+
+The kernel is asked through `ip`, with as many flows as it takes to meet every next hop; a node in memory through the
+fake's own model, which the contract suite holds to the kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import itertools
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hostrouting.testing import KernelNode, MemoryBackend
+
+__all__ = ["Answer", "KernelOracle", "MemoryOracle", "Oracle", "wrong_of"]
+
+#: So many flows meet a next hop of weight 1 among seven for all but one in 10^6 destinations.
+_FLOWS: Final = 90
+
+
+class Answer(NamedTuple):
+    """`unicast`, `local`, ..., `no-route` or `blocked`; the devices of every next hop."""
+
+    kind: str
+    devs: tuple[str, ...] = ()
+    is_multipath: bool = False
+
+
+class Oracle(Protocol):
+    """A node that can be asked about one address after the other."""
+
+    def expected(self) -> tuple[str, ...]:
+        """The devices of the default route."""
+        ...
+
+    def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
+        """What decides each packet, by its destination and source."""
+        ...
+
+    def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
+        """Every source that the kernel may send from, where a packet has none yet."""
+        ...
+
+
+def wrong_of(oracle: Oracle, cidr: str, allowed: frozenset[str]) -> dict[int, set[tuple[str, tuple[str, ...]]]]:
+    """What is wrong with each address of a CIDR: kind and devices of each of its bad answers."""
+    addresses = [int(address) for address in ipaddress.ip_network(cidr)]
+    plain = oracle.decided([(address, None) for address in addresses])
+    sources = oracle.sources(addresses, plain)
+    packets = [(address, source) for address, own in zip(addresses, sources, strict=True) for source in own]
+    wrong: dict[int, set[tuple[str, tuple[str, ...]]]] = {}
+    for address, answer in [*zip(addresses, plain, strict=True), *_asked(oracle, packets)]:
+        if not answer.devs:
+            wrong.setdefault(address, set()).add((answer.kind, ()))
+        elif not allowed.issuperset(answer.devs):
+            wrong.setdefault(address, set()).add(("local" if answer.kind == "local" else "overlap", answer.devs))
+    return wrong
+
+
+def _asked(oracle: Oracle, packets: Sequence[tuple[int, int | None]]) -> Iterable[tuple[int, Answer]]:
+    return zip([address for address, _ in packets], oracle.decided(packets), strict=True)
+
+
+class KernelOracle:
+    """Asks the kernel of a namespace; its flows are told apart by their ports from now on."""
+
+    def __init__(self, node: KernelNode) -> None:
+        self._node = node
+        node.run("sysctl", "-qw", "net.ipv4.fib_multipath_hash_policy=1")
+
+    def expected(self) -> tuple[str, ...]:
+        for route in json.loads(self._node.ip("-4", "-j", "route", "show", "table", "main", "default")):
+            legs = route.get("nexthops", [route])
+            is_ours = route.get("protocol") == "142"
+            if not (is_ours or route.get("type") or route.get("tos")) and any(
+                "dead" not in leg["flags"] for leg in legs
+            ):
+                return tuple(dict.fromkeys(leg["dev"] for leg in legs))
+        return ()
+
+    def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
+        told = self._ask(
+            [
+                f"route get fibmatch {_dotted(destination)}" + (f" from {_dotted(source)}" if source else "")
+                for destination, source in packets
+            ]
+        )
+        return [_answer(one) for one in told]
+
+    def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
+        ports = [
+            range(1000, 1000 + _FLOWS) if answer.is_multipath else (1000,) if answer.devs else () for answer in answers
+        ]
+        told = iter(
+            self._ask(
+                [
+                    f"route get {_dotted(destination)} ipproto udp sport {port} dport 9"
+                    for destination, some in zip(destinations, ports, strict=True)
+                    for port in some
+                ]
+            )
+        )
+        found = [{one["prefsrc"] for one in (next(told) for _ in some) if "prefsrc" in one} for some in ports]
+        return [{int(ipaddress.ip_address(text)) for text in texts} for texts in found]
+
+    def _ask(self, questions: Sequence[str]) -> list[dict[str, Any]]:
+        """One object for each question; a refusal has the kernel's words under `error`."""
+        argv = ["nsenter", f"--net=/run/netns/{self._node.name}", "ip", "-4", "-j", "-force", "-batch", "-"]
+        text = "".join(f"{question}\n" for question in questions)
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+        said = done.stderr.splitlines()
+        errors = {
+            int(line.rpartition(":")[2]): before.partition(": ")[2]
+            for before, line in itertools.pairwise(said)
+            if line.startswith("Command failed -:")
+        }
+        answers = iter(done.stdout.splitlines())
+        found = [
+            {"error": errors[number]} if number in errors else json.loads(next(answers))[0]
+            for number in range(1, len(questions) + 1)
+        ]
+        assert not list(answers), done
+        return found
+
+
+def _answer(told: dict[str, Any]) -> Answer:
+    if "error" in told:
+        return Answer("no-route" if told["error"] == "Network is unreachable" else "blocked")
+    legs = told.get("nexthops", [told])
+    return Answer(told.get("type", "unicast"), tuple(dict.fromkeys(leg["dev"] for leg in legs)), "nexthops" in told)
+
+
+def _dotted(address: int) -> str:
+    return str(ipaddress.ip_address(address))
+
+
+class MemoryOracle:
+    """Asks the fake about one packet at a time."""
+
+    def __init__(self, node: MemoryBackend) -> None:
+        self._node = node
+
+    def expected(self) -> tuple[str, ...]:
+        for entry in self._node.fib.entries():
+            route = entry.route
+            is_default = (route.prefix_length, route.table, route.tos, route.kind) == (0, 254, 0, "unicast")
+            if is_default and route.protocol != 142 and not entry.is_dead():
+                return route.devs
+        return ()
+
+    def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
+        answers = []
+        for destination, source in packets:
+            [answer] = self._node.lookup([destination], sources=[source])
+            if answer.route is None:
+                answers.append(Answer("no-route" if answer.errno == errno.ENETUNREACH else "blocked"))
+            else:
+                answers.append(Answer(answer.route.kind, answer.route.devs, bool(answer.route.nexthops)))
+        return answers
+
+    def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
+        found: list[set[int]] = []
+        for destination, answer in zip(destinations, answers, strict=True):
+            entry = self._node.decide(destination, 0).entry if answer.devs else None
+            legs = [] if entry is None else [leg for leg in entry.legs if not leg.dead]
+            own = [self._node.source_for(destination, entry.route, leg.dev, leg.gateway) for leg in legs if entry]
+            found.append({source for source in own if source})
+        return found

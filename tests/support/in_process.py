@@ -1,0 +1,34 @@
+"""The command within the test's own process, for tests that run it many times."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING, NamedTuple
+
+from hostrouting.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Result", "run_here"]
+
+
+class Result(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_here(*words: str | Path) -> Result:
+    """Run the command with these words; its log goes with it, and is not that of all tests after this one."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers.copy()
+    try:
+        with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
+            status = main(list(map(str, words)))
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+    return Result(status, stdout.getvalue(), stderr.getvalue())

@@ -1,0 +1,86 @@
+"""A kernel that says over rtnetlink what a test makes it say: whatever it is, the readers have to stand it."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from hostrouting.host import conversation, rtnetlink
+from hostrouting.host.rtnetlink import attribute, header, message, word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LINKS, ADDRESSES, ROUTES, NEIGHBOURS, RULES, FILTERS = 18, 22, 26, 30, 34, 46
+NEW_ROUTE, NEW_NEIGHBOUR = 24, 28
+
+#: Interface indexes of the devices that are there unless a test says otherwise.
+DEVICES = {"lo": 1, "e0": 2, "e1": 3, "br0": 4, "v1": 5, "v0": 6}
+
+
+def link(name: str, index: int) -> bytes:
+    """The message of a device that is up."""
+    payload = struct.pack("=BxHiII", 0, 1, index, 0x10041, 0) + attribute(3, name.encode() + b"\0")
+    return message(16, 2, payload)
+
+
+class PlayedKernel:
+    """Stands for a raw rtnetlink socket: `answers` are datagrams by the type of the request that they answer.
+
+    Of a dump the end follows by itself; a barrier is acknowledged. Where a reader would wait for ever, BlockingIOError.
+    """
+
+    def __init__(self, answers: Mapping[int, bytes]) -> None:
+        links = b"".join(link(name, index) for name, index in DEVICES.items())
+        self._answers = {LINKS: links, **answers}
+        self._queue: list[bytes] = []
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Queue what answers these requests."""
+        for request in rtnetlink.messages(memoryview(bytes(data))):
+            _, kind, flags, sequence, _ = header.unpack_from(request)
+            answer = self._answers.get(kind, b"")
+            if kind == rtnetlink.NOOP:
+                acknowledged = word.pack(0) + header.pack(16, kind, flags, sequence, 0)
+                self._queue.append(message(rtnetlink.ERROR, 0x100, acknowledged, sequence=sequence))
+            elif answer:
+                self._queue.append(answer)
+            if flags & rtnetlink.DUMP == rtnetlink.DUMP:
+                self._queue.append(message(rtnetlink.DONE, 2, bytes(4)))
+        return len(data)
+
+    def recv_into(self, buffer: memoryview, size: int, flags: int) -> int:
+        """Receive one datagram."""
+        datagram = self.recv(len(buffer), flags)
+        buffer[: len(datagram)] = datagram
+        return len(datagram)
+
+    def recv(self, size: int, flags: int) -> bytes:
+        """Receive one datagram."""
+        if not self._queue:
+            raise BlockingIOError("nothing more will come")
+        return self._queue.pop(0)[:size]
+
+    def setsockopt(self, *option: object) -> None:
+        """Take every option."""
+
+    def bind(self, address: object) -> None:
+        """Take every address."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._queue.clear()
+
+
+@contextmanager
+def played(answers: Mapping[int, bytes]) -> Iterator[None]:
+    """Let every conversation of this process, in whichever namespace, be one with such a kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversation, "open_here", lambda: PlayedKernel(answers))
+        patch.setattr(conversation, "open_in_namespace", lambda _: PlayedKernel(answers))
+        yield

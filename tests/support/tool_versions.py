@@ -1,0 +1,24 @@
+"""Which release of a tool the tests meet: a few tests know what older ones do differently."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+
+__all__ = ["version_of"]
+
+
+@cache
+def version_of(tool: str) -> tuple[int, ...]:
+    """The release of the tool that is found on PATH, such as (1, 8, 9); () where there is none.
+
+    >>> version_of("no-such-tool")
+    ()
+    """
+    try:
+        said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        return ()
+    found = re.search(r"[0-9]+(?:\.[0-9]+)+", said)
+    return tuple(map(int, found[0].split("."))) if found else ()

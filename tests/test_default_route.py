@@ -1,0 +1,244 @@
+"""What is the default route: the task, the proof and both boot scripts against the kernel, with legs that are dead."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.kernel import needs_kernel
+from support.overlap_worlds import run_script
+from support.static_route_worlds import config_of, impatient
+
+from hostrouting.config import HostRoutingConfig, StaticRoute
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap import prove_egress
+from hostrouting.static_routes import resolve
+from hostrouting.testing import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [needs_kernel, pytest.mark.kernel]
+
+CIDR = "10.96.0.0/16"
+OPEN = StaticRoute(destination="172.16.1.0/24")
+VIA = {f"eth{n}": f"10.22{n}.0.1" for n in range(3)}
+NO_CARRIER_ON_ETH1 = "sysctl -qw net.ipv4.conf.all.ignore_routes_with_linkdown=1; ip link set wire1 down"
+CUT_ETH2 = "ip link set wire2 down"
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    """Three uplinks whose wires can be cut; no default route."""
+    with KernelNode.made() as node:
+        for n in range(3):
+            node.ip("link", "add", f"eth{n}", "type", "veth", "peer", "name", f"wire{n}")
+            node.set_up(f"wire{n}")
+            node.set_up(f"eth{n}")
+            node.add_address(f"eth{n}", f"10.22{n}.0.4/16")
+        yield node
+
+
+def arrange(node: KernelNode, commands: str) -> None:
+    for command in commands.split(";"):
+        node.run(*shlex.split(command))
+
+
+def default(*legs: str, options: str = "") -> str:
+    hops = " ".join(f"nexthop via {VIA[leg]} dev {leg}" for leg in legs)
+    single = f"via {VIA[legs[0]]} dev {legs[0]}"
+    return f"ip route add default {options} {hops if len(legs) > 1 else single}"
+
+
+def routes_of_script(node: KernelNode, route: StaticRoute) -> tuple[int, list[str]]:
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-p"]
+    done = subprocess.run(argv, input=impatient(config_of([route])), capture_output=True, check=False)
+    lines = node.ip("route", "show", "proto", "142").splitlines()
+    return done.returncode, [line.strip() for line in lines]
+
+
+def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
+    found = resolve([route], NetlinkBackend(netns=node.name).routes()).routes
+    return [str(one).replace(" proto 142", "") for one in found]
+
+
+@pytest.mark.parametrize(
+    ("commands", "expected", "leaves_by"),
+    [
+        (default("eth1", "eth0"), ("eth1", "eth0"), "eth1"),
+        (f"{default('eth1', 'eth0')}; ip link set eth1 down", ("eth1", "eth0"), "eth0"),
+        (f"{default('eth1', 'eth0')}; {NO_CARRIER_ON_ETH1}", ("eth1", "eth0"), "eth0"),
+        (f"{default('eth1')}; {default('eth0', options='metric 100')}; {NO_CARRIER_ON_ETH1}", ("eth0",), "eth0"),
+        (
+            f"{default('eth1', 'eth2')}; {default('eth0', options='metric 1')}; {NO_CARRIER_ON_ETH1}; {CUT_ETH2}",
+            ("eth0",),
+            "eth0",
+        ),
+        (f"{default('eth1', options='metric 50')}; {default('eth0')}", ("eth0",), "eth0"),
+        (f"{default('eth1', options='tos 0x10')}; {default('eth0')}", ("eth0",), "eth0"),
+    ],
+    ids=[
+        "two legs",
+        "leg down",
+        "leg without carrier",
+        "dead, then another",
+        "all dead, then another",
+        "metric",
+        "tos",
+    ],
+)
+def test_what_the_kernel_goes_by_everything_goes_by(
+    node: KernelNode, tmp_path: Path, commands: str, expected: tuple[str, ...], leaves_by: str
+) -> None:
+    """Where `ip route get` leads out, the proof and both scripts do, and an open route is completed there."""
+    arrange(node, commands)
+    assert any(f" dev {dev} " in node.ip("route", "get", "10.96.0.1") for dev in expected)
+    report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+    assert (report.expected_devs, report.ok) == (expected, True)
+    ran = run_script(node, tmp_path, [CIDR])
+    assert (ran.status, ran.output) == (0, f"{report.verdict}\n")
+    wanted = f"172.16.1.0/24 via {VIA[leaves_by]} dev {leaves_by}"
+    assert routes_of_task(node, OPEN) == [wanted]
+    assert routes_of_script(node, OPEN) == (0, [wanted])
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        default("eth0", options="proto 142"),
+        default("eth0", options="tos 0x10"),
+        default("eth0", options="table 100"),
+        "ip route add blackhole default",
+        f"{default('eth1')}; {NO_CARRIER_ON_ETH1}",
+        f"{default('eth1', 'eth2')}; {NO_CARRIER_ON_ETH1}; {CUT_ETH2}",
+    ],
+    ids=["ours", "tos", "other table", "blackhole", "dead", "all dead"],
+)
+def test_what_is_no_default_route_is_none_for_all(node: KernelNode, tmp_path: Path, commands: str) -> None:
+    """Nobody goes by a route that is ours, is for few packets, or sends nothing anywhere."""
+    arrange(node, commands)
+    assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).expected_devs == ()
+    ran = run_script(node, tmp_path, [CIDR])
+    assert ran.status == 1
+    assert ran.output.startswith("the node has no IPv4 default route")
+    assert routes_of_task(node, OPEN) == []
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-p"]
+    done = subprocess.run(argv, input=impatient(config_of([OPEN])), capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"no route was changed: table main has no IPv4 default route")
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [(default("eth1", options="proto 142"), "overlap"), ("ip route add blackhole default", "blocked")],
+    ids=["ours", "blackhole"],
+)
+def test_what_stands_before_the_default_route_is_a_finding(
+    node: KernelNode, tmp_path: Path, before: str, kind: str
+) -> None:
+    """A default with our mark, or one that refuses, decides, but does not say what is expected."""
+    arrange(node, f"{before}; {default('eth0', options='metric 100')}")
+    report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+    assert report.expected_devs == ("eth0",)
+    assert [finding.kind for _, finding in report.findings] == [kind]
+    ran = run_script(node, tmp_path, [CIDR])
+    assert ran.markers["route-overlap.detected"].startswith(f"{CIDR}: {kind} 10.96.0.0-10.96.255.255")
+    assert routes_of_task(node, OPEN) == ["172.16.1.0/24 via 10.220.0.1 dev eth0"]
+
+
+@pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"], ids=["no carrier", "down"])
+def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trouble: str) -> None:
+    """The kernel says what it thinks of the device; that it had no gateway there would be wrong."""
+    arrange(node, f"{default('eth1', 'eth0')}; {trouble}")
+    route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
+    assert routes_of_task(node, route) == ["172.16.1.0/24 via 10.221.0.1 dev eth1"]
+    status, routes = routes_of_script(node, route)
+    is_down = trouble.endswith("eth1 down")
+    assert (status, routes) == ((1, []) if is_down else (0, ["172.16.1.0/24 via 10.221.0.1 dev eth1 dead linkdown"]))
+
+
+def test_no_packet_has_the_source_of_a_dead_next_hop(node: KernelNode, tmp_path: Path) -> None:
+    """A rule for the address of the uplink that is down leads nowhere, and to no finding."""
+    rule = "ip rule add from 10.221.0.4 lookup 101 priority 50"
+    arrange(node, f"{default('eth1', 'eth0')}; ip route add unreachable default table 101; {rule}")
+    ran = run_script(node, tmp_path, [CIDR])
+    assert not prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+    assert ran.status == 1
+    arrange(node, "ip link set eth1 down")
+    assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+    assert run_script(node, tmp_path, [CIDR]).status == 0
+
+
+@pytest.mark.parametrize("name", ["a\\b", "a\\", 'a"b', "'", "#x", "a#", "-x", "*"])
+class TestNames:
+    """Devices with names that mean something to bash or to ip; none of them can be told in a config."""
+
+    @pytest.fixture
+    def odd(self, node: KernelNode, name: str) -> str:
+        node.ip("link", "set", "dev", "eth0", "down")
+        node.ip("link", "set", "dev", "eth0", "name", name)
+        node.ip("link", "set", "dev", name, "up")
+        node.ip("route", "add", "default", "via", VIA["eth0"], "dev", name)
+        return name
+
+    def test_the_default_routes_device_may_have_any_name(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
+        """Task, proof and scripts find it alike; a second run of the script has nothing to do."""
+        report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+        assert (report.expected_devs, report.ok) == ((odd,), True)
+        ran = run_script(node, tmp_path, [CIDR])
+        assert (ran.status, ran.output) == (0, f"{CIDR} leaves by {odd}\n")
+        wanted = f"172.16.1.0/24 via 10.220.0.1 dev {odd}"
+        assert routes_of_task(node, OPEN) == [wanted]
+        for _ in range(2):
+            assert routes_of_script(node, OPEN) == (0, [wanted])
+
+    def test_a_route_of_ours_by_such_a_device_is_taken_away(self, node: KernelNode, odd: str) -> None:
+        """One next hop, or several: what a config no longer has goes."""
+        node.ip("route", "add", "172.16.9.0/24", "dev", odd, "proto", "142")
+        legs = ("nexthop", "via", VIA["eth0"], "dev", odd, "nexthop", "via", VIA["eth1"], "dev", "eth1")
+        node.ip("route", "add", "172.16.8.0/24", "proto", "142", *legs)
+        assert routes_of_script(node, OPEN) == (0, [f"172.16.1.0/24 via 10.220.0.1 dev {odd}"])
+
+    def test_sources_of_next_hops_are_asked_for(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
+        """With several next hops the script asks by device which source each has."""
+        legs = ("nexthop", "via", VIA["eth0"], "dev", odd, "nexthop", "via", VIA["eth1"], "dev", "eth1")
+        node.ip("route", "replace", "default", *legs)
+        node.ip("route", "add", "10.96.0.0/24", "dev", "eth2", "table", "101")
+        node.ip("rule", "add", "from", "10.220.0.4", "lookup", "101")
+        report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+        lines = [f"{CIDR}: overlap 10.96.0.0-10.96.0.255 by eth2 (10.96.0.0/24 dev eth2 table 101 scope link)"]
+        assert report.lines() == lines
+        assert run_script(node, tmp_path, [CIDR]).markers["route-overlap.detected"].splitlines() == lines
+
+    def test_what_is_proposed_can_be_configured(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
+        """By such a device, or to allow one: what both paths say to paste is a config, and mends it."""
+        node.ip("route", "add", "10.96.0.0/12", "dev", "eth1")
+        proposed = pasted(run_script(node, tmp_path, [CIDR]).output)
+        report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
+        assert proposed == pasted(str(report))
+        [route] = HostRoutingConfig.from_mapping(proposed[0]).static_routes.routes
+        assert routes_of_script(node, route) == (0, [f"10.96.0.0/16 via 10.220.0.1 dev {odd}"])
+        assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+
+    def test_such_a_device_can_be_allowed(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
+        """The pattern that is proposed matches it."""
+        node.ip("route", "replace", "default", "via", VIA["eth1"], "dev", "eth1")
+        node.ip("route", "add", CIDR, "dev", odd)
+        assert not prove_egress(NetlinkBackend(netns=node.name), [CIDR]).ok
+        ran = run_script(node, tmp_path, [CIDR])
+        assert ran.status == 1
+        allowed = pasted(ran.output)[-1]
+        assert allowed == pasted(str(prove_egress(NetlinkBackend(netns=node.name), [CIDR])))[-1]
+        patterns = HostRoutingConfig.from_mapping(allowed).route_overlap.allowed_devs
+        assert prove_egress(NetlinkBackend(netns=node.name), [CIDR], allowed_devs=patterns).ok
+        assert run_script(node, tmp_path, [CIDR], allowed=patterns).status == 0
+
+
+def pasted(output: str) -> list[dict[str, Any]]:
+    """The sections that an output proposes for a config."""
+    lines = [line.strip() for line in output.splitlines()]
+    return [json.loads(f"{{{line}}}") for line in lines if line.startswith(('"staticRoutes"', '"routeOverlap"'))]

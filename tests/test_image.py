@@ -1,0 +1,174 @@
+"""An image is prepared and checked: nothing outside it changes, and what it lacks is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.in_process import run_here as run
+from support.needs import needs
+
+from hostrouting.boot_files import boot_files
+from hostrouting.config import HostRoutingConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# `systemctl --root` tells whether a gate is masked.
+pytestmark = needs("systemctl")
+
+UNITS = "etc/systemd/system"
+SECTIONS: dict[str, Any] = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]},
+    "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+    "probeSnat": {"enabled": True, "dev": "eth0", "detect": "always", "required": True},
+    "gates": ["systemd-nspawn@.service"],
+}
+PROGRAMS = {"bash": "bin/bash", "flock": "usr/bin/flock", "ip": "usr/sbin/ip", "nft": "usr/sbin/nft"}
+PACKAGES = {"bash": "bash", "flock": "util-linux", "ip": "iproute2", "nft": "nftables"}
+#: Every folder in which an apply makes a file or a link.
+WRITTEN = (
+    "etc",
+    "etc/aks-flex-node",
+    UNITS,
+    f"{UNITS}/multi-user.target.wants",
+    f"{UNITS}/hostrouting-ready.service.requires",
+    f"{UNITS}/systemd-nspawn@.service.d",
+    "run",
+)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """An image that has all programs, and the unit of the gate."""
+    image = tmp_path / "image"
+    for path in PROGRAMS.values():
+        program = image / path
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch(mode=0o755)
+    unit = image / "lib/systemd/system/systemd-nspawn@.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/bin/true\n")
+    return image
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config with all that is installed for a boot."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SECTIONS))
+    return path
+
+
+def contents(folder: Path) -> dict[str, object]:
+    return {str(path): path.readlink() if path.is_symlink() else path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("written", "leads"),
+    [
+        *((written, "out") for written in WRITTEN),
+        *((written, leads) for written in WRITTEN[3:5] for leads in ("out and up", "by a chain", "to nothing")),
+    ],
+)
+def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: Path, written: str, leads: str) -> None:
+    """Absolute, relative and dangling links, and chains: what is installed lies where they lead inside the image."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "theirs").write_text("theirs")
+    place = image / written
+    place.parent.mkdir(parents=True, exist_ok=True)
+    target = str(outside)
+    if leads == "out and up":
+        target = "../" * 40 + target.lstrip("/")
+    elif leads == "by a chain":
+        (image / "srv").mkdir()
+        (image / "srv/link").symlink_to(target)
+        target = "/srv/link"
+    elif leads == "to nothing":
+        target = str(outside / "nothing")
+    place.symlink_to(target)
+    before = contents(outside)
+    applied = run("apply", "--root", image, config)
+    assert applied.returncode == 0, applied.stderr
+    assert contents(outside) == before
+    wanted = {file.path for file in boot_files(HostRoutingConfig.from_mapping(SECTIONS))}
+    made = {path.name for path in image.rglob("*") if path.name != "theirs"}
+    assert {path.rpartition("/")[2] for path in wanted} <= made
+    assert {"hostrouting-ready.service.requires", "multi-user.target.wants"} <= made
+    if written != "run":
+        # The image, as the node will see it, has it all where the link leads.
+        assert any((image / f"{target}".replace("../", "").replace("/srv/link", str(outside)).lstrip("/")).iterdir())
+    checked = run("check", "--root", image, config)
+    assert (checked.returncode, "error" in checked.stdout) == (0, False), checked.stdout
+    assert run("reset", "--root", image).returncode == 0
+    assert contents(outside) == before
+    # A link that the image had stays, whatever it is called.
+    assert [path for path in image.rglob("*hostrouting*") if path != place] == []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str) -> None:
+    """Apply warns, and check has a finding: which package, and what comes of it."""
+    (image / PROGRAMS[name]).unlink()
+    said = (
+        f"the image has no {name}: the first boot would find the gates shut, and they stay shut; install the package "
+    )
+    applied = run("apply", "--root", image, config)
+    assert applied.returncode == 0
+    assert f"{said}{PACKAGES[name]} in it" in applied.stderr
+    checked = run("check", "--root", image, "--json", config)
+    assert checked.returncode == 1
+    [finding] = json.loads(checked.stdout)["findings"]
+    assert (finding["kind"], finding["subject"], finding["severity"]) == ("missing-tool", name, "error")
+
+
+def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
+    """Without them nobody needs it; where they are optional, it is a warning."""
+    (image / PROGRAMS["nft"]).unlink()
+    config.write_text(json.dumps({**SECTIONS, "probeSnat": {**SECTIONS["probeSnat"], "required": False}}))
+    applied = run("apply", "--root", image, config)
+    assert "the image has no nft: IPv6 load-balancer probes would not reach pods" in applied.stderr
+    checked = run("check", "--root", image, config)
+    assert (checked.returncode, "warning: missing-tool: nft" in checked.stdout) == (0, True)
+    config.write_text(json.dumps({key: value for key, value in SECTIONS.items() if key != "probeSnat"}))
+    assert "has no nft" not in run("apply", "--root", image, config).stderr
+
+
+def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -> None:
+    """Merged folders and alternatives, absolute and relative: what counts is what the node will find."""
+    (image / "etc/alternatives").mkdir(parents=True)
+    shutil.move(image / "bin", image / "usr/merged")
+    (image / "bin").symlink_to("usr/merged")
+    (image / "usr/sbin/ip").unlink()
+    (image / "usr/sbin/ip").symlink_to("/etc/alternatives/ip")
+    (image / "etc/alternatives/ip").symlink_to("../../usr/bin/flock")
+    assert "the image has no" not in run("apply", "--root", image, config).stderr
+    (image / "etc/alternatives/ip").unlink()
+    (image / "etc/alternatives/ip").symlink_to(sys.executable)
+    assert "the image has no ip" in run("apply", "--root", image, config).stderr
+
+
+def test_a_check_of_an_image(image: Path, config: Path) -> None:
+    """Nothing installed is one error; then all is there; then whatever is taken away is named. Routes are not asked."""
+    empty = run("check", "--root", image, config)
+    assert empty.returncode == 1
+    assert "error: not-applied: hostRouting: nothing of this config is installed in the image" in empty.stdout
+    assert run("apply", "--root", image, config).returncode == 0
+    fine = run("check", "--root", image, "--json", config)
+    answer = json.loads(fine.stdout)
+    assert (fine.returncode, answer["ok"], answer["cidrs"], answer.get("findings")) == (0, True, [], None)
+    [said] = answer["not_asked"]
+    assert said.startswith("an image has no routes to be asked")
+    installed = [path for path in (image / "etc").rglob("*") if path.is_symlink() or path.is_file()]
+    assert len(installed) > 12
+    for path in installed:
+        aside = path.with_name("aside")
+        path.rename(aside)
+        harmed = run("check", "--root", image, config)
+        aside.rename(path)
+        assert (harmed.returncode, "error: " in harmed.stdout) == (1, True), path
+    assert run("check", "--root", image, config).returncode == 0
