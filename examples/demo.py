@@ -15,9 +15,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from hostrouting import Configure, Host, HostRoutingConfig, prove_egress
-from hostrouting.addresses import parse_ipv4
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.explain import explain
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import TaskFailedError, execute

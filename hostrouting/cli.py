@@ -288,7 +288,7 @@ def _render(arguments: argparse.Namespace) -> int:
 
 
 def _write_files(files: Sequence[BootFile], folder: str, *, as_json: bool) -> None:
-    from hostrouting.host.files import RootedFiles
+    from hostrouting.host.files.store import RootedFiles
 
     try:
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103 (pathlib would be loaded for this line alone)

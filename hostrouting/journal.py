@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.host import FileStore
-    from hostrouting.host.routes import Extra, ObservedRoute
+    from hostrouting.net.routes import Extra, ObservedRoute
 
 __all__ = ["read_record", "refuse_impossible_route", "refuse_unsafe_folder", "set_aside"]
 
@@ -85,7 +85,7 @@ def refuse_unsafe_folder(files: FileStore, folder: str) -> None:
 def refuse_impossible_route(route: ObservedRoute) -> None:
     """Raise ValueError for a route that no kernel can have shown.
 
-    >>> from hostrouting.host.routes import ObservedRoute
+    >>> from hostrouting.net.routes import ObservedRoute
     >>> refuse_impossible_route(ObservedRoute(0x0A000000, 8, dev="eth0", tos=999))
     Traceback (most recent call last):
     ValueError: tos 999 is not from 0 to 255

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hostrouting.addresses import check_device_name, format_cidr, format_ipv4, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import check_device_name, format_cidr, format_ipv4, netmask, parse_cidr, parse_ipv4
 
 #: Text near enough to addresses that random changes hit the edges.
 NEARLY_ADDRESSES = st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){2,4}", fullmatch=True) | st.text("0123456789./ +x٣\n")

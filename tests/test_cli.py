@@ -16,7 +16,7 @@ import pytest
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
-from hostrouting.host.lock import FileLock
+from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import KernelNode
 from phases import Context
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hostrouting import rules
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import HostRoutingConfig, rules
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.testing.config_strategies import (
     cidrs,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from support.needs import needs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.files import RootedFiles
-from hostrouting.host.route_writer import RouteWriter
-from hostrouting.host.routes import KINDS, NextHop, ObservedRoute
-from hostrouting.host.transaction import Steps
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink.commit import Steps
+from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.journal import read_record, refuse_impossible_route, refuse_unsafe_folder, set_aside
+from hostrouting.net.routes import KINDS, NextHop, ObservedRoute
 
 if TYPE_CHECKING:
     from pathlib import Path

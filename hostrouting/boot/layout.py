@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from hostrouting.host.units import words
+from hostrouting.host.systemd.units import words
 
 __all__ = [
     "BOOT_FOLDERS",

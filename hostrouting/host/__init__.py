@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.ebtables_rules import EbtablesReading, EbtablesRule
-from hostrouting.host.links import Device, IPv6Route, Neighbour, Station
+from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.ports import (
     Ebtables,
     FileStore,
@@ -36,7 +35,9 @@ from hostrouting.host.ports import (
     RunLock,
     ServiceManager,
 )
-from hostrouting.host.routes import (
+from hostrouting.host.systemd.units import UnitState
+from hostrouting.net.links import Device, IPv6Route, Neighbour, Station
+from hostrouting.net.routes import (
     LOCAL_TABLE,
     MAIN_TABLE,
     OUR_PROTOCOL,
@@ -49,7 +50,6 @@ from hostrouting.host.routes import (
     RouteChange,
     Rule,
 )
-from hostrouting.host.units import UnitState
 
 if TYPE_CHECKING:
     import os
@@ -110,15 +110,15 @@ class Host:
     def live(cls) -> Self:
         """This machine: its kernel, in the network namespace that we are in, its systemd, its files."""
         # All of these here and not at the top: whoever brings backends of their own need not pay for ours.
-        from hostrouting.host.ebtables import EbtablesCommand
-        from hostrouting.host.files import RootedFiles
+        from hostrouting.host.files.lock import FileLock
+        from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.imds import InstanceMetadataClient
-        from hostrouting.host.ipv6 import NetlinkIPv6
-        from hostrouting.host.link_layer import NetlinkLinkLayer
-        from hostrouting.host.lock import FileLock
         from hostrouting.host.netlink import NetlinkBackend
-        from hostrouting.host.nft import NftCommand
-        from hostrouting.host.systemd import Systemctl
+        from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+        from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+        from hostrouting.host.packets.ebtables import EbtablesCommand
+        from hostrouting.host.packets.nft import NftCommand
+        from hostrouting.host.systemd.systemctl import Systemctl
 
         return cls(
             routes=NetlinkBackend(),
@@ -137,10 +137,10 @@ class Host:
         """The image whose root folder is `root`, be it `/`; this machine's kernel and systemd are left alone."""
         from pathlib import Path
 
-        from hostrouting.host.files import RootedFiles
-        from hostrouting.host.lock import FileLock
+        from hostrouting.host.files.lock import FileLock
+        from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.offline import OfflineRoutes
-        from hostrouting.host.systemd import OfflineSystemctl
+        from hostrouting.host.systemd.systemctl import OfflineSystemctl
 
         # Absolute, for we are not told when somebody changes the working directory; and systemctl takes no other.
         folder = Path(root).absolute()

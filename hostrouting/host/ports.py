@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from hostrouting.host.ebtables_rules import EbtablesReading, EbtablesRule
-    from hostrouting.host.links import Device, IPv6Route, Neighbour, Station
-    from hostrouting.host.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
-    from hostrouting.host.units import UnitState
+    from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
+    from hostrouting.host.systemd.units import UnitState
+    from hostrouting.net.links import Device, IPv6Route, Neighbour, Station
+    from hostrouting.net.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
     from phases import Context
 
 __all__ = [

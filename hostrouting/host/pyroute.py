@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.addresses import format_ipv4, parse_ipv4
 from hostrouting.exceptions import BackendError
-from hostrouting.host import transaction
-from hostrouting.host.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS
-from hostrouting.host.routes import (
+from hostrouting.host.netlink import commit
+from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
+from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS
+from hostrouting.net.addresses import format_ipv4, parse_ipv4
+from hostrouting.net.routes import (
     FLAG_DEAD,
     FLAG_ONLINK,
     KIND_NUMBERS,
@@ -28,14 +30,12 @@ from hostrouting.host.routes import (
     ObservedRoute,
     Rule,
 )
-from hostrouting.host.rtnetlink import HEADER_LENGTH, attributes, next_hops, number_of
-from hostrouting.host.transaction import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.host.routes import Extra, Route, RouteChange
-    from hostrouting.host.transaction import Steps
+    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.net.routes import Extra, Route, RouteChange
 
 _AF_INET: Final = 2
 #: Message types and flags by verb. `IPRoute.route` has no word for `prepend`, which is CREATE alone.
@@ -152,13 +152,13 @@ class Pyroute2Backend:
         """Make all the changes, in their order, or none of them."""
         with self._translated():
             indexes = {name: index for index, name in self._names().items()}
-            transaction.check_devices(changes, indexes)
+            commit.check_devices(changes, indexes)
             for change in changes:
                 # A route that pyroute2 cannot be told of has to be found out before anything is sent.
                 for route in change.before, change.after:
                     if route is not None:
                         _request(route, indexes)
-            transaction.commit(_Pyroute2Transport(self, indexes), changes, verify=verify)
+            commit.commit(_Pyroute2Transport(self, indexes), changes, verify=verify)
 
     def request(self, verb: str, route: Route | ObservedRoute, indexes: dict[str, int]) -> Failure | None:
         """Send one change; the refusal, if it is one."""
@@ -224,7 +224,7 @@ class _Pyroute2Transport:
         return self._backend.routes()
 
     def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
-        return transaction.missing_after(steps, self.routes())
+        return commit.missing_after(steps, self.routes())
 
 
 @cache

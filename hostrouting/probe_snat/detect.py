@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
-from hostrouting.host.route_text import MAIN_TABLE
+from hostrouting.net.route_text import MAIN_TABLE
 from hostrouting.probe_snat.ruleset import ProbeRules
 
 if TYPE_CHECKING:

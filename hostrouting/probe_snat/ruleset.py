@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.addresses import check_device_name
 from hostrouting.config import ProbeSNATConfig
+from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.addresses import format_cidr, format_ipv4, netmask
-from hostrouting.host.routes import DEVICELESS_KINDS, MAIN_TABLE
+from hostrouting.net.addresses import format_cidr, format_ipv4, netmask
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.host.routes import ObservedRoute, Rule
+    from hostrouting.net.routes import ObservedRoute, Rule
 
 __all__ = ["Blockers", "rule_text", "select_by_source"]
 
@@ -84,7 +84,7 @@ def _selects(selector: tuple[int, int], address: int) -> bool:
 def rule_text(rule: Rule) -> str:
     """A rule as `ip rule show` prints it; of what else it selects by, the names.
 
-    >>> from hostrouting.host.routes import Rule
+    >>> from hostrouting.net.routes import Rule
     >>> rule_text(Rule(70, table=88, source=(0x0AE00004, 32), other_selectors=("fwmark",)))
     '70: from 10.224.0.4 fwmark ... lookup 88'
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.route_overlap.proof import parts_of
 
 if TYPE_CHECKING:

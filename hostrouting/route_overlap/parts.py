@@ -10,14 +10,14 @@ from bisect import bisect_left
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.addresses import netmask, parse_cidr
+from hostrouting.net.addresses import netmask, parse_cidr
 from hostrouting.route_overlap.blockers import select_by_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.host.routes import Link, Lookup, NextHop, ObservedRoute, Rule
+    from hostrouting.net.routes import Link, Lookup, NextHop, ObservedRoute, Rule
 
 __all__ = ["Part", "Question", "bounds", "questions", "source_by"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hostrouting.addresses import format_cidr, format_ipv4, netmask, parse_cidr
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.host.default_route import default_route
-from hostrouting.host.routes import ObservedRoute
+from hostrouting.net.addresses import format_cidr, format_ipv4, netmask, parse_cidr
+from hostrouting.net.default_route import default_route
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.route_overlap.blockers import Blockers, rule_text
 from hostrouting.route_overlap.parts import Part, bounds, questions
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.host.routes import Lookup, Rule
+    from hostrouting.net.routes import Lookup, Rule
     from hostrouting.route_overlap.parts import Question
     from hostrouting.route_overlap.report import SuggestedRoute
 

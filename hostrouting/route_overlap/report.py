@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from hostrouting.addresses import check_device_name, contains
+from hostrouting.net.addresses import check_device_name, contains
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

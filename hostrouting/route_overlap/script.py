@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.addresses import format_cidr, netmask, parse_cidr
 from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, with_shared
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "CIDRS": overlap.expected_cidrs,
         "ROOTS": _roots(overlap.expected_cidrs),
         "ROUTED": [cidr for cidr in overlap.expected_cidrs if _is_inside(cidr, destinations)],
-        # A pattern has no quote in it: see hostrouting.rules.
+        # A pattern has no quote in it: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
     }
     for name, words in lists.items():

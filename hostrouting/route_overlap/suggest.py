@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.addresses import format_cidr, format_ipv4, netmask
-from hostrouting.host.default_route import next_hops
-from hostrouting.host.routes import ObservedRoute
+from hostrouting.net.addresses import format_cidr, format_ipv4, netmask
+from hostrouting.net.default_route import next_hops
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.route_overlap.parts import source_by
 from hostrouting.route_overlap.report import SuggestedRoute
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.host.routes import Lookup, Rule
+    from hostrouting.net.routes import Lookup, Rule
     from hostrouting.route_overlap.blockers import Blockers
     from hostrouting.route_overlap.proof import AllowedDevices, BadPart
 

@@ -12,7 +12,7 @@ from hostrouting.boot import RUNTIME_DIRECTORY, Boot
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
-from hostrouting.host.default_route import default_route
+from hostrouting.net.default_route import default_route
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, RUN_FILES, UNIT_NAME, boot_unit
 from phases import Change, DeadlineExceededError

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.ipv6_messages import pack_route
-from hostrouting.host.links import IPv6Route, Neighbour
-from hostrouting.host.neighbour_messages import pack_neighbour
-from hostrouting.host.routes import ObservedRoute
+from hostrouting.host.netlink.ipv6_messages import pack_route
+from hostrouting.host.netlink.neighbour_messages import pack_neighbour
 from hostrouting.journal import read_record, refuse_impossible_route, refuse_unsafe_folder
+from hostrouting.net.links import IPv6Route, Neighbour
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.records import from_mapping, to_mapping
 
 if TYPE_CHECKING:

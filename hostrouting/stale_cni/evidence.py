@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hostrouting.host.ebtables_rules import EbtablesRule
-from hostrouting.host.routes import ObservedRoute
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC
 from hostrouting.stale_cni.gateways import gateways_of
 from hostrouting.stale_cni.state import apart

@@ -6,14 +6,14 @@ import struct
 from socket import AF_INET, AF_INET6, inet_ntop
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.addresses import format_ipv4
-from hostrouting.host.routes import ObservedRoute
-from hostrouting.host.rtnetlink import attributes
+from hostrouting.host.netlink.frames import attributes
+from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hostrouting.host.links import IPv6Route
+    from hostrouting.net.links import IPv6Route
 
 __all__ = ["gateways_of", "next_hop_indexes"]
 

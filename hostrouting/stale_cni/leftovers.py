@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.addresses import format_ipv4
-from hostrouting.host.links import IPv6Route
-from hostrouting.host.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
+from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.links import IPv6Route
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
 from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC, is_of_node, read_pod_rule
 from hostrouting.stale_cni.gateways import gateways_of, next_hop_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.host.ebtables_rules import EbtablesRule
-    from hostrouting.host.links import Neighbour
+    from hostrouting.host.packets.ebtables_rules import EbtablesRule
+    from hostrouting.net.links import Neighbour
     from hostrouting.stale_cni.networks import Networks
     from hostrouting.stale_cni.sweep import Leftover, Snapshot
 

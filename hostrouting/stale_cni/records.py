@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hostrouting.host.ebtables_rules import EbtablesRule
-from hostrouting.host.links import IPv6Route, Neighbour
-from hostrouting.host.routes import ObservedRoute
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.links import IPv6Route, Neighbour
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.sweep import subject
 
 if TYPE_CHECKING:

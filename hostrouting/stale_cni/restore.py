@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from hostrouting.host.ebtables_rules import EbtablesRule
-from hostrouting.host.links import IPv6Route, Neighbour
-from hostrouting.host.routes import ObservedRoute, RouteChange
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.links import IPv6Route, Neighbour
+from hostrouting.net.routes import ObservedRoute, RouteChange
 from hostrouting.stale_cni.sweep import identity
 
 if TYPE_CHECKING:

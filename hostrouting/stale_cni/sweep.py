@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import attrs
 
-from hostrouting.host.ebtables_rules import EbtablesRule
-from hostrouting.host.links import IPv6Route, Neighbour
-from hostrouting.host.routes import ObservedRoute
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.links import IPv6Route, Neighbour
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.evidence import Life, NodeItself, Obstacles
 from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC
 from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, Candidate, candidates

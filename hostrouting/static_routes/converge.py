@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, HostFileError, Refusal, RouteRejectedError
-from hostrouting.host.routes import OUR_PROTOCOL, signature
+from hostrouting.net.routes import OUR_PROTOCOL, signature
 from hostrouting.static_routes.displaced import RECORDS_PATH, read_records, set_damaged_aside, write_records
 from hostrouting.static_routes.reconcile import GivenUp, place, reconcile
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.routes import NextHop, ObservedRoute
 from hostrouting.journal import read_record, refuse_impossible_route, set_aside
+from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.routes import NextHop, ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host import FileStore
-    from hostrouting.host.routes import Extra
+    from hostrouting.net.routes import Extra
 
 __all__ = [
     "RECORDS_PATH",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final, Literal
 
-from hostrouting.addresses import format_ipv4, parse_cidr
 from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.findings import refused
-from hostrouting.host.routes import MAIN_TABLE
+from hostrouting.net.addresses import format_ipv4, parse_cidr
+from hostrouting.net.routes import MAIN_TABLE
 from hostrouting.static_routes.converge import ChangesRefusedError, Convergence, restorable
 from hostrouting.static_routes.displaced import read_records
 from hostrouting.static_routes.reconcile import Reconciliation, reconcile

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.host.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Route, RouteChange
+from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Route, RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

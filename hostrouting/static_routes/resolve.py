@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.host.default_route import default_routes, next_hops
-from hostrouting.host.routes import NextHop, Route
+from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.default_route import default_routes, next_hops
+from hostrouting.net.routes import NextHop, Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.host.routes import ObservedRoute
+    from hostrouting.net.routes import ObservedRoute
 
 __all__ = ["Resolution", "Unresolved", "resolve"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.addresses import parse_cidr
 from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, with_shared
+from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -62,7 +62,7 @@ def _line(route: StaticRoute) -> str:
     """One route as ip reads it, and as it shows it: a single address has no length there.
 
     A device name has no quote in it, nor anything else that bash or ip could take for more than a part of a name: see
-    `hostrouting.addresses.check_device_name`. A question mark is no part of it either.
+    `hostrouting.net.addresses.check_device_name`. A question mark is no part of it either.
     """
     metric = f" metric {route.metric}" if route.metric else ""
     destination = route.destination.removesuffix("/32")

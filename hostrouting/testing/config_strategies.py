@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from hostrouting import rules
-from hostrouting.addresses import check_device_name, format_cidr, format_ipv4, netmask
 from hostrouting.config import (
     DEFAULT_GATES,
     OWN_UNITS,
@@ -36,7 +34,9 @@ from hostrouting.config import (
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
+    rules,
 )
+from hostrouting.net.addresses import check_device_name, format_cidr, format_ipv4, netmask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

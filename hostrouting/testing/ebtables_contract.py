@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.ebtables_rules import EbtablesRule
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:

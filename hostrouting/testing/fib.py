@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from hostrouting.addresses import netmask
-from hostrouting.host.routes import (
+from hostrouting.net.addresses import netmask
+from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     FLAG_DEAD,
     FLAG_LINKDOWN,
@@ -31,7 +31,7 @@ from hostrouting.host.routes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hostrouting.host.routes import Route
+    from hostrouting.net.routes import Route
 
 _SCOPE_NOWHERE: Final = 255
 #: What a lookup answers for routes that send nothing; `throw` only ends the search in its table.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
-from hostrouting.host.lock import SECONDS_BETWEEN_TRIES, held_error
+from hostrouting.host.files.lock import SECONDS_BETWEEN_TRIES, held_error
 from hostrouting.host.offline import OfflineRoutes
 from hostrouting.testing.faults import Operations
 from hostrouting.testing.memory_files import MemoryFiles, MemoryTree

@@ -8,15 +8,15 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from hostrouting.addresses import format_cidr, format_ipv4
 from hostrouting.exceptions import BackendError
+from hostrouting.net.addresses import format_cidr, format_ipv4
 from hostrouting.testing.node import Node
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.host.routes import ObservedRoute, Route, Rule
+    from hostrouting.net.routes import ObservedRoute, Route, Rule
 
 __all__ = ["KernelNode"]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.links import IPv6Route, Neighbour, Station
+from hostrouting.net.links import IPv6Route, Neighbour, Station
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:

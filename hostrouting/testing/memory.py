@@ -5,16 +5,16 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host import transaction
-from hostrouting.host.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Link, Lookup, ObservedRoute, Rule
+from hostrouting.host.netlink import commit
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Link, Lookup, ObservedRoute, Rule
 from hostrouting.testing.fib import Refused
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host.routes import Route, RouteChange
-    from hostrouting.host.transaction import Failure, Steps
+    from hostrouting.host.netlink.commit import Failure, Steps
+    from hostrouting.net.routes import Route, RouteChange
 
 __all__ = ["MemoryBackend"]
 
@@ -88,8 +88,8 @@ class MemoryBackend(MemoryNode):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        transaction.check_devices(changes, self.devices)
-        transaction.commit(_MemoryTransport(self), changes, verify=verify)
+        commit.check_devices(changes, self.devices)
+        commit.commit(_MemoryTransport(self), changes, verify=verify)
 
     def _answer(self, destination: int, source: int | None, *, resolve: bool) -> Lookup:
         if source and not self.holds(source):
@@ -131,14 +131,14 @@ class MemoryBackend(MemoryNode):
         if step in self._vanishing:
             self.remove_link(self._vanishing.pop(step))
         if step in self._failing:
-            return transaction.Failure(*self._failing.pop(step))
+            return commit.Failure(*self._failing.pop(step))
         try:
             if verb == "remove":
                 self.fib.delete(route)
             else:
                 self.insert(route, **_FLAGS[verb])
         except Refused as refused:
-            return transaction.Failure(refused.errno, refused.reason)
+            return commit.Failure(refused.errno, refused.reason)
         return None
 
 
@@ -156,4 +156,4 @@ class _MemoryTransport:
         return self._backend.routes()
 
     def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
-        return transaction.missing_after(steps, self.routes())
+        return commit.missing_after(steps, self.routes())

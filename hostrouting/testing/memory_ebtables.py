@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.ebtables_rules import (
+from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
     EbtablesRule,

@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.rooted import MOST_LINKS, path_parts
+from hostrouting.host.files.rooted import MOST_LINKS, path_parts
 from hostrouting.testing.faults import Operations
 
 __all__ = ["MemoryFiles", "MemoryTree"]

@@ -10,17 +10,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host import link_changes
-from hostrouting.host.link_changes import Things, shares_place, slot
-from hostrouting.host.links import Device, IPv6Route, Neighbour, Station, is_as_shown, neighbour_order, route_order
-from hostrouting.host.probes import pack_address
-from hostrouting.host.transaction import Failure
+from hostrouting.host.netlink import link_changes
+from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink.link_changes import Things, shares_place, slot
+from hostrouting.host.netlink.probes import pack_address
+from hostrouting.net.links import Device, IPv6Route, Neighbour, Station, is_as_shown, neighbour_order, route_order
 from hostrouting.testing.faults import Operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.host.link_changes import Step, Thing
+    from hostrouting.host.netlink.link_changes import Step, Thing
     from phases import Context
 
 __all__ = ["MemoryLinkLayer"]

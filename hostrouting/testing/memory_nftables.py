@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.host.nft import check_table_name
+from hostrouting.host.packets.nft import check_table_name
 from hostrouting.testing.faults import Operations
 from hostrouting.testing.nft_dialect import ENDS, NftReader, is_number, read_rule
 

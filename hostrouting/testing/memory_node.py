@@ -9,9 +9,9 @@ from typing import Final
 
 import attrs
 
-from hostrouting.addresses import netmask, parse_cidr, parse_ipv4
 from hostrouting.exceptions import BackendError, LinkNotFoundError
-from hostrouting.host.routes import (
+from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
+from hostrouting.net.routes import (
     LOCAL_TABLE,
     MAIN_TABLE,
     SCOPE_HOST,

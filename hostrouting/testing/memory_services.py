@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import UnitError
-from hostrouting.host.systemd import journal_advice, unit_error
-from hostrouting.host.units import (
+from hostrouting.host.systemd.systemctl import journal_advice, unit_error
+from hostrouting.host.systemd.units import (
     UNIT_FOLDERS,
     UnitFiles,
     UnitState,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from hostrouting.host.routes import MAIN_TABLE, Route
+from hostrouting.net.routes import MAIN_TABLE, Route
 
 if TYPE_CHECKING:
-    from hostrouting.host.routes import ObservedRoute, Rule
+    from hostrouting.net.routes import ObservedRoute, Rule
 
 __all__ = ["Node"]
 

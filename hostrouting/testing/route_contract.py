@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hostrouting.addresses import format_ipv4, parse_ipv4
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
-from hostrouting.host.routes import LOCAL_TABLE, NextHop, Route, RouteChange, Rule
+from hostrouting.net.addresses import format_ipv4, parse_ipv4
+from hostrouting.net.routes import LOCAL_TABLE, NextHop, Route, RouteChange, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from hypothesis import strategies as st
 
-from hostrouting.addresses import parse_cidr, parse_ipv4
-from hostrouting.host.routes import (
+from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     NextHop,
     ObservedRoute,

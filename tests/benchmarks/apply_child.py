@@ -12,10 +12,10 @@ from hostrouting.host import Host
 
 
 def _machine(root: str) -> Host:
-    from hostrouting.host.files import RootedFiles
-    from hostrouting.host.lock import FileLock
+    from hostrouting.host.files.lock import FileLock
+    from hostrouting.host.files.store import RootedFiles
     from hostrouting.host.netlink import NetlinkBackend
-    from hostrouting.host.systemd import OfflineSystemctl
+    from hostrouting.host.systemd.systemctl import OfflineSystemctl
 
     return Host(
         routes=NetlinkBackend(), services=OfflineSystemctl(root), files=RootedFiles(root), lock=FileLock(root=root)

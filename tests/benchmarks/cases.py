@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from benchmarks import world
 from benchmarks.measure import Contender, Contest, Sample, contest, fastest, in_process, process, self_timed
 
-from hostrouting.addresses import format_ipv4
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import RouteChange
+from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.routes import RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hostrouting.host.routes import ObservedRoute, Route
+    from hostrouting.net.routes import ObservedRoute, Route
 
 OURS, VERIFIED = "ours", "verified"
 C, IP, PYROUTE2 = "C", "ip", "pyroute2"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from benchmarks import world
 from benchmarks.measure import BenchmarkError, Contender, Contest, contest, environment, process
 
-from hostrouting.addresses import parse_ipv4
+from hostrouting.net.addresses import parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

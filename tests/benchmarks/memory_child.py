@@ -22,7 +22,7 @@ def main(dev: str, *numbers: str) -> None:
     count, first, step, length, gateway = map(int, numbers)
     peaks = {"bare": _peak()}
     from hostrouting.host.netlink import NetlinkBackend
-    from hostrouting.host.routes import Route, RouteChange
+    from hostrouting.net.routes import Route, RouteChange
 
     peaks["imported"] = _peak()
     changes = [

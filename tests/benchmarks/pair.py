@@ -15,10 +15,10 @@ from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, conte
 from benchmarks.timed_backend import TimedBackend
 
 from hostrouting import route_overlap, static_routes
-from hostrouting.addresses import format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.config import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import Route, RouteChange
+from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
+from hostrouting.net.routes import Route, RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.cases import OURS, Result
 from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, in_process, process
 
-from hostrouting.host.ebtables import EbtablesCommand
-from hostrouting.host.ebtables_rules import parse_save
+from hostrouting.host.packets.ebtables import EbtablesCommand
+from hostrouting.host.packets.ebtables_rules import parse_save
 from phases import Context
 
 if TYPE_CHECKING:

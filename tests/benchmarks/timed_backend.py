@@ -13,7 +13,7 @@ from hostrouting.host.netlink import NetlinkBackend
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.host.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
+    from hostrouting.net.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
 
 T = TypeVar("T")
 

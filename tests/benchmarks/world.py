@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from benchmarks.measure import BenchmarkError
 
-from hostrouting.addresses import netmask, parse_ipv4
-from hostrouting.host.routes import NextHop, Route
+from hostrouting.net.addresses import netmask, parse_ipv4
+from hostrouting.net.routes import NextHop, Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ import random
 import struct
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.rtnetlink import HEADER_LENGTH, header
+from hostrouting.host.netlink.frames import HEADER_LENGTH, header
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from support import played_kernel
 from support.played_kernel import played
 
-from hostrouting.addresses import parse_ipv4
-from hostrouting.host.ipv6 import NetlinkIPv6
-from hostrouting.host.link_layer import NetlinkLinkLayer
-from hostrouting.host.links import IPv6Route, Neighbour
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import Route, RouteChange
+from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.links import IPv6Route, Neighbour
+from hostrouting.net.routes import Route, RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,13 +16,16 @@ from fuzz import netlink_readers
 from fuzz.loopback import LoopbackService
 
 from hostrouting import HostRoutingConfig
-from hostrouting.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.boot.gates import broken_glass, gate_faults
 from hostrouting.exceptions import BackendError, HostFileError, InvalidConfigError, UnitError
-from hostrouting.host import ebtables_rules, links, nft, probes, units
 from hostrouting.host.imds import InstanceMetadataClient
-from hostrouting.host.ipv6 import NetlinkIPv6
-from hostrouting.host.systemd import Systemctl
+from hostrouting.host.netlink import probes
+from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.packets import ebtables_rules, nft
+from hostrouting.host.systemd import units
+from hostrouting.host.systemd.systemctl import Systemctl
+from hostrouting.net import links
+from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.probe_snat.detect import describes_ipv6
 from hostrouting.stale_cni import azure_vnet, backup, networks, state, sweep
 from hostrouting.static_routes import displaced

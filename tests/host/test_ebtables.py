@@ -14,9 +14,9 @@ from support.needs import needs
 from support.tool_versions import version_of
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.host.ebtables import EbtablesCommand
-from hostrouting.host.ebtables_rules import EbtablesRule, parse_save
-from hostrouting.host.ebtables_tools import legacy_may_have_rules
+from hostrouting.host.packets.ebtables import EbtablesCommand
+from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
+from hostrouting.host.packets.ebtables_tools import legacy_may_have_rules
 from hostrouting.testing.contracts import EbtablesContract
 from hostrouting.testing.ebtables_contract import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
 from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
@@ -127,7 +127,7 @@ def write_tool(folder: Path, name: str, script: str) -> None:
 @pytest.fixture
 def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The legacy tool is asked, whatever modules this kernel has; only for tests that put a stand-in in its place."""
-    monkeypatch.setattr("hostrouting.host.ebtables.legacy_may_have_rules", lambda: True)
+    monkeypatch.setattr("hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: True)
 
 
 if "legacy" in BACKENDS:
@@ -290,7 +290,7 @@ class TestWhatCannotBeSeen:
         self, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The tool is not asked, as that would load the module; and nothing is missing from the reading."""
-        monkeypatch.setattr("hostrouting.host.ebtables.legacy_may_have_rules", lambda: False)
+        monkeypatch.setattr("hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: False)
         assert ebtables.read(ctx).notes == ()
 
     def test_no_privilege_is_a_note_and_a_refusal(

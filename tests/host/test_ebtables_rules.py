@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.ebtables_rules import EbtablesRule, listing_to_save, matches, parse_save, placed, why_unsafe
+from hostrouting.host.packets.ebtables_rules import (
+    EbtablesRule,
+    listing_to_save,
+    matches,
+    parse_save,
+    placed,
+    why_unsafe,
+)
 from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 
 #: A listing of `ebtables -L --Lc` of the old tool: no leading zeros, counters, a blank at the end of each rule.

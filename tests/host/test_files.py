@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.needs import needs, require
 
-import hostrouting.host.files
-import hostrouting.host.rooted
+import hostrouting.host.files.rooted
+import hostrouting.host.files.store
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.files import RootedFiles
+from hostrouting.host.files.store import RootedFiles
 from hostrouting.testing.contracts import FileStoreContract
 
 if TYPE_CHECKING:
@@ -407,7 +407,7 @@ def killed_at(line: int, action: Callable[[], object]) -> bool:
 
 
 def _killer(line: int) -> Callable[[FrameType, str, Any], Any]:
-    ours = {hostrouting.host.files.__file__, hostrouting.host.rooted.__file__}
+    ours = {hostrouting.host.files.store.__file__, hostrouting.host.files.rooted.__file__}
     left = line
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

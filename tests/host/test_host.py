@@ -10,9 +10,9 @@ import pytest
 import hostrouting.host
 from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import Host, Route, RouteChange
-from hostrouting.host.files import RootedFiles
-from hostrouting.host.lock import FileLock
-from hostrouting.host.systemd import OfflineSystemctl, Systemctl
+from hostrouting.host.files.lock import FileLock
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.systemd.systemctl import OfflineSystemctl, Systemctl
 from phases import Context
 
 if TYPE_CHECKING:
@@ -104,5 +104,5 @@ def test_the_doorway_is_light() -> None:
     """Importing the package loads no adapter, no subprocess and no pyroute2."""
     code = "import sys, hostrouting.host; print(*sorted(sys.modules))"
     shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
-    adapters = {f"hostrouting.host.{name}" for name in ("files", "systemd", "lock", "netlink", "offline")}
+    adapters = {f"hostrouting.host.{name}" for name in ("files.store", "files.lock", "systemd.systemctl", "netlink", "offline")}
     assert (adapters | {"subprocess", "pyroute2"}).isdisjoint(shown.split())

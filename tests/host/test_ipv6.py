@@ -15,9 +15,10 @@ from support.kernel_links import KernelLinks
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.conversation import Conversation
-from hostrouting.host.ipv6 import NetlinkIPv6
-from hostrouting.host.ipv6_messages import (
+from hostrouting.host.netlink.conversation import Conversation
+from hostrouting.host.netlink.frames import attribute, message
+from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.netlink.ipv6_messages import (
     devices,
     parse_bpf_names,
     parse_route,
@@ -25,7 +26,6 @@ from hostrouting.host.ipv6_messages import (
     parse_usable_addresses,
     parse_youngest,
 )
-from hostrouting.host.rtnetlink import attribute, message
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import IPv6BackendContract, IPv6Node
 from hostrouting.testing.memory_ipv6 import MemoryIPv6
@@ -230,7 +230,7 @@ class TestOnTheKernel:
         node.attach("eth0", "in", "by_tc")
         assert backend.classifiers("eth0") == ("by_tc", "cil_from_netdev", "ipv6_hp_egress")
         assert backend.classifiers("ib0") == ()
-        program = "from hostrouting.host.ipv6 import NetlinkIPv6; print(NetlinkIPv6().classifiers('eth0'))"
+        program = "from hostrouting.host.netlink.ipv6 import NetlinkIPv6; print(NetlinkIPv6().classifiers('eth0'))"
         assert node.kernel.run(sys.executable, "-c", program) == ("('by_tc', 'cil_from_netdev', 'ipv6_hp_egress')\n")
         assert node.kernel.run(*powerless(), sys.executable, "-c", program) == "('by_tc',)\n"
 
@@ -243,7 +243,7 @@ class TestOnTheKernel:
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
 
-        monkeypatch.setattr("hostrouting.host.tcx._system_call", lambda: refuse)
+        monkeypatch.setattr("hostrouting.host.netlink.tcx._system_call", lambda: refuse)
         assert backend.classifiers("eth0") == ()
 
     def test_what_may_not_be_seen_is_said(
@@ -255,7 +255,7 @@ class TestOnTheKernel:
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
 
-        monkeypatch.setattr("hostrouting.host.tcx._system_call", lambda: refuse)
+        monkeypatch.setattr("hostrouting.host.netlink.tcx._system_call", lambda: refuse)
         number = errno.EPERM
         assert backend.classifiers("eth0") == ()
         assert "which BPF programs are attached by tcx cannot be told without root" in caplog.messages
@@ -267,7 +267,7 @@ class TestOnTheKernel:
         """Nobody may ask all of it."""
         node.add_default("eth0")
         program = (
-            "from hostrouting.host.ipv6 import NetlinkIPv6; n = NetlinkIPv6();"
+            "from hostrouting.host.netlink.ipv6 import NetlinkIPv6; n = NetlinkIPv6();"
             "print(n.default_devs(), n.addresses('eth0'), n.leaves_by('fd00:a::9'), n.classifiers('eth0'))"
         )
         assert node.kernel.run(*powerless(), sys.executable, "-c", program) == (

@@ -16,15 +16,15 @@ from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.conversation import Conversation, rtnetlink_socket
-from hostrouting.host.ipv6_messages import pack_route, parse_route
-from hostrouting.host.link_changes import Step, Things, commit
-from hostrouting.host.link_layer import NetlinkLinkLayer, _KernelTransport
-from hostrouting.host.links import IPv6Route, Neighbour, Station
-from hostrouting.host.neighbour_messages import pack_neighbour, parse_neighbours, parse_stations
-from hostrouting.host.route_text import KINDS
-from hostrouting.host.rtnetlink import attribute, message
-from hostrouting.host.transaction import AnswersLostError, Failure
+from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.netlink.frames import attribute, message
+from hostrouting.host.netlink.ipv6_messages import pack_route, parse_route
+from hostrouting.host.netlink.link_changes import Step, Things, commit
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
+from hostrouting.host.netlink.neighbour_messages import pack_neighbour, parse_neighbours, parse_stations
+from hostrouting.net.links import IPv6Route, Neighbour, Station
+from hostrouting.net.route_text import KINDS
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import LinkLayerContract
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
@@ -298,7 +298,7 @@ def test_without_privilege_nothing_is_changed(node: KernelLinks) -> None:
     node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
     program = """
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.host.link_layer import NetlinkLinkLayer
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 layer = NetlinkLinkLayer()
 assert layer.devices() and layer.routes() and layer.stations("azure0")
 try:

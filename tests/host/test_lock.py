@@ -12,7 +12,7 @@ import pytest
 from support.needs import needs
 
 from hostrouting.exceptions import HostFileError, LockHeldError
-from hostrouting.host.lock import FileLock
+from hostrouting.host.files.lock import FileLock
 from hostrouting.testing.contracts import RunLockContract
 from phases import Context
 from phases.testing import ManualClock
@@ -27,7 +27,7 @@ LOCK = "/run/hostrouting.lock"
 
 HOLDER = """
 import sys
-from hostrouting.host.lock import FileLock
+from hostrouting.host.files.lock import FileLock
 from phases import Context
 with FileLock(root=sys.argv[1]).hold(Context()):
     print("held", flush=True)

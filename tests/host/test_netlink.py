@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from support.kernel import needs_kernel, powerless
 
-from hostrouting.addresses import parse_ipv4
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.conversation import rtnetlink_socket
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.conversation import rtnetlink_socket
 from hostrouting.host.pyroute import Pyroute2Backend
-from hostrouting.host.routes import NextHop, Route, RouteChange
+from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.routes import NextHop, Route, RouteChange
 from hostrouting.testing import KernelNode
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             numbers.append(made.fileno())
             yield made
 
-    monkeypatch.setattr("hostrouting.host.netlink.rtnetlink_socket", opened)
+    monkeypatch.setattr("hostrouting.host.netlink.backend.rtnetlink_socket", opened)
     return numbers
 
 
@@ -123,7 +123,7 @@ def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> 
     seen = without_privilege(
         node,
         "from hostrouting.host.netlink import NetlinkBackend as B\n"
-        "from hostrouting.host.routes import Route, RouteChange\n"
+        "from hostrouting.net.routes import Route, RouteChange\n"
         "try: B().apply([RouteChange.add(Route.parse('9.0.0.0/8', dev='eth0'))])\n"
         "except Exception as error: print(type(error).__name__, error)",
     )

@@ -14,7 +14,7 @@ from support.probe_worlds import owned_table
 from support.tool_versions import version_of
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.host.nft import NftCommand
+from hostrouting.host.packets.nft import NftCommand
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import NftablesContract
 from hostrouting.testing.memory_nftables import MemoryNftables

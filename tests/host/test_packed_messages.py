@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from hostrouting.addresses import format_ipv4
-from hostrouting.host import pyroute, rtnetlink
-from hostrouting.host.route_reader import RouteReader, UnknownDeviceError, strike_seen
-from hostrouting.host.route_writer import NEWROUTE, LookupWriter, RouteWriter, dump_request
-from hostrouting.host.routes import KIND_NUMBERS, ObservedRoute, Route
-from hostrouting.host.transaction import Steps
+from hostrouting.host import pyroute
+from hostrouting.host.netlink import frames
+from hostrouting.host.netlink.commit import Steps
+from hostrouting.host.netlink.route_reader import RouteReader, UnknownDeviceError, strike_seen
+from hostrouting.host.netlink.route_writer import NEWROUTE, LookupWriter, RouteWriter, dump_request
+from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.routes import KIND_NUMBERS, ObservedRoute, Route
 from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def test_the_echo_of_a_route_is_what_was_sent() -> None:
     steps = Steps(["add"] * len(routes), [*routes], [*range(len(routes))])
     (batch,) = (bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=echoes))
     assert list(echoes.values()) == [{route.network for route in routes}]
-    dump = batch[: len(batch) // 4 * 3] + rtnetlink.message(rtnetlink.DONE, 2, bytes(4))
+    dump = batch[: len(batch) // 4 * 3] + frames.message(frames.DONE, 2, bytes(4))
     assert strike_seen(memoryview(dump), echoes) is True
     assert list(echoes.values()) == [{routes[3].network}]
 
@@ -167,38 +168,38 @@ def test_a_dump_can_be_of_one_table_and_protocol() -> None:
 
 def refusal(number: int, flags: int, tail: bytes) -> bytes:
     payload = struct.pack("=i", -number) + struct.pack("=IHHII", 36, 24, 1, 7, 0) + tail
-    return rtnetlink.message(rtnetlink.ERROR, flags, payload)
+    return frames.message(frames.ERROR, flags, payload)
 
 
 def test_a_refusal_has_the_kernels_own_words() -> None:
     """The sentence of the kernel comes first, the errno's text in brackets."""
-    words = rtnetlink.attribute(1, b"Nexthop has invalid gateway\0")
+    words = frames.attribute(1, b"Nexthop has invalid gateway\0")
     expected = (errno.ENETUNREACH, f"Nexthop has invalid gateway ({os.strerror(errno.ENETUNREACH)})")
-    assert rtnetlink.error_of(refusal(errno.ENETUNREACH, 0x300, words)) == expected
+    assert frames.error_of(refusal(errno.ENETUNREACH, 0x300, words)) == expected
     # A kernel that does not cap its answers puts the whole request before the sentence.
-    assert rtnetlink.error_of(refusal(errno.ENETUNREACH, 0x200, bytes(20) + words)) == expected
+    assert frames.error_of(refusal(errno.ENETUNREACH, 0x200, bytes(20) + words)) == expected
 
 
 def test_a_refusal_without_words_has_the_errnos() -> None:
     """Where the kernel says nothing, the errno's text is all there is."""
-    assert rtnetlink.error_of(refusal(errno.EEXIST, 0x100, b"")) == (errno.EEXIST, os.strerror(errno.EEXIST))
+    assert frames.error_of(refusal(errno.EEXIST, 0x100, b"")) == (errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def test_an_acknowledgement_is_no_refusal() -> None:
     """Errno 0 is the kernel's yes."""
-    assert rtnetlink.error_of(refusal(0, 0x100, b"")) == (0, "")
+    assert frames.error_of(refusal(0, 0x100, b"")) == (0, "")
 
 
 def test_an_interrupted_dump_is_read_again() -> None:
     """A dump during which the table changed says so, and is not believed."""
-    message = rtnetlink.message(NEWROUTE, 2 | rtnetlink.DUMP_INTERRUPTED, bytes(12))
+    message = frames.message(NEWROUTE, 2 | frames.DUMP_INTERRUPTED, bytes(12))
     with pytest.raises(InterruptedError):
         RouteReader({}).read_dump(memoryview(message), [])
 
 
 def test_a_dump_that_fails_midway_is_an_error() -> None:
     """The message that ends a dump carries the errno with which it ended."""
-    message = rtnetlink.message(rtnetlink.DONE, 2, struct.pack("=i", -errno.ENOMEM))
+    message = frames.message(frames.DONE, 2, struct.pack("=i", -errno.ENOMEM))
     with pytest.raises(OSError, match=os.strerror(errno.ENOMEM)):
         RouteReader({}).read_dump(memoryview(message), [])
 

@@ -19,9 +19,9 @@ from support.kernel_links import KernelLinks
 from support.probe_worlds import inside
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host import probes
-from hostrouting.host.link_layer import NetlinkLinkLayer
-from hostrouting.host.probes import answered_address, pack_address, question
+from hostrouting.host.netlink import probes
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.host.netlink.probes import answered_address, pack_address, question
 from hostrouting.testing import KernelNode
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from phases import Context, DeadlineExceededError
@@ -334,7 +334,7 @@ class TestOnTheKernel:
 
 PROGRAM = """
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.host.link_layer import NetlinkLinkLayer
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from phases import Context
 try:
     print(sorted(NetlinkLinkLayer().answering(Context(), [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")])))

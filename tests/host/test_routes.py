@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from hostrouting.host.routes import NextHop, ObservedRoute, Route, RouteChange
+from hostrouting.net.routes import NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.testing import strategies
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}

@@ -21,9 +21,10 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from hostrouting.host import ipv6_messages, link_messages, neighbour_messages, pyroute, rtnetlink
-from hostrouting.host.route_text import KIND_NUMBERS
-from hostrouting.host.rtnetlink import attribute, error_of, message
+from hostrouting.host import pyroute
+from hostrouting.host.netlink import frames, ipv6_messages, link_messages, neighbour_messages
+from hostrouting.host.netlink.frames import attribute, error_of, message
+from hostrouting.net.route_text import KIND_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,7 +230,7 @@ def test_a_refusal_is_told_in_the_kernels_words(number: int, said: str | None, m
     request = struct.pack("=IHHII", 16, 24, 5, 1, 0)
     words = b"".join([attribute(2, struct.pack("=I", 40)), *(attribute(*one) for one in more), *sentence])
     payload = struct.pack("=i", -number) + request + words
-    assert error_of(message(rtnetlink.ERROR, 0x300, payload)) == (
+    assert error_of(message(frames.ERROR, 0x300, payload)) == (
         number,
         os.strerror(number) if said is None else f"{said.removeprefix('Error: ')} ({os.strerror(number)})",
     )
@@ -241,7 +242,7 @@ def test_a_refusal_is_told_in_the_kernels_words(number: int, said: str | None, m
 def test_a_refusal_that_is_cut_off_is_an_error_or_a_number(payload: bytes) -> None:
     """What is there is read; what would have to be there is not made up."""
     try:
-        number, reason = error_of(message(rtnetlink.ERROR, 0x200, payload))
-    except rtnetlink.UNREADABLE:
+        number, reason = error_of(message(frames.ERROR, 0x200, payload))
+    except frames.UNREADABLE:
         return
     assert (number, reason) == (errno.EINVAL, os.strerror(errno.EINVAL))

@@ -8,8 +8,8 @@ from support.needs import needs, require
 from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting.exceptions import UnitError
-from hostrouting.host.files import RootedFiles
-from hostrouting.host.systemd import OfflineSystemctl, Systemctl
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.systemd.systemctl import OfflineSystemctl, Systemctl
 from hostrouting.testing.contracts import LiveServiceManagerContract, ServiceManagerContract
 from phases import CommandFailedError, Context, DeadlineExceededError
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import PermissionDeniedError, RouteRejectedError
-from hostrouting.host.routes import Route, RouteChange
+from hostrouting.net.routes import Route, RouteChange
 from hostrouting.testing import MemoryBackend
 
 if TYPE_CHECKING:
-    from hostrouting.host.routes import ObservedRoute
-    from hostrouting.host.transaction import Failure
+    from hostrouting.host.netlink.commit import Failure
+    from hostrouting.net.routes import ObservedRoute
 
 NINE = Route.parse("9.0.0.0/8", dev="eth0")
 EIGHT = Route.parse("8.0.0.0/8", dev="eth0")

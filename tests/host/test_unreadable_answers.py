@@ -17,13 +17,13 @@ from support import played_kernel
 from support.played_kernel import DEVICES, PlayedKernel, played
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.conversation import Conversation
-from hostrouting.host.ipv6 import NetlinkIPv6
-from hostrouting.host.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import Route, RouteChange
-from hostrouting.host.rtnetlink import ERROR, attribute, message, messages, next_hops, word
-from hostrouting.host.transaction import AnswersLostError
+from hostrouting.host.netlink.commit import AnswersLostError
+from hostrouting.host.netlink.conversation import Conversation
+from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, next_hops, word
+from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.net.routes import Route, RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable

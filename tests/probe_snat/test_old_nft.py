@@ -13,7 +13,7 @@ from support.probe_nodes import says
 from support.probe_worlds import ProbeWorld
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
-from hostrouting.host.nft import NftCommand
+from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat
 from phases import Context
 

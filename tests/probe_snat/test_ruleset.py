@@ -15,7 +15,7 @@ from support.probe_nodes import THEIRS
 from support.probe_worlds import RULES
 
 from hostrouting.exceptions import BackendError, InvalidConfigError
-from hostrouting.host.nft import NftCommand
+from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, render_unit, rules_in
 from hostrouting.probe_snat.boot_files import AGAIN_PATH, NFT_PATHS, RULESET_PATH
 from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script, effect_of

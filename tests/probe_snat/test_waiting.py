@@ -10,8 +10,8 @@ from support.needs import needs
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
-from hostrouting.host.ipv6 import NetlinkIPv6
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from support.kernel import needs_kernel
 
-from hostrouting.addresses import parse_cidr, parse_ipv4
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import NextHop, Route, Rule
+from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.routes import NextHop, Route, Rule
 from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, parts_of, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 

@@ -15,9 +15,9 @@ from support.egress_oracle import KernelOracle, MemoryOracle, wrong_of
 from support.kernel import needs_kernel
 from support.overlap_worlds import World, claimed, run_script, worlds
 
-from hostrouting.addresses import parse_ipv4
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import Route
+from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.routes import Route
 from hostrouting.route_overlap import prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hostrouting.exceptions import HostRoutingError, RouteOverlapError
-from hostrouting.host.routes import Rule
+from hostrouting.net.routes import Rule
 from hostrouting.route_overlap import OverlapReport, prove_egress
 from hostrouting.testing import MemoryBackend
 

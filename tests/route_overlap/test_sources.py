@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support.egress_oracle import KernelOracle, MemoryOracle
 from support.kernel import needs_kernel
 
-from hostrouting.addresses import parse_ipv4
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import NextHop, Route, Rule
+from hostrouting.net.addresses import parse_ipv4
+from hostrouting.net.routes import NextHop, Route, Rule
 from hostrouting.route_overlap import parts_of, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stale_cni_worlds import arp_reply, dnat, rules_of
 
-from hostrouting.addresses import netmask
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import EbtablesRule, IPv6Route, Neighbour, ObservedRoute
-from hostrouting.host.routes import KINDS
 from hostrouting.journal import set_aside
+from hostrouting.net.addresses import netmask
+from hostrouting.net.routes import KINDS
 from hostrouting.stale_cni.backup import Backup, boot_id, from_json, read_backups, remove_backup, to_json, write_backup
 from hostrouting.testing import MemoryFiles
 

@@ -33,8 +33,8 @@ from support.stale_cni_worlds import (
     rules_of,
 )
 
-from hostrouting.addresses import parse_ipv4
 from hostrouting.host import Device, EbtablesRule, Neighbour, NextHop, ObservedRoute, Station
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.stale_cni import judge
 from hostrouting.stale_cni.state import Endpoint
 from hostrouting.stale_cni.sweep import subject

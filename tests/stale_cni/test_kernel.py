@@ -16,10 +16,10 @@ from support.stale_cni_worlds import NODE_RULES, TUNNEL_MAC, arp_reply, config_o
 
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.host import Host, Neighbour
-from hostrouting.host.ebtables import EbtablesCommand
-from hostrouting.host.files import RootedFiles
-from hostrouting.host.link_layer import NetlinkLinkLayer
+from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
 from hostrouting.stale_cni.state import STATE_PATH
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.stale_cni_snapshots import POD, POD6, judged, neighbour, next_hop, route, route6, snapshot
 
-from hostrouting.addresses import parse_ipv4
 from hostrouting.host import OUR_PROTOCOL, NextHop
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.stale_cni.state import Endpoint
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from support.kernel import needs_kernel
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import OUR_PROTOCOL, Host, Route
-from hostrouting.host.conversation import rtnetlink_socket
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.route_writer import RouteWriter
+from hostrouting.host.netlink.conversation import rtnetlink_socket
+from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.static_routes.displaced import RECORDS_PATH
 from hostrouting.static_routes.live import LiveRoutes
 from hostrouting.testing import FakeHost, KernelNode

@@ -15,7 +15,7 @@ from support.static_route_worlds import World, configs, impatient, worlds
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import OUR_PROTOCOL
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.reconcile import place
 from hostrouting.testing import FakeHost, KernelNode

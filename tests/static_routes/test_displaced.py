@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.addresses import netmask
 from hostrouting.host import NextHop, ObservedRoute
-from hostrouting.host.routes import KINDS
+from hostrouting.net.addresses import netmask
+from hostrouting.net.routes import KINDS
 from hostrouting.static_routes.displaced import (
     RECORDS_PATH,
     read_records,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.host import ObservedRoute
-    from hostrouting.host.transaction import Failure
+    from hostrouting.host.netlink.commit import Failure
 
 PREFIX = "172.16.1.0/24"
 OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")

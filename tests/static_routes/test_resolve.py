@@ -6,8 +6,8 @@ import pytest
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import NextHop, ObservedRoute, Route
-from hostrouting.host.default_route import default_route
-from hostrouting.host.routes import FLAG_DEAD
+from hostrouting.net.default_route import default_route
+from hostrouting.net.routes import FLAG_DEAD
 from hostrouting.static_routes import resolve
 
 GATEWAY = 0x0AE00001

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.host import ObservedRoute, Route
-    from hostrouting.host.transaction import Failure
+    from hostrouting.host.netlink.commit import Failure
 
 CONFIG = config_of(
     [

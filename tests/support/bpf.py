@@ -8,9 +8,9 @@ import platform
 import socket
 import struct
 
-from hostrouting.host.conversation import Conversation, rtnetlink_socket
-from hostrouting.host.namespaces import in_namespace
-from hostrouting.host.rtnetlink import attribute, message
+from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.netlink.frames import attribute, message
+from hostrouting.host.netlink.namespaces import in_namespace
 
 _BPF_NUMBERS = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _PROG_ATTACH, _SCHED_CLS = 5, 8, 3

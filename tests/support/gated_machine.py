@@ -11,11 +11,11 @@ from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
 
 from hostrouting.boot import UNIT_DIRECTORY, Boot
 from hostrouting.host import Host
-from hostrouting.host.files import RootedFiles
-from hostrouting.host.lock import FileLock
+from hostrouting.host.files.lock import FileLock
+from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.systemd import Systemctl
-from hostrouting.host.units import instance_of
+from hostrouting.host.systemd.systemctl import Systemctl
+from hostrouting.host.systemd.units import instance_of
 from phases import Context
 
 if TYPE_CHECKING:

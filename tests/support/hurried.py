@@ -21,8 +21,8 @@ from hostrouting import configure
 from hostrouting.boot import boot_script
 from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.nft import NftCommand
-from hostrouting.host.systemd import Systemctl
+from hostrouting.host.packets.nft import NftCommand
+from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.probe_snat import task as probe_snat
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import attrs
 from hypothesis import strategies as st
 
 from hostrouting import HostRoutingConfig
-from hostrouting.addresses import netmask, parse_cidr, parse_ipv4
 from hostrouting.exceptions import BackendError
-from hostrouting.host.routes import NextHop, Route, Rule
+from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
+from hostrouting.net.routes import NextHop, Route, Rule
 from hostrouting.route_overlap import render_script
 from hostrouting.testing import strategies
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from hostrouting.host import conversation, rtnetlink
-from hostrouting.host.rtnetlink import attribute, header, message, word
+from hostrouting.host.netlink import conversation, frames
+from hostrouting.host.netlink.frames import attribute, header, message, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,16 +40,16 @@ class PlayedKernel:
 
     def send(self, data: bytes | memoryview) -> int:
         """Queue what answers these requests."""
-        for request in rtnetlink.messages(memoryview(bytes(data))):
+        for request in frames.messages(memoryview(bytes(data))):
             _, kind, flags, sequence, _ = header.unpack_from(request)
             answer = self._answers.get(kind, b"")
-            if kind == rtnetlink.NOOP:
+            if kind == frames.NOOP:
                 acknowledged = word.pack(0) + header.pack(16, kind, flags, sequence, 0)
-                self._queue.append(message(rtnetlink.ERROR, 0x100, acknowledged, sequence=sequence))
+                self._queue.append(message(frames.ERROR, 0x100, acknowledged, sequence=sequence))
             elif answer:
                 self._queue.append(answer)
-            if flags & rtnetlink.DUMP == rtnetlink.DUMP:
-                self._queue.append(message(rtnetlink.DONE, 2, bytes(4)))
+            if flags & frames.DUMP == frames.DUMP:
+                self._queue.append(message(frames.DONE, 2, bytes(4)))
         return len(data)
 
     def recv_into(self, buffer: memoryview, size: int, flags: int) -> int:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.nft import NftCommand
-from hostrouting.host.rtnetlink import attribute
+from hostrouting.host.netlink.frames import attribute
+from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.kernel_node import KernelNode
@@ -112,7 +112,7 @@ class ProbeWorld:
     @property
     def host(self) -> Host:
         """The node; its files and systemd are in memory."""
-        from hostrouting.host.ipv6 import NetlinkIPv6
+        from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 
         files = MemoryFiles()
         return Host(

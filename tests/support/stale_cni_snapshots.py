@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from support.stale_cni_worlds import NODE_ADDRESS, NODE_MAC, POD_CIDRS, arp_reply, dnat, rules_of
 
-from hostrouting.addresses import parse_cidr
 from hostrouting.host import Device, IPv6Route, Neighbour, ObservedRoute
-from hostrouting.host.rtnetlink import attribute
+from hostrouting.host.netlink.frames import attribute
+from hostrouting.net.addresses import parse_cidr
 from hostrouting.stale_cni import Snapshot, judge
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hostrouting.boot import UNIT_DIRECTORY, Boot
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
-from hostrouting.host.systemd import Systemctl
+from hostrouting.host.systemd.systemctl import Systemctl
 
 if TYPE_CHECKING:
     from collections.abc import Generator

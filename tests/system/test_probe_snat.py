@@ -12,8 +12,8 @@ from support.probe_worlds import RULES
 from hostrouting.boot.layout import gate_drop_in
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
-from hostrouting.host.ipv6 import NetlinkIPv6
-from hostrouting.host.nft import NftCommand
+from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat, rules_in
 from hostrouting.probe_snat.boot_files import RULESET_PATH
 from phases import Context

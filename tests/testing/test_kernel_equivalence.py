@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.kernel import needs_kernel
 
-from hostrouting.addresses import format_cidr, format_ipv4, parse_ipv4
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.routes import Route
+from hostrouting.net.addresses import format_cidr, format_ipv4, parse_ipv4
+from hostrouting.net.routes import Route
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hostrouting.host.routes import Lookup, ObservedRoute, RouteChange, Rule
+    from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange, Rule
 
 pytestmark = [needs_kernel, pytest.mark.kernel]
 

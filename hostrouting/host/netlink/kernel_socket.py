@@ -7,20 +7,20 @@ import socket
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host import link_messages
-from hostrouting.host.conversation import Conversation
-from hostrouting.host.route_reader import RouteReader, strike_seen
-from hostrouting.host.route_writer import LookupWriter, dump_request
-from hostrouting.host.routes import Lookup
-from hostrouting.host.rtnetlink import UNREADABLE
-from hostrouting.host.transaction import AnswersLostError
+from hostrouting.host.netlink import link_messages
+from hostrouting.host.netlink.commit import AnswersLostError
+from hostrouting.host.netlink.conversation import Conversation
+from hostrouting.host.netlink.frames import UNREADABLE
+from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
+from hostrouting.host.netlink.route_writer import LookupWriter, dump_request
+from hostrouting.net.routes import Lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hostrouting.host.route_writer import RouteWriter, Signature
-    from hostrouting.host.routes import Link, ObservedRoute, Rule
-    from hostrouting.host.transaction import Failure, Steps
+    from hostrouting.host.netlink.commit import Failure, Steps
+    from hostrouting.host.netlink.route_writer import RouteWriter, Signature
+    from hostrouting.net.routes import Link, ObservedRoute, Rule
 
 #: From here on it pays to receive many answers in one call.
 _MANY_LOOKUPS: Final = 500
@@ -86,7 +86,7 @@ class KernelSocket(Conversation):
         if len(destinations) < _MANY_LOOKUPS:
             return read(self._receive_each)
         # ctypes takes 5 ms to import, which pays only for many.
-        from hostrouting.host.bulk_receive import AnswerCutError, BulkReceiver
+        from hostrouting.host.netlink.bulk_receive import AnswerCutError, BulkReceiver
 
         try:
             return read(BulkReceiver(self._socket, self._batch).receive)

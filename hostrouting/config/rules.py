@@ -12,9 +12,9 @@ from functools import lru_cache
 from socket import AF_INET6, inet_ntop, inet_pton
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hostrouting.addresses import check_device_name, format_cidr, netmask, parse_cidr, parse_ipv4
+from hostrouting.config.wire import describe, errors_under
 from hostrouting.exceptions import ConfigError, InvalidConfigError
-from hostrouting.wire import describe, errors_under
+from hostrouting.net.addresses import check_device_name, format_cidr, netmask, parse_cidr, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -15,12 +15,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hostrouting.exceptions import LinkNotFoundError, PermissionDeniedError, Refusal, RouteRejectedError
-from hostrouting.host.routes import signature
+from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hostrouting.host.routes import ObservedRoute, Route, RouteChange
+    from hostrouting.net.routes import ObservedRoute, Route, RouteChange
 
 _logger = logging.getLogger(__name__)
 _dev = attrgetter("dev")

@@ -2,7 +2,7 @@
 
 Desired and observed are different types on purpose. A `Route` is made by us, checks itself and
 cannot be wrong; an `ObservedRoute` comes from the kernel, by the hundred thousand, and is believed.
-Addresses are integers (see `hostrouting.addresses`); text is what `str()` gives.
+Addresses are integers (see `hostrouting.net.addresses`); text is what `str()` gives.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import attrs
 
-from hostrouting.addresses import format_cidr, format_ipv4, netmask, parse_cidr, parse_ipv4
-from hostrouting.host.route_text import (
+from hostrouting.net.addresses import format_cidr, format_ipv4, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.route_text import (
     DEVICELESS_KINDS,
     FLAG_DEAD,
     FLAG_LINKDOWN,

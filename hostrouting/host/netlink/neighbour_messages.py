@@ -7,10 +7,18 @@ import struct
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.host.link_messages import KNOWN_NEIGHBOUR, link_name
-from hostrouting.host.links import Device, Neighbour, Station, neighbour_order
-from hostrouting.host.route_reader import UnknownDeviceError
-from hostrouting.host.rtnetlink import HEADER_LENGTH, Request, attribute, attributes, checked_length, number_of, word
+from hostrouting.host.netlink.frames import (
+    HEADER_LENGTH,
+    Request,
+    attribute,
+    attributes,
+    checked_length,
+    number_of,
+    word,
+)
+from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, link_name
+from hostrouting.host.netlink.route_reader import UnknownDeviceError
+from hostrouting.net.links import Device, Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.addresses import format_ipv4
+from hostrouting.net.addresses import format_ipv4
 
 if TYPE_CHECKING:
-    from hostrouting.host.routes import ObservedRoute, Route
+    from hostrouting.net.routes import ObservedRoute, Route
 
 #: The mark of ownership: every route that we install carries this protocol number, nothing else's does.
 OUR_PROTOCOL: Final = 142

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import UnitError
-from hostrouting.host.files import RootedFiles
-from hostrouting.host.units import UnitFiles, UnitState, instance_of, reach, settings
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.systemd.units import UnitFiles, UnitState, instance_of, reach, settings
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host import transaction
-from hostrouting.host.conversation import BATCH, rtnetlink_socket
-from hostrouting.host.kernel_socket import KernelSocket
-from hostrouting.host.route_writer import RouteWriter
-from hostrouting.host.transaction import AnswersLostError, Failure
+from hostrouting.host.netlink import commit
+from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.host.netlink.conversation import BATCH, rtnetlink_socket
+from hostrouting.host.netlink.kernel_socket import KernelSocket
+from hostrouting.host.netlink.route_writer import RouteWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.route_writer import Signature
-    from hostrouting.host.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
-    from hostrouting.host.transaction import Steps
+    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.host.netlink.route_writer import Signature
+    from hostrouting.net.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
 
 
 class NetlinkBackend:
@@ -77,8 +77,8 @@ class NetlinkBackend:
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, _collector_paused():
             indexes = {name: index for index, name in kernel.names().items()}
-            transaction.check_devices(changes, indexes)
-            transaction.commit(_KernelTransport(kernel, indexes), changes, verify=verify)
+            commit.check_devices(changes, indexes)
+            commit.commit(_KernelTransport(kernel, indexes), changes, verify=verify)
 
     @contextmanager
     def _open(self, *, batch: int | None = None) -> Iterator[KernelSocket]:
@@ -115,7 +115,7 @@ class _KernelTransport:
                 self._kernel.strike_seen(self._echoes, table=table, protocol=protocol)
             if not any(self._echoes.values()):
                 return {}
-        return transaction.missing_after(steps, self._kernel.routes())
+        return commit.missing_after(steps, self._kernel.routes())
 
 
 def _only(numbers: set[int]) -> int | None:

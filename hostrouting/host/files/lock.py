@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import HostFileError, LockHeldError
-from hostrouting.host.rooted import file_errors, open_parent, shown_path
+from hostrouting.host.files.rooted import file_errors, open_parent, shown_path
 from phases import DeadlineExceededError
 
 if TYPE_CHECKING:

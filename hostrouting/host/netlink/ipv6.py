@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host import ipv6_messages, tcx
-from hostrouting.host.conversation import Conversation, rtnetlink_socket
-from hostrouting.host.namespaces import in_namespace
-from hostrouting.host.route_text import DEVICELESS_KINDS, MAIN_TABLE
+from hostrouting.host.netlink import ipv6_messages, tcx
+from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.netlink.namespaces import in_namespace
+from hostrouting.net.route_text import DEVICELESS_KINDS, MAIN_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

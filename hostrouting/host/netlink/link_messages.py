@@ -6,8 +6,7 @@ import struct
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.routes import Address, Link, Rule
-from hostrouting.host.rtnetlink import (
+from hostrouting.host.netlink.frames import (
     AF_INET,
     HEADER_LENGTH,
     Request,
@@ -17,6 +16,7 @@ from hostrouting.host.rtnetlink import (
     checked_length,
     number_of,
 )
+from hostrouting.net.routes import Address, Link, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from typing import NamedTuple
 
-from hostrouting.host.route_text import (
+from hostrouting.net.route_text import (
     DEVICELESS_KINDS,
     KIND_NUMBERS,
     LOCAL_TABLE,

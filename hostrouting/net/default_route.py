@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostrouting.host.routes import FLAG_DEAD, MAIN_TABLE, OUR_PROTOCOL, NextHop
+from hostrouting.net.routes import FLAG_DEAD, MAIN_TABLE, OUR_PROTOCOL, NextHop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hostrouting.host.routes import ObservedRoute
+    from hostrouting.net.routes import ObservedRoute
 
 __all__ = ["default_route", "default_routes", "next_hops"]
 

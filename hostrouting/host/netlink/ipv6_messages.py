@@ -6,10 +6,18 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.links import IPv6Route
-from hostrouting.host.route_reader import UnknownDeviceError
-from hostrouting.host.route_text import DEVICELESS_KINDS, FLAG_ONLINK, KIND_NUMBERS, KINDS
-from hostrouting.host.route_writer import (
+from hostrouting.host.netlink.frames import (
+    HEADER_LENGTH,
+    Request,
+    attribute,
+    attributes,
+    checked_length,
+    next_hops,
+    number_of,
+    word,
+)
+from hostrouting.host.netlink.route_reader import UnknownDeviceError
+from hostrouting.host.netlink.route_writer import (
     GETROUTE,
     RTA_DST,
     RTA_GATEWAY,
@@ -22,16 +30,8 @@ from hostrouting.host.route_writer import (
     RTA_TABLE,
     rtmsg,
 )
-from hostrouting.host.rtnetlink import (
-    HEADER_LENGTH,
-    Request,
-    attribute,
-    attributes,
-    checked_length,
-    next_hops,
-    number_of,
-    word,
-)
+from hostrouting.net.links import IPv6Route
+from hostrouting.net.route_text import DEVICELESS_KINDS, FLAG_ONLINK, KIND_NUMBERS, KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,21 +12,7 @@ from array import array
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.route_writer import (
-    BEHIND_DST,
-    DST_HEADER,
-    NEWROUTE,
-    RTA_DST,
-    RTA_GATEWAY,
-    RTA_MULTIPATH,
-    RTA_OIF,
-    RTA_PREFSRC,
-    RTA_PRIORITY,
-    RTA_TABLE,
-    rtmsg,
-)
-from hostrouting.host.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, NextHop, ObservedRoute
-from hostrouting.host.rtnetlink import (
+from hostrouting.host.netlink.frames import (
     AF_INET,
     DUMP_INTERRUPTED,
     HEADER_LENGTH,
@@ -40,12 +26,26 @@ from hostrouting.host.rtnetlink import (
     next_hops,
     number_of,
 )
+from hostrouting.host.netlink.route_writer import (
+    BEHIND_DST,
+    DST_HEADER,
+    NEWROUTE,
+    RTA_DST,
+    RTA_GATEWAY,
+    RTA_MULTIPATH,
+    RTA_OIF,
+    RTA_PREFSRC,
+    RTA_PRIORITY,
+    RTA_TABLE,
+    rtmsg,
+)
+from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, NextHop, ObservedRoute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hostrouting.host.route_writer import Signature
-    from hostrouting.host.routes import Extra
+    from hostrouting.host.netlink.route_writer import Signature
+    from hostrouting.net.routes import Extra
 
 #: What has a field of its own, and what only answers carry (source asked for, incoming device, cache info, mark,
 #: expiry, user). All else travels along as `extra`.

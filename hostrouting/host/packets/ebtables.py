@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.host.ebtables_rules import (
+from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
     EbtablesRule,
@@ -18,7 +18,14 @@ from hostrouting.host.ebtables_rules import (
     titles,
     why_unsafe,
 )
-from hostrouting.host.ebtables_tools import Command, RefusedError, Tools, UnseenError, find, legacy_may_have_rules
+from hostrouting.host.packets.ebtables_tools import (
+    Command,
+    RefusedError,
+    Tools,
+    UnseenError,
+    find,
+    legacy_may_have_rules,
+)
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:

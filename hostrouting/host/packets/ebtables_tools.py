@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.host.ebtables_rules import EbtablesRule, arguments, listing_to_save
+from hostrouting.host.packets.ebtables_rules import EbtablesRule, arguments, listing_to_save
 from hostrouting.host.search_path import with_sbin
 from phases import CommandFailedError, run_command
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
-from hostrouting.host.links import IPv6Route, Neighbour, is_as_shown
-from hostrouting.host.transaction import AnswersLostError, Failure
+from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.net.links import IPv6Route, Neighbour, is_as_shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.rooted import file_errors, open_parent, shown_path, sync_folder
+from hostrouting.host.files.rooted import file_errors, open_parent, shown_path, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

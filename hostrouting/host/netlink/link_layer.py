@@ -7,21 +7,21 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host import ipv6_messages, link_changes, link_messages, neighbour_messages, probes
-from hostrouting.host.conversation import BATCH, Conversation, rtnetlink_socket
-from hostrouting.host.link_changes import Things, slot
-from hostrouting.host.links import Neighbour, route_order
-from hostrouting.host.route_text import LOCAL_TABLE
-from hostrouting.host.route_writer import DELROUTE, NEWROUTE
-from hostrouting.host.rtnetlink import REQUEST, message
-from hostrouting.host.transaction import Failure
+from hostrouting.host.netlink import ipv6_messages, link_changes, link_messages, neighbour_messages, probes
+from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink.conversation import BATCH, Conversation, rtnetlink_socket
+from hostrouting.host.netlink.frames import REQUEST, message
+from hostrouting.host.netlink.link_changes import Things, slot
+from hostrouting.host.netlink.route_writer import DELROUTE, NEWROUTE
+from hostrouting.net.links import Neighbour, route_order
+from hostrouting.net.route_text import LOCAL_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.host.link_changes import Step
-    from hostrouting.host.links import Device, IPv6Route, Station
-    from hostrouting.host.neighbour_messages import NeighbourTable
+    from hostrouting.host.netlink.link_changes import Step
+    from hostrouting.host.netlink.neighbour_messages import NeighbourTable
+    from hostrouting.net.links import Device, IPv6Route, Station
     from phases import Context
 
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800

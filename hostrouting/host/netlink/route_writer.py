@@ -17,14 +17,14 @@ import sys
 from array import array
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.routes import FLAG_ONLINK, KIND_NUMBERS, signature
-from hostrouting.host.rtnetlink import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
+from hostrouting.host.netlink.frames import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
+from hostrouting.net.routes import FLAG_ONLINK, KIND_NUMBERS, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hostrouting.host.routes import NextHop, ObservedRoute, Route
-    from hostrouting.host.transaction import Steps
+    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
 NEWROUTE: Final = 24
 DELROUTE: Final = 25

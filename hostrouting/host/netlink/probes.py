@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.namespaces import open_in_namespace
+from hostrouting.host.netlink.namespaces import open_in_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

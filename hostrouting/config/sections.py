@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 
 import attrs
 
-from hostrouting import rules
-from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
-from hostrouting.wire import (
+from hostrouting.config import rules
+from hostrouting.config.wire import (
     WireValue,
     closest,
     describe,
@@ -35,6 +34,7 @@ from hostrouting.wire import (
     wire,
     wire_names,
 )
+from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,15 +8,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host import link_messages, rtnetlink
-from hostrouting.host.namespaces import open_here, open_in_namespace
-from hostrouting.host.route_reader import UnknownDeviceError
-from hostrouting.host.transaction import AnswersLostError, Failure
+from hostrouting.host.netlink import frames, link_messages
+from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.host.netlink.namespaces import open_here, open_in_namespace
+from hostrouting.host.netlink.route_reader import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hostrouting.host.rtnetlink import Request
+    from hostrouting.host.netlink.frames import Request
 
 _Result = TypeVar("_Result")
 
@@ -69,20 +69,20 @@ class Conversation:
         The request is sent when the first message is asked for. So two dumps at a time are none: read one to its end.
         """
         self._asks(request.command)
-        self._socket.send(rtnetlink.message(request.kind, rtnetlink.REQUEST | rtnetlink.DUMP, request.payload))
+        self._socket.send(frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload))
         while True:
-            for one in rtnetlink.messages(self._buffer[: self._receive()]):
-                if rtnetlink.is_end_of_dump(one):
+            for one in frames.messages(self._buffer[: self._receive()]):
+                if frames.is_end_of_dump(one):
                     return
                 yield bytes(_expected(one, request.kind))
 
     def ask(self, request: Request) -> bytes:
         """The one message that answers a question that is no dump; OSError is the kernel's refusal."""
         self._asks(request.command)
-        self._socket.send(rtnetlink.message(request.kind, rtnetlink.REQUEST, request.payload))
-        (answer,) = rtnetlink.messages(self._buffer[: self._receive()])
-        if rtnetlink.message_start(answer)[1] == rtnetlink.ERROR:
-            raise OSError(*rtnetlink.error_of(bytes(answer)))
+        self._socket.send(frames.message(request.kind, frames.REQUEST, request.payload))
+        (answer,) = frames.messages(self._buffer[: self._receive()])
+        if frames.message_start(answer)[1] == frames.ERROR:
+            raise OSError(*frames.error_of(bytes(answer)))
         return bytes(_expected(answer, request.kind))
 
     def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:
@@ -97,7 +97,7 @@ class Conversation:
         for batch in batches:
             self._socket.send(batch)
             lost |= not self._drain(failures)
-        self._socket.send(rtnetlink.barrier(_BARRIER))
+        self._socket.send(frames.barrier(_BARRIER))
         if not self._drain(failures) or lost or _BARRIER - 1 not in failures:
             raise AnswersLostError
         del failures[_BARRIER - 1]
@@ -115,7 +115,7 @@ class Conversation:
                 with suppress(InterruptedError, UnknownDeviceError):
                     return read()
                 self._discard_queued()
-        except rtnetlink.UNREADABLE as error:
+        except frames.UNREADABLE as error:
             raise OSError(
                 errno.EBADMSG,
                 f"the kernel's answer to what `{self._asked}` asks cannot be read: {error}; "
@@ -143,8 +143,8 @@ class Conversation:
                 continue
             answer = bytes(self._buffer[:length])
             try:
-                failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*rtnetlink.error_of(answer))
-            except rtnetlink.UNREADABLE:
+                failures[int.from_bytes(answer[8:12], "big") - 1] = Failure(*frames.error_of(answer))
+            except frames.UNREADABLE:
                 complete = False
 
     def _receive(self) -> int:
@@ -162,7 +162,7 @@ class Conversation:
 
 def _expected(answer: memoryview, request: int) -> memoryview:
     """The message, if it is of the kind that a request of that kind asks for: RTM_GETLINK is RTM_NEWLINK + 2."""
-    _, kind, _ = rtnetlink.message_start(answer)
+    _, kind, _ = frames.message_start(answer)
     if kind != request - 2:
         raise ValueError(f"a message has the type {kind} where {request - 2} was asked for")
     return answer

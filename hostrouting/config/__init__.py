@@ -1,0 +1,42 @@
+"""The operator's JSON as frozen values: sections of the config, the rules for its fields, the wire format.
+
+sections    HostRoutingConfig and its sections
+rules       what each field allows: pure functions from a value to an error
+wire        JSON to values and back: types, unknown keys, all errors at once
+"""
+
+from __future__ import annotations
+
+from hostrouting.config.sections import (
+    DEFAULT_ALLOWED_DEVS,
+    DEFAULT_GATES,
+    OWN_UNITS,
+    HostRoutingConfig,
+    OverlapMode,
+    ProbeSNATConfig,
+    RouteOverlapConfig,
+    StaleCNIConfig,
+    StaleCNIForce,
+    StaticRoute,
+    StaticRoutesConfig,
+    WatchConfig,
+    refuse_unbuilt,
+    require_config,
+)
+
+__all__ = [
+    "DEFAULT_ALLOWED_DEVS",
+    "DEFAULT_GATES",
+    "OWN_UNITS",
+    "HostRoutingConfig",
+    "OverlapMode",
+    "ProbeSNATConfig",
+    "RouteOverlapConfig",
+    "StaleCNIConfig",
+    "StaleCNIForce",
+    "StaticRoute",
+    "StaticRoutesConfig",
+    "WatchConfig",
+    "refuse_unbuilt",
+    "require_config",
+]

@@ -1,0 +1,1 @@
+"""nft and ebtables: the packet rules of the machine, through their tools."""

@@ -1,0 +1,1 @@
+"""systemd: the units of this machine, or of an offline image."""

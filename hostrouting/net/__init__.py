@@ -1,0 +1,1 @@
+"""One vocabulary of networking values for both address families."""
