@@ -104,5 +104,6 @@ def test_the_doorway_is_light() -> None:
     """Importing the package loads no adapter, no subprocess and no pyroute2."""
     code = "import sys, hostrouting.host; print(*sorted(sys.modules))"
     shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
-    adapters = {f"hostrouting.host.{name}" for name in ("files.store", "files.lock", "systemd.systemctl", "netlink", "offline")}
+    names = ("files.store", "files.lock", "systemd.systemctl", "netlink", "offline")
+    adapters = {f"hostrouting.host.{name}" for name in names}
     assert (adapters | {"subprocess", "pyroute2"}).isdisjoint(shown.split())
