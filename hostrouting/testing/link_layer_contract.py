@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.net.links import IPv6Route, Neighbour, Station
+from hostrouting.net.addresses import Address
+from hostrouting.net.links import Neighbour, Station
+from hostrouting.net.routes import ObservedRoute
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
@@ -76,16 +78,16 @@ class LinkNode(Protocol):
         """An IPv6 route."""
 
 
-def _things(*groups: Sequence[Neighbour | IPv6Route]) -> list[Neighbour | IPv6Route]:
+def _things(*groups: Sequence[Neighbour | ObservedRoute]) -> list[Neighbour | ObservedRoute]:
     return [thing for group in groups for thing in group]
 
 
-def _state(layer: LinkLayer) -> tuple[list[Neighbour], list[IPv6Route]]:
+def _state(layer: LinkLayer) -> tuple[list[Neighbour], list[ObservedRoute]]:
     # A device's own link-local network comes and goes by itself, some time after its link.
     return layer.neighbours(), [route for route in layer.routes() if route.destination != "fe80::/64"]
 
 
-def _pods(layer: LinkLayer) -> list[IPv6Route]:
+def _pods(layer: LinkLayer) -> list[ObservedRoute]:
     return [route for route in layer.routes() if route.destination.endswith("/128")]
 
 
@@ -116,14 +118,14 @@ class LinkLayerContract:
         """Its device is `lo`, has no hardware address, and is of no kind."""
         (lo,) = layer.devices()
         assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
-        assert lo.addresses == ("127.0.0.1/8", "::1/128")
+        assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
 
     def test_devices_are_shown_with_kind_and_master(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """A bridge is a bridge, and its port says whose it is."""
         by_name = {device.name: device for device in layer.devices()}
         assert by_name["azure0"].kind == "bridge"
         assert by_name["azure0"].mac == "02:00:00:00:0a:00"
-        assert {"10.240.0.4/16", "fd00:1::4/64"} <= set(by_name["azure0"].addresses)
+        assert {"10.240.0.4/16", "fd00:1::4/64"} <= set(map(str, by_name["azure0"].addresses))
         assert (by_name["azv1"].kind, by_name["azv1"].master) == ("veth", "azure0")
         assert by_name["azv2"].master is None
 
@@ -214,8 +216,8 @@ class LinkLayerContract:
         azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000)
         shown = [route for route in layer.routes() if route.destination.startswith("fd00:9:")]
         assert shown == [
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=3),
-            IPv6Route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3),
+            ObservedRoute.parse("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000),
         ]
         assert 255 not in {route.table for route in layer.routes()}
 
@@ -331,7 +333,7 @@ class LinkLayerContract:
         azure0.add_neighbour("10.240.0.9", "azure0", _POD_MAC)
         azure0.add_neighbour("10.240.0.9", "azv2", _POD_MAC)
         before = _state(layer)
-        route, neighbour = IPv6Route("fd00:9::/64", "azv2", metric=1024, protocol=3), layer.neighbours()[0]
+        route, neighbour = ObservedRoute.parse("fd00:9::/64", "azv2", metric=1024, protocol=3), layer.neighbours()[0]
         layer.apply(remove=[route, neighbour])
         neighbours, routes = _state(layer)
         assert neighbours == [one for one in before[0] if one != neighbour]
@@ -339,7 +341,7 @@ class LinkLayerContract:
 
     def test_routes_of_two_devices_stand_beside_each_other(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """As every device's own `fe80::/64` does: with the same metric, in the same table; and each goes by itself."""
-        one, two = (IPv6Route("fd00:9::/64", dev, metric=1024, protocol=3) for dev in ("azure0", "azv2"))
+        one, two = (ObservedRoute.parse("fd00:9::/64", dev, metric=1024, protocol=3) for dev in ("azure0", "azv2"))
         layer.apply(add=[one, two])
         layer.apply(remove=[one])
         layer.apply(add=[one])
@@ -359,8 +361,8 @@ class LinkLayerContract:
         self,
         layer: LinkLayer,
         *,
-        remove: Sequence[Neighbour | IPv6Route] = (),
-        add: Sequence[Neighbour | IPv6Route] = (),
+        remove: Sequence[Neighbour | ObservedRoute] = (),
+        add: Sequence[Neighbour | ObservedRoute] = (),
     ) -> RouteRejectedError:
         """Apply what must be refused, and see that nothing changed."""
         before = _state(layer)
@@ -379,7 +381,7 @@ class LinkLayerContract:
             remove=[
                 there,
                 there._replace(address="10.240.0.10"),
-                IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=3),
+                ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3),
             ],
         )
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
@@ -402,7 +404,8 @@ class LinkLayerContract:
         assert "fd00:1::9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT" in error.refusals[0].reason
 
     @pytest.mark.parametrize(
-        "detail", [{"protocol": 4}, {"gateway": "fd00:1::2"}, {"metric": 8}, {"table": 1001}, {"dev": "azv2"}]
+        "detail",
+        [{"protocol": 4}, {"gateway": Address.parse("fd00:1::2")}, {"metric": 8}, {"table": 1001}, {"dev": "azv2"}],
     )
     def test_a_route_that_differs_is_not_removed(
         self, azure0: LinkNode, layer: LinkLayer, detail: dict[str, object]
@@ -418,10 +421,10 @@ class LinkLayerContract:
         azure0.add_neighbour("10.240.0.8", "azure0", _POD_MAC, permanent=False)
         azure0.add_neighbour("10.240.0.9", "azure0", _POD_MAC)
         azure0.add_route("fd00:9::9/128", "azv2")
-        occupied: list[Neighbour | IPv6Route] = [
+        occupied: list[Neighbour | ObservedRoute] = [
             Neighbour("10.240.0.8", "azure0", "02:00:00:00:00:09", permanent=True),
             Neighbour("10.240.0.9", "azure0", "02:00:00:00:00:09", permanent=True),
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=77),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=77),
         ]
         free = Neighbour("10.240.0.7", "azure0", "02:00:00:00:00:09", permanent=True)
         error = self.refused(layer, add=[free, *occupied])
@@ -432,7 +435,9 @@ class LinkLayerContract:
     def test_a_second_gateway_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """Two routes with gateways in one place would become one with two next hops."""
         azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1")
-        error = self.refused(layer, add=[IPv6Route("fd00:9::/64", "azv2", "fe80::1", metric=1024, protocol=3)])
+        error = self.refused(
+            layer, add=[ObservedRoute.parse("fd00:9::/64", "azv2", "fe80::1", metric=1024, protocol=3)]
+        )
         assert [refusal.errno for refusal in error.refusals] == [errno.EEXIST]
 
     def test_a_missing_device_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
@@ -451,7 +456,7 @@ class LinkLayerContract:
         error = self.refused(
             layer,
             remove=_things(layer.neighbours(), _pods(layer)),
-            add=[new, IPv6Route("fd00:8::/64", "azv2", "fd00:99::1", metric=1024, protocol=3)],
+            add=[new, ObservedRoute.parse("fd00:8::/64", "azv2", "fd00:99::1", metric=1024, protocol=3)],
         )
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             ("+ fd00:8::/64 via fd00:99::1 dev azv2 metric 1024", errno.EHOSTUNREACH)
@@ -461,7 +466,7 @@ class LinkLayerContract:
     def test_a_device_that_is_down_takes_no_route(self, node: LinkNode, layer: LinkLayer) -> None:
         """ENETDOWN."""
         node.add_device("azv9", kind="veth", up=False)
-        error = self.refused(layer, add=[IPv6Route("fd00:9::9/128", "azv9", metric=1024, protocol=3)])
+        error = self.refused(layer, add=[ObservedRoute.parse("fd00:9::9/128", "azv9", metric=1024, protocol=3)])
         assert [refusal.errno for refusal in error.refusals] == [errno.ENETDOWN]
 
     @pytest.mark.parametrize(
@@ -471,18 +476,16 @@ class LinkLayerContract:
             Neighbour("10.240.0.9", "azure0", "", permanent=True),
             Neighbour("10.240.0.009", "azure0", _POD_MAC, permanent=True),
             Neighbour("FD00:1::9", "azure0", _POD_MAC, permanent=True),
-            IPv6Route("fd00:9::9/128", "azv2", metric=0, protocol=3),
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=0),
-            IPv6Route("fd00:9::9/64", "azv2", metric=1024, protocol=3),
-            IPv6Route("fd00:9::9", "azv2", metric=1024, protocol=3),
-            IPv6Route("fd00:9::9/128", "azv2", "fd00:1::0", metric=1024, protocol=3),
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=3, table=255),
-            IPv6Route("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="blackhole"),
-            IPv6Route("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="no-such-kind"),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=0, protocol=3),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=0),
+            ObservedRoute.parse("fd00:9::9/64", "azv2", metric=1024, protocol=3),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3, table=255),
+            ObservedRoute.parse("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="blackhole"),
+            ObservedRoute.parse("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="no-such-kind"),
         ],
     )
     def test_what_could_not_be_found_again_is_refused(
-        self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour | IPv6Route
+        self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour | ObservedRoute
     ) -> None:
         """EINVAL for what the kernel would show in another form, or not at all: it could not be verified."""
         assert [refusal.errno for refusal in self.refused(layer, add=[odd]).refusals] == [errno.EINVAL]

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
-from hostrouting.net.addresses import format_ipv4, parse_ipv4
-from hostrouting.net.routes import LOCAL_TABLE, NextHop, Route, RouteChange, Rule
+from hostrouting.net.addresses import Address, format_ipv4, parse_ipv4
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import LOCAL_TABLE, NextHop, Route
+from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +173,7 @@ class RouteBackendContract:
 
     def test_a_multipath_route_shows_every_leg(self, eth0: Node, backend: RouteBackend) -> None:
         """Next hops come in the kernel's order with gateway, device and weight."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=10 << 24, prefix_length=8, nexthops=hops, protocol=4))
         route = _find(
             backend,
@@ -203,7 +205,8 @@ class RouteBackendContract:
 
     def test_a_fresh_node_has_three_rules(self, node: Node, backend: RouteBackend) -> None:
         """Local, main and default, in this order."""
-        assert backend.rules() == [Rule(0, table=LOCAL_TABLE), Rule(32766, table=254), Rule(32767, table=253)]
+        fresh = [(0, LOCAL_TABLE), (32766, 254), (32767, 253)]
+        assert backend.rules() == [Rule(priority, table=table, protocol=2) for priority, table in fresh]
 
     def test_rules_come_in_the_order_of_their_priority(self, node: Node, backend: RouteBackend) -> None:
         """A rule shows its selectors and what it does; those of one priority keep the order they came in."""
@@ -234,7 +237,7 @@ class RouteBackendContract:
 
     def test_every_leg_of_a_multipath_route_is_in_the_answer(self, eth0: Node, backend: RouteBackend) -> None:
         """Neighbouring addresses leave by different devices, so the answer has to name them all."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops))
         for answer in _ask(backend, "9.1.1.1", "9.1.1.2", "9.1.1.3"):
             assert answer.route is not None
@@ -300,7 +303,7 @@ class RouteBackendContract:
         asked = [parse_ipv4(text) for text in ("192.0.2.1", "172.16.9.9", "172.16.1.4")]
         paths = [answer.route for answer in backend.lookup(asked, resolve=True)]
         assert [path and (path.kind, path.dev, path.gateway, path.source) for path in paths] == [
-            ("unicast", "eth0", parse_ipv4("10.224.0.1"), parse_ipv4("10.224.0.4")),
+            ("unicast", "eth0", Address.parse("10.224.0.1"), parse_ipv4("10.224.0.4")),
             ("unicast", "ib0", None, parse_ipv4("172.16.1.4")),
             ("local", "lo", None, parse_ipv4("172.16.1.4")),
         ]
@@ -353,13 +356,15 @@ class RouteBackendContract:
 
     def test_every_kind_can_be_added(self, eth0: Node, backend: RouteBackend) -> None:
         """Blackholes, legs, other tables, gateways said to be on the link: all are read back as they were wanted."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0", weight=2), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0", weight=2), NextHop(None, "ib0"))
         wanted = [
             Route.parse("9.1.0.0/16", kind="blackhole"),
             Route.parse("9.2.0.0/16", dev="ib0", table=1000),
             Route.parse("0.0.0.0/0", gateway="10.224.0.1", dev="eth0", metric=9),
             Route(network=9 << 24 | 3 << 16, prefix_length=16, nexthops=hops),
-            Route(network=9 << 24 | 4 << 16, prefix_length=16, gateway=1 << 24, dev="ib0", onlink=True),
+            Route(
+                network=9 << 24 | 4 << 16, prefix_length=16, gateway=Address.parse("1.0.0.0"), dev="ib0", onlink=True
+            ),
             Route(network=9 << 24 | 5 << 16, prefix_length=16, dev="ib0", tos=8),
         ]
         backend.apply([_add(route) for route in wanted])
@@ -457,7 +462,7 @@ class RouteBackendContract:
         eth0.add_route("9.1.0.0/16", gateway="10.224.0.9", dev="eth0", metric=77, protocol=186)
         eth0.add_route("9.2.0.0/16", dev="eth0", source="10.224.0.4", protocol=16)
         eth0.add_route("9.3.0.0/16", kind="unreachable", table=99)
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops, protocol=4))
         before = backend.routes()
         foreign = [route for route in before if route.network >> 24 == 9]
@@ -468,7 +473,7 @@ class RouteBackendContract:
 
     def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
         """A leg whose device is down is dead, and still the same leg."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops, protocol=4))
         eth0.set_up("ib0", up=False)
         [route] = [route for route in backend.routes() if route.network >> 24 == 9]
@@ -513,7 +518,7 @@ class RouteBackendContract:
     def test_removing_what_is_not_there_is_esrch(self, eth0: Node, backend: RouteBackend) -> None:
         """A removal names what must be there."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
-        stale = _find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")._replace(gateway=parse_ipv4("10.224.0.2"))
+        stale = _find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")._replace(gateway=Address.parse("10.224.0.2"))
         assert self._refused(backend, _remove(stale)).errno == errno.ESRCH
 
     @pytest.mark.parametrize("verb", [_prepend, _append])
@@ -549,7 +554,7 @@ class RouteBackendContract:
         for gateway in "10.224.0.7", "10.224.0.9", "10.224.0.8":
             eth0.add_route("9.0.0.0/8", gateway=gateway, dev="eth0")
         standing = [route for route in backend.routes() if route.network == 9 << 24]
-        absent = standing[0]._replace(gateway=parse_ipv4("10.224.0.6"))
+        absent = standing[0]._replace(gateway=Address.parse("10.224.0.6"))
         self._refused(backend, *map(_remove, reversed(standing)), _remove(absent))
 
     def test_a_gateway_off_the_link_is_enetunreach(self, eth0: Node, backend: RouteBackend) -> None:
@@ -604,7 +609,7 @@ class RouteBackendContract:
             Route(
                 network=20 << 24 | number << 8,
                 prefix_length=24,
-                gateway=parse_ipv4("10.224.0.1" if number % 2 else "192.0.2.1"),
+                gateway=Address.parse("10.224.0.1" if number % 2 else "192.0.2.1"),
                 dev="eth0",
             )
             for number in range(1200)

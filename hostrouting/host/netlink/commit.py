@@ -20,7 +20,8 @@ from hostrouting.net.routes import signature
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hostrouting.net.routes import ObservedRoute, Route, RouteChange
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.routes import ObservedRoute, Route
 
 _logger = logging.getLogger(__name__)
 _dev = attrgetter("dev")

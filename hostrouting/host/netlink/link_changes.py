@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
 from hostrouting.host.netlink.commit import AnswersLostError, Failure
-from hostrouting.net.links import IPv6Route, Neighbour, is_as_shown
+from hostrouting.net.addresses import IPV6, canonical
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, ObservedRoute, place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Step", "Thing", "Things", "Transport", "commit", "shares_place", "slot"]
+__all__ = ["Step", "Thing", "Things", "Transport", "commit", "is_as_shown", "shares_place", "slot"]
 
 _logger = logging.getLogger(__name__)
 
-Thing: TypeAlias = Neighbour | IPv6Route
+Thing: TypeAlias = Neighbour | ObservedRoute
 
 
 class Step(NamedTuple):
@@ -91,7 +93,7 @@ def slot(thing: Thing) -> tuple[object, ...]:
     """What the kernel goes by when it looks for a thing's place."""
     if isinstance(thing, Neighbour):
         return thing.address, thing.dev
-    return thing.table, thing.destination, thing.from_prefix, thing.metric
+    return place(thing)
 
 
 def shares_place(thing: Thing, other: Thing) -> bool:
@@ -105,12 +107,38 @@ def shares_place(thing: Thing, other: Thing) -> bool:
     return thing.dev == other.dev or (_has_gateway(thing) and _has_gateway(other))
 
 
-def _has_gateway(route: IPv6Route) -> bool:
+def is_as_shown(thing: Thing) -> bool:
+    """Return True if the port shows such a thing: it could not find again what the kernel changes.
+
+    The kernel turns metric 0 into 1024 and no protocol into `boot`, and drops the bits after a prefix.
+
+    >>> is_as_shown(Neighbour("FD00::9", "azure0", "12:34:56:78:9a:bc", permanent=True))
+    False
+    """
+    try:
+        if isinstance(thing, Neighbour):
+            mac = bytes.fromhex(thing.mac.replace(":", "")).hex(":")
+            return bool(mac) and mac == thing.mac and canonical(thing.address) == thing.address
+        # Raises ValueError for what no route may be.
+        thing.to_route()
+    except ValueError:
+        return False
+    return (
+        thing.family == IPV6
+        and (thing.from_prefix is None or thing.from_prefix == thing.from_prefix.masked)
+        and not (thing.kind in DEVICELESS_KINDS and thing.dev is not None)
+        and thing.table != LOCAL_TABLE
+        and thing.scope == thing.tos == 0
+        and min(thing.metric, thing.protocol) > 0
+    )
+
+
+def _has_gateway(route: ObservedRoute) -> bool:
     return route.gateway is not None or (route.dev is None and route.kind == "unicast")
 
 
 def _identity(thing: Thing) -> Thing:
-    return thing.without_expiry() if isinstance(thing, IPv6Route) else thing
+    return thing.without_expiry() if isinstance(thing, ObservedRoute) else thing
 
 
 def _by_slot(things: Sequence[Thing]) -> dict[tuple[object, ...], list[Thing]]:
