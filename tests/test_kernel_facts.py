@@ -48,7 +48,7 @@ def device_for(node: KernelNode, address: str) -> str:
 
 def messages_received(listener: socket.socket) -> list[tuple[int, bytes]]:
     """Return the type and the payload of every netlink message that is queued."""
-    messages = []
+    messages: list[tuple[int, bytes]] = []
     while True:
         try:
             datagram = listener.recv(65536, socket.MSG_DONTWAIT)
@@ -75,6 +75,13 @@ def test_a_late_connected_route_decides(node: KernelNode, before: str) -> None:
     assert device_for(node, "172.16.8.1") == "eth0"
     node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
     assert device_for(node, "172.16.8.1") == "ib0"
+
+
+def test_a_longer_route_keeps_its_addresses(node: KernelNode) -> None:
+    """A route inside the late /16 still decides for its own addresses; the rest of the /16 leaves by the fabric."""
+    node.ip("route", "add", "172.16.8.0/22", "via", "10.224.0.1")
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    assert (device_for(node, "172.16.8.1"), device_for(node, "172.16.1.9")) == ("eth0", "ib0")
 
 
 def test_an_equal_route_that_was_first_stays_first(node: KernelNode) -> None:
