@@ -22,8 +22,8 @@ from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.packets import ebtables_rules, nft
-from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd import units
+from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.net import links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
