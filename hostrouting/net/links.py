@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hostrouting.net.addresses import IPV4, Address, Prefix
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, canonical
+from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, ObservedRoute
 
-__all__ = ["Device", "DeviceAddress", "Neighbour", "Station", "address_order", "neighbour_order"]
+__all__ = ["Device", "DeviceAddress", "Neighbour", "Station", "address_order", "is_as_shown", "neighbour_order"]
 
 
 class DeviceAddress(NamedTuple):
@@ -107,3 +108,29 @@ def address_order(address: str) -> Address:
     ['10.0.0.9', '10.0.0.10', 'fd00::9', 'fd00::10']
     """
     return Address.parse(address)
+
+
+def is_as_shown(thing: Neighbour | ObservedRoute) -> bool:
+    """Return True if the port shows such a thing: it could not find again what the kernel changes.
+
+    The kernel turns metric 0 into 1024 and no protocol into `boot`, and drops the bits after a prefix.
+
+    >>> is_as_shown(Neighbour("FD00::9", "azure0", "12:34:56:78:9a:bc", permanent=True))
+    False
+    """
+    try:
+        if isinstance(thing, Neighbour):
+            mac = bytes.fromhex(thing.mac.replace(":", "")).hex(":")
+            return bool(mac) and mac == thing.mac and canonical(thing.address) == thing.address
+        # Raises ValueError for what no route may be.
+        thing.to_route()
+    except ValueError:
+        return False
+    return (
+        thing.family == IPV6
+        and (thing.from_prefix is None or thing.from_prefix == thing.from_prefix.masked)
+        and not (thing.kind in DEVICELESS_KINDS and thing.dev is not None)
+        and thing.table != LOCAL_TABLE
+        and thing.scope == thing.tos == 0
+        and min(thing.metric, thing.protocol) > 0
+    )

@@ -19,12 +19,13 @@ from hostrouting import HostRoutingConfig
 from hostrouting.boot.gates import broken_glass, gate_faults
 from hostrouting.exceptions import BackendError, HostFileError, InvalidConfigError, UnitError
 from hostrouting.host.imds import InstanceMetadataClient
-from hostrouting.host.netlink import link_changes, probes
+from hostrouting.host.netlink import probes
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.packets import ebtables_rules, nft
 from hostrouting.host.systemd import units
 from hostrouting.host.systemd.systemctl import Systemctl
-from hostrouting.net import addresses
+from hostrouting.host.systemd.unit_files import UnitFiles
+from hostrouting.net import addresses, links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
@@ -88,9 +89,9 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def _as_shown(text: str) -> None:
-    link_changes.is_as_shown(Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
-    link_changes.is_as_shown(Neighbour("10.0.0.1", "e0", text, permanent=True))
-    link_changes.is_as_shown(ObservedRoute.parse(text, "e0", metric=1, protocol=3))
+    links.is_as_shown(Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
+    links.is_as_shown(Neighbour("10.0.0.1", "e0", text, permanent=True))
+    links.is_as_shown(ObservedRoute.parse(text, "e0", metric=1, protocol=3))
 
 
 # --- what tools print
@@ -131,7 +132,7 @@ def _unit_file(data: bytes) -> None:
     units.seconds(units.settings([text], "TimeoutStartSec", "ExecStartPre")["TimeoutStartSec"])
     host = FakeHost()
     host.files.write("/etc/systemd/system/kubelet.service", data, mode=0o644)
-    units.UnitFiles(host.files).ordered_before("kubelet.service")
+    UnitFiles(host.files).ordered_before("kubelet.service")
 
 
 # --- files that others wrote, and ours after others had them
