@@ -228,7 +228,9 @@ class Sweeps:
             if not record.time and not record.damage:
                 record = attrs.evolve(record, damage=_damaged(record.path, "it does not name its boot"))
             is_current = record.boot_id == self._boot_id
-            (recorded.damaged if record.damage else recorded.current if is_current else recorded.outlived).append(record)
+            (recorded.damaged if record.damage else recorded.current if is_current else recorded.outlived).append(
+                record
+            )
         return recorded
 
     def remove(self, record: Record) -> None:

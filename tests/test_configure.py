@@ -209,7 +209,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     wanted = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.wants")
     assert wanted == ["probe-snat.service"]
     reset = Reset(HostRoutingConfig(), host=crowded)
-    assert f"+ ebtables nft nat: {DEAD_POD} (put back)" in [str(change) for change in plan(reset).changes]
+    assert f"+ ebtables nft nat: {DEAD_POD} (restored)" in [str(change) for change in plan(reset).changes]
     execute(reset, in_time())
     assert TABLE not in crowded.nftables.tables
     assert (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()) == before

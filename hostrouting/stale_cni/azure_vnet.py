@@ -166,8 +166,8 @@ def _read(files: FileStore, path: str, parse: Callable[[bytes], tuple[Endpoint, 
         return parse(content)
     except ValueError as error:
         raise StaleCNIError(
-            f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot be told from dead ones, so "
-            f"nothing was changed; if no pod of azure-vnet is left, move the file away and run this again"
+            f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot be told from dead ones, "
+            f"so nothing was changed; if no pod of azure-vnet is left, move the file away and run this again"
         ) from error
 
 

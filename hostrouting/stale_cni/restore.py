@@ -12,7 +12,7 @@ from hostrouting.net.routes import ObservedRoute, RouteChange, place
 from hostrouting.stale_cni.verdicts import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from hostrouting.host import Host
     from hostrouting.journal import Restorable

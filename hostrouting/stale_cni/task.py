@@ -1,4 +1,4 @@
-"""CleanStaleCNI: read, confirm, record, remove and read again; only for live nodes, since a boot leaves nothing behind."""
+"""CleanStaleCNI: read, confirm, record, remove and read again; only on live nodes, since a boot removes everything."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CleanStaleCNI:
         self.record: str | None = None
 
     def do(self, ctx: Context) -> None:
-        """Read until readings agree, remove the objects that are stale in all of them, and check that they stay away."""
+        """Read until readings agree, remove the objects that are stale in all of them, and check that they are not back."""
         self.spared, self.record = [], None
         if not self._section.enabled or not self._host.is_live:
             return

@@ -268,7 +268,7 @@ class _Unasked:
         self._of_family = {ipv6: [device for device in pods if (device, ipv6) not in known] for ipv6 in (False, True)}
 
     def why_unknown(self, candidate: Candidate) -> str | None:
-        """Return why it is unknown if a pod has the candidate's address; None if every device that matters was asked."""
+        """Return why it is unknown if a pod has the candidate's address; None if it is known."""
         address = candidate.address or ""
         devices = self._of_family[":" in address]
         device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
