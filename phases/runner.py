@@ -259,11 +259,7 @@ def run(
             execute(task, ctx)
         except BaseException as error:
             if undo_on_failure:
-<<<<<<< HEAD
                 _undo_run(ledger, ctx.shielded(), logger)
-=======
-                _undo_completed(observer, ctx)
->>>>>>> main
             if not isinstance(error, PhaseError):
                 raise
     return ledger.report
@@ -280,31 +276,16 @@ def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
     return wanted
 
 
-<<<<<<< HEAD
 def _undo_run(ledger: Ledger, ctx: Context, logger: logging.Logger | None) -> None:
     failures = []
     failed_before = {report for report in ledger.report.walk() if report.status == "failed"}
     for batch in ledger.batches():
         report, _, inverse = batch[0]
-=======
-def _undo_completed(observer: RunObserver, ctx: Context) -> None:
-    # The run's context is over, or what is left of its time belongs to nobody: undoing gets one of its own.
-    ctx = Context(clock=ctx.clock).within(Scope((), ctx.scope.logger))
-    failed_before = {report for report in observer.report.walk() if report.status == "failed"}
-    for report in reversed(observer.completed):
-        # Groups are undone through their subtasks, each of which completed on its own; and a task
-        # that composed others while it ran may have undone them already.
-        if isinstance(report.task, Group) or report.status != "ok":
-            continue
->>>>>>> main
         try:
             _undo(report.task, inverse, ctx.within(Scope(report.names, logger)))
         except TaskFailedError as error:
             report.status, report.error = "failed", error
-<<<<<<< HEAD
             failures.append(error.under(*report.names))
-=======
->>>>>>> main
         else:
             if inverse is not None:
                 ledger.undone(batch)

@@ -7,11 +7,7 @@ A task that consists of tasks has them as `subtasks`, so that the runner plans, 
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
-=======
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
->>>>>>> main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,47 +83,7 @@ class Group(Protocol):
 
     @property
     def anonymous(self) -> bool:
-<<<<<<< HEAD
         """True if the name was generated from those of the subtasks."""
-=======
-        """Whether the name was only put together from those of the subtasks."""
-
-
-class _Change(NamedTuple):
-    action: Literal["+", "-", "~"]
-    subject: str
-    detail: str | None = None
-
-
-class Change(_Change):
-    """One line of a plan: `+` comes, `-` goes, `~` becomes different.
-
-    >>> print(Change("~", "/etc/hosts", "2 lines"))
-    ~ /etc/hosts (2 lines)
-    >>> Change("*", "/etc/hosts")
-    Traceback (most recent call last):
-    ValueError: the action of a change is '+', '-' or '~', not '*'
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, action: Literal["+", "-", "~"], subject: str, detail: str | None = None) -> Change:
-        """Refuse an action that nobody could read."""
-        if action not in ("+", "-", "~"):
-            raise ValueError(f"the action of a change is '+', '-' or '~', not {action!r}")
-        return super().__new__(cls, action, subject, detail)
-
-    def __str__(self) -> str:
-        return f"{self.action} {self.subject}" + (f" ({self.detail})" if self.detail else "")
-
-    def to_mapping(self) -> dict[str, str | None]:
-        """The change for JSON.
-
-        >>> Change("+", "/etc/hosts").to_mapping()
-        {'action': '+', 'subject': '/etc/hosts', 'detail': None}
-        """
-        return self._asdict()
->>>>>>> main
 
 
 def names_in_path(task: Task) -> tuple[str, ...]:
