@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV4
+from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import ObservedRoute, RouteChange, place
+from hostrouting.net.routes import ObservedRoute, place
 from hostrouting.stale_cni.verdicts import identity
 
 if TYPE_CHECKING:
@@ -68,12 +69,15 @@ def remove(
 ) -> None:
     """Remove the objects, each sort completely or not at all; add to `done` those that are certainly gone."""
     routes, others, rules = by_sort(objects)
-    host.ebtables.delete(ctx, rules, progress=progress)
-    done += rules
-    host.link_layer.apply(remove=others)
-    done += others
-    host.routes.apply([RouteChange.remove(route) for route in routes])
-    done += routes
+    if rules:
+        host.ebtables.delete(ctx, rules, progress=progress)
+        done += rules
+    if others:
+        host.link_layer.apply(remove=others)
+        done += others
+    if routes:
+        host.routes.apply([RouteChange.remove(route) for route in routes])
+        done += routes
 
 
 def add(
@@ -86,14 +90,17 @@ def add(
 ) -> None:
     """Add the objects in the opposite order of `remove`, each sort completely or not at all; add them to `done`."""
     routes, others, rules = by_sort(objects)
-    host.routes.apply([RouteChange.add(route.to_route()) for route in routes])
-    done += routes
-    host.link_layer.apply(add=others)
-    done += others
-    # In ascending order, so that each rule finds those before it in their places.
-    rules.sort(key=lambda rule: (rule.backend, rule.chain, rule.position))
-    host.ebtables.insert(ctx, rules, progress=progress)
-    done += rules
+    if routes:
+        host.routes.apply([RouteChange.add(route.to_route()) for route in routes])
+        done += routes
+    if others:
+        host.link_layer.apply(add=others)
+        done += others
+    if rules:
+        # In ascending order, so that each rule finds those before it in their places.
+        ordered = sorted(rules, key=lambda rule: (rule.backend, rule.chain, rule.position))
+        host.ebtables.insert(ctx, ordered, progress=progress)
+        done += rules
 
 
 def by_sort(
