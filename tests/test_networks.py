@@ -1,0 +1,64 @@
+"""Addresses of both families as text, and networks."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostrouting.net.addresses import Address, Networks, canonical, parse_address
+
+
+@given(st.ip_addresses(), st.ip_addresses(), st.integers(0, 128))
+def test_membership_is_that_of_the_standard_library(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    base: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    length: int,
+) -> None:
+    """An address lies in a network exactly when `ipaddress` says so; families never mix."""
+    network = ipaddress.ip_network((base, min(length, base.max_prefixlen)), strict=False)
+    assert (str(address) in Networks([str(network)])) == (address in network)
+
+
+@given(
+    st.ip_addresses(v=4) | st.ip_addresses(v=6),
+    st.integers(0, 128),
+    st.ip_addresses(v=4),
+    st.integers(0, 128),
+    st.data(),
+)
+def test_coverage_is_that_of_the_standard_library(
+    base: ipaddress.IPv4Address | ipaddress.IPv6Address,
+    length: int,
+    other: ipaddress.IPv4Address,
+    other_length: int,
+    data: st.DataObject,
+) -> None:
+    """A network is covered exactly when `ipaddress` calls it a subnet; families never mix."""
+    network = ipaddress.ip_network((base, min(length, base.max_prefixlen)), strict=False)
+    # Of networks at random hardly any would lie in one another.
+    inner = data.draw(st.sampled_from([base, network.network_address, network.broadcast_address, other]))
+    subnet = ipaddress.ip_network((inner, min(other_length, inner.max_prefixlen)), strict=False)
+    expected = subnet.version == network.version and subnet.subnet_of(network)  # type: ignore[arg-type]
+    assert Networks([str(network)]).covers(str(subnet)) == expected
+
+
+@given(st.ip_addresses())
+def test_spelling_is_that_of_the_standard_library(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+    """However an address is written, it comes out compressed, as the kernel's tools print it."""
+    assert parse_address(address.exploded) == Address.parse(str(address))
+    assert canonical(address.exploded) == str(address)
+
+
+@pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1/32", "fd00::1%eth0", "\0", "\ud800", "1::2::3", "pod"])
+def test_what_is_no_address_is_in_no_network(text: str) -> None:
+    """Anything else than an address is outside, and no error."""
+    assert (parse_address(text), canonical(text), text in Networks(["10.0.0.0/8", "fd00::/8"])) == (None, None, False)
+
+
+def test_a_network_that_is_none_is_refused() -> None:
+    """The config has checked its CIDRs; whoever brings others is told."""
+    with pytest.raises(ValueError, match="'pods' is not an IPv4 CIDR such as"):
+        Networks(["pods"])
