@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+import base64
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -292,9 +292,7 @@ def _mac(text: str) -> str:
     """Return a hardware address in the kernel's spelling; Go writes it in base64, people with colons."""
     try:
         packed = (
-            bytes(int(part, 16) for part in text.split(":"))
-            if ":" in text
-            else binascii.a2b_base64(text, strict_mode=True)
+            bytes(int(part, 16) for part in text.split(":")) if ":" in text else base64.b64decode(text, validate=True)
         )
     except ValueError as error:
         raise ValueError(f"{text!r} is not a hardware address") from error

@@ -48,7 +48,8 @@ def what_is_missing(objects: Iterable[Restorable], snapshot: Snapshot) -> Restor
         obstacle = standing.obstacle(each)
         if obstacle is None:
             missing.append(each)
-            standing.add(each)
+            if not isinstance(each, EbtablesRule):
+                standing.add(each)
         else:
             lost.append(Lost(each, obstacle))
     return Restoration(tuple(missing), tuple(lost))
@@ -125,8 +126,9 @@ class _Standing:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._objects: defaultdict[object, list[Restorable]] = defaultdict(list)
-        for each in (*snapshot.rules, *snapshot.neighbours, *snapshot.routes):
-            self.add(each)
+        for objects in snapshot.rules, snapshot.neighbours, snapshot.routes:
+            for each in objects:
+                self.add(each)
         self._devices = {device.name for device in snapshot.devices}
 
     def add(self, each: Restorable) -> None:

@@ -71,7 +71,7 @@ class CleanStaleCNI:
         self.record: str | None = None
 
     def do(self, ctx: Context) -> None:
-        """Read until readings agree, remove the objects that are stale in all of them, and check that they are not back."""
+        """Read until readings agree, remove the objects that are stale in all of them, and read once more."""
         self.spared, self.record = [], None
         if not self._section.enabled or not self._host.is_live:
             return

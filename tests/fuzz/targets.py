@@ -17,7 +17,7 @@ from fuzz.loopback import LoopbackService
 
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.gates import broken_glass, gate_faults
-from hostrouting.exceptions import BackendError, HostFileError, InvalidConfigError, UnitError
+from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6

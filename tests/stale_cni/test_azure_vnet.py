@@ -115,7 +115,10 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
         (b"[]", "the file is not a JSON object"),
         (b'{"Network": []}', "Network is not a JSON object"),
         (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces is not a JSON object"),
-        (b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}', "Network.ExternalInterfaces['eth0'] is not a JSON object"),
+        (
+            b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}',
+            "Network.ExternalInterfaces['eth0'] is not a JSON object",
+        ),
         (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is not an IP address"),
         (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName is not text"),
         (state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"), "IP is not text"),
@@ -341,7 +344,10 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
             "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 is not a JSON array",
         ),
         (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}', "'x' is not an IP address"),
-        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}', "'x:y' is not a hardware address"),
+        (
+            b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}',
+            "'x:y' is not a hardware address",
+        ),
         (b'{"Endpoints": ' * 5000, "nested too deeply"),
     ],
 )

@@ -32,7 +32,7 @@ from support.stale_cni_worlds import (
     rules_of,
 )
 
-from hostrouting.host import Device, EbtablesRule, Neighbour, NextHop, ObservedRoute, Station
+from hostrouting.host import Device, EbtablesRule, Neighbour, NextHop, Station
 from hostrouting.net.addresses import Address
 from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni import judge
@@ -48,13 +48,15 @@ def test_rules_of_the_node_are_never_touched() -> None:
     """The bridge's own rules and the one for the node's address are known, and kept."""
     verdicts = judge(snapshot(*rules_of(*NODE_RULES)), pod_cidrs=POD_CIDRS, bridge="azure0")
     assert [(v.kind, v.address, v.reason) for v in verdicts] == [
-        ("node", None, "it stands for the node itself, and every pod on the bridge needs it"),
+        ("node", None, "it serves the node itself, and every pod on the bridge needs it"),
         ("node", NODE_ADDRESS, "10.240.0.4 is an address of the node itself, on azure0"),
-        ("node", None, "it stands for the node itself, and every pod on the bridge needs it"),
+        ("node", None, "it serves the node itself, and every pod on the bridge needs it"),
     ]
 
 
-ROUTER = Device("cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{POD}/32"), DeviceAddress.parse(f"{POD6}/64")))
+ROUTER = Device(
+    "cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{POD}/32"), DeviceAddress.parse(f"{POD6}/64"))
+)
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
@@ -85,7 +87,7 @@ def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address()
 @pytest.mark.parametrize("dev", ["azure0", "azv1"])
 def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
     """It puts them there for other nodes, whose addresses nobody on this one has."""
-    reason = f"ip-masq-agent puts neighbours with {TUNNEL_MAC} there, for other nodes"
+    reason = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
     assert judged(snapshot(neighbour(dev=dev, mac=TUNNEL_MAC))) == [("node", reason)]
 
 
@@ -340,7 +342,7 @@ NODE = (*DEVICES, AZV2)
 def test_what_a_device_may_have_that_could_not_be_asked_is_unknown(leftover: Restorable) -> None:
     """Whoever may not ask there takes nobody for gone."""
     address = POD6 if leftover in OF_POD6 else POD
-    reason = f"whether a pod behind azv1 has {address} cannot be asked without CAP_NET_RAW"
+    reason = f"the pod on azv1 cannot be asked for {address} without CAP_NET_RAW"
     assert judged(snapshot(leftover, devices=NODE, unasked=UNASKED)) == [("unknown", reason)]
 
 
@@ -367,9 +369,8 @@ def test_the_pod_of_an_address_that_the_node_has_may_not_be_asked(leftover: Rest
 
 def test_several_devices_that_could_not_be_asked_are_counted() -> None:
     """The first is named; without privilege it is all of them."""
-    reason = f"whether a pod behind azv1 has {POD} cannot be asked without CAP_NET_RAW"
     assert judged(snapshot(DNAT_RULE, unasked=frozenset(["azv2", "azv1"]))) == [
-        ("unknown", f"{reason}, nor can 1 more")
+        ("unknown", f"the pod on azv1 and 1 more cannot be asked for {POD} without CAP_NET_RAW")
     ]
 
 
@@ -389,5 +390,5 @@ def test_what_is_on_one_device_does_not_hang_on_others(leftover: Restorable) -> 
 
 def test_what_is_on_a_device_that_went_away_is_unknown() -> None:
     """It was there when routes were read, and not when devices were: nobody could be asked there."""
-    reason = "azv7 went away, or got another name, while all this was read"
+    reason = "azv7 was removed or renamed while all this was read"
     assert judged(snapshot(route(dev="azv7"))) == [("unknown", reason)]

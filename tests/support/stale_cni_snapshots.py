@@ -35,7 +35,9 @@ __all__ = [
 POD = "10.240.0.9"
 POD6 = "fd00:10:240::9"
 MAC = "aa:bb:cc:00:00:09"
-BRIDGE = Device("azure0", 3, up=True, mac=NODE_MAC, kind="bridge", addresses=(DeviceAddress.parse(f"{NODE_ADDRESS}/16"),))
+BRIDGE = Device(
+    "azure0", 3, up=True, mac=NODE_MAC, kind="bridge", addresses=(DeviceAddress.parse(f"{NODE_ADDRESS}/16"),)
+)
 AZV1 = Device("azv1", 4, up=True, kind="veth", master="azure0")
 DEVICES = (BRIDGE, AZV1)
 
