@@ -128,7 +128,7 @@ def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
 
 def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> None:
     """A second run waits under its own deadline, and then says who holds the lock."""
-    host.lock.holder = 4711
+    host.lock.holder_pid = 4711
     clock = ManualClock(auto=True)
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **ROUTES), Context(timeout=5, clock=clock))
@@ -209,7 +209,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     wanted = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.wants")
     assert wanted == ["probe-snat.service"]
     reset = Reset(HostRoutingConfig(), host=crowded)
-    assert f"+ ebtables nft nat: {DEAD_POD} (put back)" in [str(change) for change in plan(reset).changes]
+    assert f"+ ebtables nft nat: {DEAD_POD} (restored)" in [str(change) for change in plan(reset).changes]
     execute(reset, in_time())
     assert TABLE not in crowded.nftables.tables
     assert (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()) == before

@@ -12,7 +12,7 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError, PermissionDe
 from hostrouting.stale_cni.observe import fields_of
 from hostrouting.stale_cni.sweep import subject
 from hostrouting.stale_cni.task import CleanStaleCNI
-from phases import Change, TaskFailedError, execute
+from phases import Change, TaskFailedError, run
 
 if TYPE_CHECKING:
     import logging
@@ -114,14 +114,12 @@ def sweep_node(
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
         return _forecast(ctx, task)
-    error: TaskFailedError | None = None
-    with host.lock.hold(ctx):
-        try:
-            execute(task, ctx, logger=logger)
-        except TaskFailedError as failure:
-            error = failure
+    with host.lock.hold(ctx) as held:
+        report = run(task, held, logger=logger)
+    if report.error is not None and not isinstance(report.error, TaskFailedError):
+        raise report.error
     return SweepReport(
-        dry_run=False, changes=tuple(task.made), spared=tuple(task.spared), record=task.record, error=error
+        dry_run=False, changes=report.changes, spared=tuple(task.spared), record=task.record, error=report.error
     )
 
 

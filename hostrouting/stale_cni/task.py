@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import refused
+from hostrouting.findings import RESTORED, refused
 from hostrouting.host import EbtablesRule, Host
 from hostrouting.journal import refuse_unsafe_folder, set_aside
 from hostrouting.stale_cni import azure_vnet
@@ -49,6 +50,7 @@ class CleanStaleCNI:
     """
 
     name = "clean-stale-cni"
+    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -57,8 +59,6 @@ class CleanStaleCNI:
         self._host = host or Host.live()
         self._logger = logger or logging.getLogger(__name__)
         self._observer = Observer(self._section, self._logger)
-        #: What the last `do` or `undo` has changed, without what it took back itself.
-        self.made: list[Change] = []
         #: What the last reading has found and left alone.
         self.spared: list[Verdict] = []
         #: Where the last `do` has written down what it took away; None where it took away nothing.
@@ -66,9 +66,13 @@ class CleanStaleCNI:
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, take away what is stale in all of them, and see whether it comes back."""
-        self.made, self.spared, self.record = [], [], None
+        self.spared, self.record = [], None
         if not self._section.enabled or not self._host.is_live:
             return
+        with self._host.lock.hold(ctx) as held:
+            self._do(held)
+
+    def _do(self, ctx: Context) -> None:
         agreement, reading = self._confirmed(ctx)
         for verdict in agreement.changed:
             self._logger.warning(
@@ -117,16 +121,19 @@ class CleanStaleCNI:
 
         A record in which something remains that could not be put back stays; one of another boot goes.
         """
-        self.made = []
         if not self._host.is_live:
             return
+        with self._host.lock.hold(ctx) as held:
+            self._undo(held)
+
+    def _undo(self, ctx: Context) -> None:
         current, outlived, bad = read_backups(self._host.files, self._section.backup_dir)
         if not current and not bad:
             self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
         for backup in outlived:
             self._logger.info(_OUTLIVED, backup.path, backup.time, extra={"backup": backup.path})
             remove_backup(self._host.files, self._section.backup_dir, backup)
-            self.made.append(_removal(backup))
+            ctx.record(_removal(backup))
         for path, reason in bad:
             self._logger.warning("%s; %s", reason, set_aside(self._host.files, path), extra={"backup": path})
         for backup in current:
@@ -142,7 +149,8 @@ class CleanStaleCNI:
         try:
             add_back(ctx, self._host, missing, done, progress=self._progress("put back", missing))
         finally:
-            self.made += [Change("+", subject(leftover), "put back") for leftover in done]
+            for leftover in done:
+                ctx.record(Change("+", subject(leftover), RESTORED))
         if missing or not given_up:
             self._logger.info("%d objects of %s are put back", len(missing), backup.path)
         if given_up:
@@ -170,7 +178,7 @@ class CleanStaleCNI:
                 coming |= Counter(map(identity, what_comes_back(backup.objects, snapshot).missing))
         return [
             *map(_removal, outlived),
-            *(Change("+", subject(leftover), "put back") for leftover in coming.elements()),
+            *(Change("+", subject(leftover), RESTORED) for leftover in coming.elements()),
         ]
 
     def judge_now(self, ctx: Context) -> Reading:
@@ -282,11 +290,18 @@ class CleanStaleCNI:
             raise
         finally:
             gone = set(done)
-            self.made = [
-                Change("-", subject(leftover), reasons[identity(leftover)])
-                for leftover in backup.objects
-                if leftover in gone
-            ]
+            undo = partial(self._restore, backup.path)
+            for leftover in backup.objects:
+                if leftover in gone:
+                    ctx.record(Change("-", subject(leftover), reasons[identity(leftover)]), undo=undo)
+
+    def _restore(self, path: str, ctx: Context) -> None:
+        """Restore what one sweep removed, unless its record is gone: then it was restored already."""
+        with self._host.lock.hold(ctx) as held:
+            current, _, _ = read_backups(self._host.files, self._section.backup_dir)
+            for backup in current:
+                if backup.path == path:
+                    self._put_back(held, backup)
 
     def _left_behind(self, ctx: Context, backup: Backup, done: list[Leftover]) -> list[str]:
         """Put back what is gone; what could not be put back, in words, and in `done`."""

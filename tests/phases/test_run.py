@@ -41,7 +41,9 @@ def test_report_of_a_run() -> None:
         ctx.sleep(1)
         ctx.record(Change("+", "rest", "1 s"))
 
-    report = run(Serial(nap, FailingTask("fail", OSError("x")), RecordingTask("never", []), name="all"), ctx=Context(clock=clock))
+    report = run(
+        Serial(nap, FailingTask("fail", OSError("x")), RecordingTask("never", []), name="all"), ctx=Context(clock=clock)
+    )
     assert report.to_mapping() == {
         "name": "all",
         "status": "failed",

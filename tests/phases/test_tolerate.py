@@ -40,7 +40,9 @@ def _probes() -> FailingTask:
 def test_a_tolerated_failure_is_a_warning(group: type[Serial], caplog: pytest.LogCaptureFixture) -> None:
     """The group goes on and is ok; the task is `failed` in the report, and the log has it as a warning."""
     journal: list[str] = []
-    report = run(group(tolerate(_probes()), RecordingTask("routes", journal), name="all"), ctx=Context(clock=ManualClock()))
+    report = run(
+        group(tolerate(_probes()), RecordingTask("routes", journal), name="all"), ctx=Context(clock=ManualClock())
+    )
     assert [entry for entry in journal if entry.startswith("do")] == ["do routes"]
     assert {each.name: each.status for each in report.walk()} == {"probes": "failed", "routes": "ok", "all": "ok"}
     assert report.ok
@@ -146,5 +148,3 @@ def test_a_tolerated_failure_undoes_nothing() -> None:
     journal: list[str] = []
     assert run(Serial(RecordingTask("a", journal), tolerate(_probes())), undo_on_failure=True).ok
     assert "undo a" not in journal
-
-

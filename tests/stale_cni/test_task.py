@@ -33,8 +33,9 @@ from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
 from hostrouting.stale_cni.backup import write_backup
 from hostrouting.stale_cni.state import ENDPOINTS_PATH, STATE_PATH
 from hostrouting.testing import FakeHost
-from phases import Accountable, CancelledError, Change, Context, DeadlineExceededError, Plannable, Task, Undoable
-from phases.testing import ManualClock
+from phases import CancelledError, Change, Context, DeadlineExceededError, Plannable, Serial, Task, Undoable, run
+from phases.context import Scope
+from phases.testing import FailingTask, ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -606,11 +607,12 @@ def test_what_cannot_be_written_down_stays() -> None:
     write = [call[0] for call in host.files.operations.calls].index("write") + 1
     task.undo(context())
     host.files.fail_at(write)
-    assert refused(lambda: task.do(context())) == (
-        "nothing was changed, for no record of it can be written: cannot go on: No space left on device; "
-        "see staleCni.backupDir"
+    report = run(task, context())
+    assert str(report.error) == (
+        "clean-stale-cni: nothing was changed, for no record of it can be written: cannot go on: No space left on "
+        "device; see staleCni.backupDir"
     )
-    assert (whole_state(host), task.made) == (before, [])
+    assert (whole_state(host), report.changes) == (before, ())
 
 
 # --- failures midway
@@ -697,9 +699,10 @@ def test_who_is_cancelled_midway_restores_everything(error: Exception, caplog: p
     reading = len(host.link_layer.operations.calls) - calls
     host.link_layer.fail_at(2 * reading + 1, error)
     task = sweep(host)
+    records: list[Change] = []
     with pytest.raises(type(error)):
-        task.do(context())
-    assert (whole_state(host), task.made) == (before, [])
+        task.do(recording(records))
+    assert (whole_state(host), records) == (before, [])
     assert caplog.messages[-1] == (f"the sweep was stopped ({error}); all that it had taken away is back in its place")
 
 
@@ -726,20 +729,48 @@ def test_a_wait_that_is_cut_short_is_no_failure(caplog: pytest.LogCaptureFixture
 # --- what was really changed
 
 
-def test_it_keeps_account_of_what_it_changed() -> None:
-    """Each object that went, with its reason, and nothing of an earlier run; undo tells what came back."""
+def recording(records: list[Change]) -> Context:
+    """Return a context that collects what is recorded in it."""
+
+    class Records:
+        def skips(self, _: str) -> bool:
+            return False
+
+        def record(self, change: Change, _: object) -> None:
+            records.append(change)
+
+    return context().within(Scope(account=Records()))
+
+
+def recorded(act: Callable[[Context], None]) -> list[Change]:
+    """Return what `act` recorded."""
+    records: list[Change] = []
+    act(recording(records))
+    return records
+
+
+def test_it_records_what_it_changed() -> None:
+    """Each removed object is recorded with its reason; an undo records each restored object."""
     host = made_host()
     task = sweep(host)
-    assert isinstance(task, Accountable)
     planned = task.plan(context())
-    task.do(context())
-    assert task.made == planned
-    task.do(context())
-    assert task.made == []
-    task.undo(context())
-    assert sorted(task.made) == sorted(Change("+", subject, "put back") for subject in STALE)
-    task.undo(context())
-    assert task.made == []
+    assert recorded(task.do) == planned
+    assert recorded(task.do) == []
+    assert sorted(recorded(task.undo)) == sorted(Change("+", subject, "restored") for subject in STALE)
+    assert recorded(task.undo) == []
+
+
+def test_a_run_that_fails_later_restores_what_it_swept() -> None:
+    """A run that is undone restores what its sweep removed, and nothing of an earlier sweep."""
+    host = made_host()
+    before = whole_state(host)
+    late = FailingTask("late", OSError("x"))
+    report = run(Serial(sweep(host), late), context(), undo_on_failure=True)
+    assert (whole_state(host), report.children[0].status) == (before, "undone")
+    sweep(host).do(context())
+    swept = whole_state(host)
+    run(Serial(sweep(host), late), context(), undo_on_failure=True)
+    assert whole_state(host) == swept
 
 
 def test_what_is_put_back_by_somebody_was_taken_away_all_the_same() -> None:
@@ -748,8 +779,9 @@ def test_what_is_put_back_by_somebody_was_taken_away_all_the_same() -> None:
     task = sweep(host)
     planned = task.plan(context())
     host.ebtables.on_delete = lambda: host.ebtables.add(dnat(DEAD, DEAD_MAC))
-    refused(lambda: task.do(context()))
-    assert task.made == planned
+    records: list[Change] = []
+    refused(lambda: task.do(recording(records)))
+    assert records == planned
 
 
 def test_of_a_rollback_only_what_it_left_is_told() -> None:
@@ -758,13 +790,14 @@ def test_of_a_rollback_only_what_it_left_is_told() -> None:
     task = sweep(host)
     planned = task.plan(context())
     failing_routes(host)
-    refused(lambda: task.do(context()))
-    assert task.made == []
+    records: list[Change] = []
+    refused(lambda: task.do(recording(records)))
+    assert records == []
     failing_routes(host)
     host.ebtables.fail_at(5)
-    refused(lambda: task.do(context()))
-    assert task.made == planned[:4]
-    assert "ebtables" in task.made[-1].subject
+    refused(lambda: task.do(recording(records)))
+    assert records == planned[:4]
+    assert "ebtables" in records[-1].subject
 
 
 def test_of_an_undo_that_fails_what_came_back_is_told() -> None:
@@ -773,8 +806,9 @@ def test_of_an_undo_that_fails_what_came_back_is_told() -> None:
     sweep(host).do(context())
     host.link_layer.refuse_at(1)
     task = sweep(host)
-    refused(lambda: task.undo(context()), BackendError)
-    assert task.made == [Change("+", "10.240.0.11 dev azv1 scope link", "put back")]
+    records: list[Change] = []
+    refused(lambda: task.undo(recording(records)), BackendError)
+    assert records == [Change("+", "10.240.0.11 dev azv1 scope link", "restored")]
 
 
 # --- who cannot be heard
@@ -947,12 +981,11 @@ def test_what_could_not_be_put_back_is_when_its_place_is_free() -> None:
     sweep(host).do(context())
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
     task = sweep(host)
-    task.undo(context())
-    assert task.made == [Change("+", subject, "put back") for subject in PUT_BACK if not subject.startswith(f"{DEAD} ")]
+    others = [subject for subject in PUT_BACK if not subject.startswith(f"{DEAD} ")]
+    assert recorded(task.undo) == [Change("+", subject, "restored") for subject in others]
     (usurper,) = [each for each in host.link_layer.neighbours() if each.mac == "02:00:00:00:00:01"]
     host.link_layer.apply(remove=[usurper])
-    task.undo(context())
-    assert task.made == [Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "put back")]
+    assert recorded(task.undo) == [Change("+", f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT", "restored")]
     assert whole_state(host) == before
 
 
@@ -1035,8 +1068,7 @@ def test_what_was_taken_before_the_machine_was_started_again_stays_gone(caplog: 
     task = sweep(host)
     expected = Change("-", BACKUP, "of 2026-01-01T00:00:01Z, before this machine was started again")
     assert task.plan_undo(context()) == [expected]
-    task.undo(context())
-    assert task.made == [expected]
+    assert recorded(task.undo) == [expected]
     assert whole_state(host)[:-1] == after[:-1]
     assert not host.files.tree.exists("/var/lib/hostrouting")
     assert caplog.messages[-2:] == [
