@@ -151,7 +151,8 @@ class Ledger:
             record.report.records.append(record)
             if self._keep:
                 self._records.append(record)
-        self.tell(record.report, change=record.change)
+        if self._observer is not None:
+            self.tell(record.report, change=record.change)
 
     def complete(self, report: Report) -> None:
         """Record the inverse of a completed task that has recorded none."""
