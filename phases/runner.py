@@ -304,7 +304,7 @@ def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
     for report in whole.walk():
         inside = {child.status for child in report.children if child not in failed_before} - {"skipped"}
         if isinstance(report.task, Group) and report.status == "ok" and inside:
-            report.status = "failed" if "failed" in inside else "undone" if inside == {"undone"} else "ok"
+            report.status = "failed" if "failed" in inside else "undone" if "undone" in inside else "ok"
 
 
 @contextmanager

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostrouting.findings import RESTORED
-from hostrouting.net.routes import OUR_PROTOCOL
-from hostrouting.static_routes.reconcile import place
+from hostrouting.net.routes import OUR_PROTOCOL, place
 from phases import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hostrouting.net.routes import ObservedRoute, Route
-    from hostrouting.static_routes.reconcile import Place
+    from hostrouting.net.routes import ObservedRoute, Place, Route
 
 __all__ = ["RouteAccount", "change_of", "ours_by_place"]
 

@@ -18,7 +18,7 @@ from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
 from hostrouting.host.packets.ebtables_tools import legacy_may_have_rules
 from hostrouting.testing.contracts import EbtablesContract
-from hostrouting.testing.ebtables_contract import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
+from hostrouting.testing.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
 from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory_ebtables import MemoryEbtables
