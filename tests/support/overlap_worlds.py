@@ -1,4 +1,4 @@
-"""Random nodes for the overlap proof, what a report says of each address, and the boot script run on one."""
+"""Random nodes for the overlap proof, the verdict of a report on each address, and the boot script run on a node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
 
 
 class World(NamedTuple):
-    """What is done to a node, in this order; what the node refuses is left out."""
+    """The operations on a node, in this order; those that the node refuses are left out."""
 
     addresses: list[tuple[str, tuple[str, str | None]]]
     routes: list[Route]
@@ -123,7 +123,7 @@ def worlds(draw: st.DrawFn, *, from_rules: bool = True) -> World:
 
 
 def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str, ...]]]:
-    """What a report says of each address of a CIDR: kind and devices; every address at most once."""
+    """Return the verdict of a report on each address of a CIDR: kind and devices; every address at most once."""
     said: dict[int, tuple[str, tuple[str, ...]]] = {}
     [one] = [one for one in report.cidrs if one.cidr == cidr]
     for finding in one.findings:
@@ -134,7 +134,7 @@ def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str,
 
 
 class ScriptRun(NamedTuple):
-    """How the boot script ended, what it said, and what its marker holds."""
+    """The exit status of the boot script, its output, and the content of its marker."""
 
     status: int
     output: str
@@ -154,9 +154,9 @@ def run_script(
     waits: int = 0,
     through: Sequence[str] = (),
 ) -> ScriptRun:
-    """Run the script as rendered, but with a folder of its own for the markers, and less patience.
+    """Run the rendered script, but with another folder for the markers, and less patience.
 
-    `through` is a command that runs the command which is put behind it.
+    `through` is a command that runs the command which follows it.
     """
     section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed)}
     document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}

@@ -1,4 +1,4 @@
-"""What was seen of nodes from which azure-vnet was removed: snapshots with objects of one pod, and little else."""
+"""Snapshots of nodes from which azure-vnet was removed, with the objects of one pod, and little else."""
 
 from __future__ import annotations
 
