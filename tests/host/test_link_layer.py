@@ -333,7 +333,9 @@ def test_a_removal_that_would_hit_another_route_is_refused(
     for verb, way in zip(("add", "append"), (first, *(ways.keys() - {first})), strict=True):
         node.kernel.ip("-6", "route", verb, "fd00:9::/64", *ways[way], "dev", "azure0", "metric", "1024")
     before = layer.routes()
-    plain, via = sorted((one for one in before if one.destination == "fd00:9::/64"), key=lambda one: one.gateway or "")
+    plain, via = sorted(
+        (one for one in before if one.destination == "fd00:9::/64"), key=lambda one: str(one.gateway or "")
+    )
     if first == "with a gateway":
         with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{via}' instead"):
             layer.apply(remove=[plain])
