@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,7 @@ def run_inner(folder: Path, **environment: str) -> tuple[int, str]:
     shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "test_inner.py").write_text(INNER)
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, folder],
+        [Path(sysconfig.get_path("scripts"), "pytest"), "-p", "no:cacheprovider", "--rootdir", folder, folder],
         check=False,
         capture_output=True,
         text=True,

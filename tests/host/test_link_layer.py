@@ -52,7 +52,6 @@ class TestMemoryLinkLayer(LinkLayerContract):
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestNetlinkLinkLayer(LinkLayerContract):
     """The kernel."""
 
@@ -122,7 +121,6 @@ def listing(node: KernelLinks) -> tuple[list[str], list[str]]:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestAgainstIproute2:
     """What `ip` and `bridge` say of the same namespace."""
 
@@ -207,7 +205,6 @@ def test_a_station_has_its_vlan() -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestPuttingBack:
     """What was removed and is added again."""
 
@@ -273,7 +270,6 @@ class TestPuttingBack:
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> None:
     """Before a reading has shown that, it is the kernel that says so; afterwards we know it. The rest is done."""
     wanted = [
@@ -292,7 +288,6 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_without_privilege_nothing_is_changed(node: KernelLinks) -> None:
     """Reading is free; changing is a `PermissionDeniedError`."""
     node.add_neighbour("10.240.0.9", "azure0", POD_MAC)

@@ -105,7 +105,6 @@ class TestMemoryNftables(NftablesContract):
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 class TestNftCommand(NftablesContract):
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:
@@ -185,7 +184,6 @@ class TestNftCommand(NftablesContract):
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 class TestChainByChain(NftablesContract):
     """The contract for an nft that lists as those before 1.0.6 do (Ubuntu 22.04, Debian 11)."""
 
@@ -235,7 +233,6 @@ def shared_node() -> Iterator[KernelNode]:
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 @settings(max_examples=50)
 @given(data=st.data())
 def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, data: st.DataObject) -> None:

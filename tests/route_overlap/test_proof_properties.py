@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from support.egress_oracle import KernelOracle, MemoryOracle, wrong_of
 from support.kernel import needs_kernel
@@ -82,7 +81,6 @@ def test_suggested_routes_mend(world: World) -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 @settings(
     max_examples=_KERNEL_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

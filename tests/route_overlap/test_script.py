@@ -89,7 +89,6 @@ class TestFiles:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestRunning:
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:

@@ -110,7 +110,6 @@ def many(gateway: str) -> list[StaticRoute]:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestRunning:
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:

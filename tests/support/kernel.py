@@ -1,16 +1,16 @@
-"""What tests share that ask the real kernel."""
+"""Helpers of tests that ask the real kernel."""
 
 from __future__ import annotations
 
-from support.needs import needs
+import pytest
 
-needs_kernel = needs("kernel")
+needs_kernel = pytest.mark.usefixtures("needs_kernel")
 
 
 def powerless(*capabilities: str) -> tuple[str, ...]:
-    """What leads to a process with these capabilities alone. It may read every file, or it could not read our own code.
+    """Return the command prefix that starts a process with these capabilities alone.
 
-    (A checkout in /root, or in the home of the user who ran sudo, is closed to others.)
+    The process may also read every file: the home folder that holds the checkout may be closed to other users.
     """
     kept = "".join(f",+{capability}" for capability in ("dac_read_search", *capabilities))
     return ("setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all")
