@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink import commit
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Link, Lookup, ObservedRoute, Rule
+from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
+from hostrouting.net.addresses import IPV4, Address
+from hostrouting.net.links import Device
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Lookup, ObservedRoute
+from hostrouting.net.rules import Rule
 from hostrouting.testing.fib import Refused
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host.netlink.commit import Failure, Steps
-    from hostrouting.net.routes import Route, RouteChange
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.routes import Route
+    from hostrouting.net.rules import Rule
 
 __all__ = ["MemoryBackend"]
 
@@ -52,17 +56,17 @@ class MemoryBackend(MemoryNode):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.devices)})"
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Every device with its addresses."""
         return [
-            Link(
+            Device(
                 device.name,
                 device.ifindex,
                 device.up,
-                device.carrier,
-                device.loopback,
-                tuple(device.addresses),
-                tuple(sorted(device.neighbours)),
+                addresses=tuple(device.addresses),
+                carrier=device.carrier,
+                loopback=device.loopback,
+                neighbours=tuple(sorted(device.neighbours)),
             )
             for device in self.devices.values()
         ]
@@ -88,8 +92,8 @@ class MemoryBackend(MemoryNode):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        commit.check_devices(changes, self.devices)
-        commit.commit(_MemoryTransport(self), changes, verify=verify)
+        check_devices(changes, self.devices)
+        commit_routes(OneByOne(self.take, self.routes), changes, verify=verify)
 
     def _answer(self, destination: int, source: int | None, *, resolve: bool) -> Lookup:
         if source and not self.holds(source):
@@ -108,7 +112,7 @@ class MemoryBackend(MemoryNode):
             destination,
             32,
             # One that is not on the link is an address of the node's own, and no packet is sent to it.
-            gateway=leg.gateway if leg.scope == SCOPE_LINK else None,
+            gateway=Address(IPV4, leg.gateway) if leg.gateway is not None and leg.scope == SCOPE_LINK else None,
             dev="lo" if route.kind == "local" else leg.dev,
             table=route.table,
             kind=route.kind,
@@ -131,29 +135,12 @@ class MemoryBackend(MemoryNode):
         if step in self._vanishing:
             self.remove_link(self._vanishing.pop(step))
         if step in self._failing:
-            return commit.Failure(*self._failing.pop(step))
+            return Failure(*self._failing.pop(step))
         try:
             if verb == "remove":
                 self.fib.delete(route)
             else:
                 self.insert(route, **_FLAGS[verb])
         except Refused as refused:
-            return commit.Failure(refused.errno, refused.reason)
+            return Failure(refused.errno, refused.reason)
         return None
-
-
-class _MemoryTransport:
-    """How `transaction` reaches the model."""
-
-    def __init__(self, backend: MemoryBackend) -> None:
-        self._backend = backend
-
-    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:
-        answers = [self._backend.take(verb, route) for verb, route in zip(steps.verbs, steps.routes, strict=True)]
-        return {position: answer for position, answer in enumerate(answers) if answer is not None}
-
-    def routes(self) -> list[ObservedRoute]:
-        return self._backend.routes()
-
-    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
-        return commit.missing_after(steps, self.routes())

@@ -8,9 +8,9 @@ needs_kernel = pytest.mark.usefixtures("needs_kernel")
 
 
 def powerless(*capabilities: str) -> tuple[str, ...]:
-    """Return the command prefix that starts a process with these capabilities alone.
+    """Return a command prefix for a process with these capabilities alone. It may read every file, even our own code.
 
-    The process may also read every file: the home folder that holds the checkout may be closed to other users.
+    (A checkout in /root, or in the home of the user that ran sudo, is closed to other users.)
     """
     kept = "".join(f",+{capability}" for capability in ("dac_read_search", *capabilities))
     return ("setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all")

@@ -1,10 +1,8 @@
-"""Skip a test whose machine lacks something.
+"""The needs of tests on the machine that they run on: one table, and one sentence for each reason to skip.
 
-The reason names the Debian package.
-
-`@needs("kernel", "nft")` marks a test; fixtures and helpers call `require("systemd")`. Most tests
-need the kernel and no other tool: `@needs_kernel` of support.kernel, or the fixture of the same name. A name stands for an entry of `_THINGS`,
-for a file (with a slash) or for a program on PATH.
+`@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. The name of a need says
+where it is looked for: in `_THINGS`, as a file, or as a program on PATH. Most tests need the kernel and no other tool:
+`@needs_kernel` of support.kernel, or the fixture of the same name.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def _kernel() -> str | None:
 
 
 def _systemd() -> str | None:
-    """Return why a test cannot boot the installed systemd in namespaces (`SystemdBox`)."""
+    """Return why there can be no throw-away machine with a network for the installed systemd: `SystemdBox`."""
     return missing("/lib/systemd/systemd", "kernel")
 
 
@@ -63,7 +61,7 @@ def _nspawn() -> str | None:
     return missing("systemd", "/lib/systemd/system/systemd-nspawn@.service")
 
 
-#: Needs that are more than a program or a file: each function returns why the machine lacks it, or None.
+#: Needs that are more than a program or a file: each function returns why it cannot be met, or None.
 _THINGS: Final[dict[str, Callable[[], str | None]]] = {
     "bpf": bpf.why_not,
     "kernel": _kernel,
