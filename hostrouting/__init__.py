@@ -14,8 +14,8 @@
     exceptions.py   the error tree
     cli.py          the command; check.py and findings.py: its `check`
 
-A name below is imported on first use. `import hostrouting` loads no other module, and a program that only reads a config
-does not load the code that talks to the machine.
+A name below is imported on first use. `import hostrouting` loads no other module, and a program that only reads a
+config does not load the code that talks to the machine.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ __all__ = [
     "ToolNotFoundError",
     "UnitError",
     "WatchConfig",
-    "__version__",
     "prove_egress",
 ]
 

@@ -75,6 +75,7 @@ def files_below(root: Path) -> list[str]:
 # --- images
 
 
+@pytest.mark.thorough
 @needs("systemctl")
 def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> None:
     """What plan shows is what apply makes; afterwards there is nothing to plan; reset leaves nothing of ours."""
@@ -94,6 +95,7 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
     assert files_below(root) == []
 
 
+@pytest.mark.thorough
 @needs("systemctl")
 def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Path) -> None:
     """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
@@ -112,6 +114,7 @@ def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Pat
     assert one.stdout == (rendered / "etc/systemd/system/static-routes.service").read_text()
 
 
+@pytest.mark.thorough
 def test_rendering_into_a_folder_makes_it_and_says_what_it_wrote(config: Path, tmp_path: Path) -> None:
     """The answer is the paths; a folder that cannot be made is an error that names it."""
     folder = tmp_path / "new" / "folder"
@@ -126,6 +129,7 @@ def test_rendering_into_a_folder_makes_it_and_says_what_it_wrote(config: Path, t
     assert run("render", config, "--out", "").returncode == 2
 
 
+@pytest.mark.thorough
 def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(tmp_path: Path) -> None:
     """The whole config of an agent need have no `hostRouting`; the command wants to hear that this is meant."""
     config = tmp_path / "agent.json"
@@ -253,6 +257,7 @@ def test_a_root_without_name_is_refused(config: Path) -> None:
         assert "'' is no folder; name the root folder of an image" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_built_yet_is_refused_by_all(tmp_path: Path) -> None:
     """`check` and `render` do not answer for a config that `plan` and `apply` refuse."""
     path = tmp_path / "config.json"
@@ -270,6 +275,7 @@ def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedP
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
+@pytest.mark.thorough
 def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, tmp_path: Path) -> None:
     """As a daemon's: the exit status is the answer, and nobody meets an AttributeError."""
     root = tmp_path / "image"

@@ -123,6 +123,7 @@ def test_the_example_of_an_image_says_how_it_is_called() -> None:
     assert (ended.returncode, ended.stderr) == (1, "usage: python examples/image.py DIRECTORY\n")
 
 
+@pytest.mark.thorough
 def test_the_custom_backend_passes_the_contract() -> None:
     """The example of a backend of one's own is one, by the contract suite."""
     told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from support.egress_oracle import KernelOracle, MemoryOracle, wrong_of
 from support.kernel import needs_kernel
@@ -53,6 +54,7 @@ def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: Wo
     return report
 
 
+@pytest.mark.thorough
 @given(world=worlds())
 def test_in_memory_the_proof_equals_asking_about_every_address(world: World) -> None:
     """Whatever tables and rules there are, each address is judged as if it had been asked about alone."""

@@ -570,6 +570,7 @@ FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
 }
 
 
+@pytest.mark.thorough
 class TestCrashes:
     @pytest.mark.parametrize("fault", FAULTS)
     def test_the_next_run_ends_in_the_wanted_state(self, fault: str, ctx: Context) -> None:
