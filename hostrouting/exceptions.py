@@ -19,7 +19,6 @@ whose message says what to do next.
 
 from __future__ import annotations
 
-import copyreg
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -48,7 +47,7 @@ class HostRoutingError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class ConfigError(NamedTuple):

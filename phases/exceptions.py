@@ -10,7 +10,6 @@ PhaseError
 
 from __future__ import annotations
 
-import copyreg
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class PhaseError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class TaskFailedError(PhaseError):
