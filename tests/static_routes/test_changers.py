@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Sequence
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 #: A prefix for each way to change it; the last by itself, for two that replace ours all the time leave us no turn.
 WAYS = {
