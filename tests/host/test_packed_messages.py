@@ -18,7 +18,7 @@ from hostrouting.host import pyroute
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.commit import Steps
 from hostrouting.host.netlink.route_reader import RouteReader, UnknownDeviceError, strike_seen
-from hostrouting.host.netlink.route_writer import NEWROUTE, LookupWriter, RouteWriter, dump_request
+from hostrouting.host.netlink.route_writer import NEWROUTE, RouteWriter, dump_request, pack_lookups
 from hostrouting.net.addresses import format_ipv4
 from hostrouting.net.routes import KIND_NUMBERS, ObservedRoute, Route
 from hostrouting.testing import strategies
@@ -151,10 +151,9 @@ def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
 def test_lookups_are_packed_as_pyroute2_reads_them(asked: list[tuple[int, int | None]]) -> None:
     """Each lookup asks for its destination, from its source, for the deciding route."""
     destinations, sources = [d for d, _ in asked], [s for _, s in asked]
-    batch = bytes(LookupWriter(16, with_sources=True, resolve=False).write(destinations, sources))
-    length = len(batch) // len(asked)
-    for number, (destination, source) in enumerate(asked):
-        message = theirs(batch[number * length : (number + 1) * length])
+    packed = pack_lookups(destinations, sources, resolve=False)
+    for one, (destination, source) in zip(packed, asked, strict=True):
+        message = theirs(one)
         assert (message["dst_len"], message["src_len"], message["flags"]) == (32, 32, 0x3000)
         assert message.get_attr("RTA_DST") == format_ipv4(destination)
         assert message.get_attr("RTA_SRC") == format_ipv4(source or 0)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
@@ -199,33 +200,25 @@ def dump_request(*, table: int | None = None, protocol: int | None = None) -> by
     return message(GETROUTE, REQUEST | DUMP, payload)
 
 
-class LookupWriter:
-    """Packs lookups by the batch: a message differs from the next by its addresses only, so whole columns are set.
+def pack_lookups(destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool) -> list[bytes]:
+    """Return one message for each destination.
 
-    Every lookup has the same sequence number: the kernel works them one after the other inside `send`, and
-    gives each exactly one answer, so it is their order that tells them apart.
+    All have the same sequence number: the kernel works them one after the other inside `send` and gives each exactly
+    one answer, so their order tells them apart.
     """
-
-    def __init__(self, batch: int, *, with_sources: bool, resolve: bool) -> None:
-        flags = _FLAG_LOOKUP_TABLE | (0 if resolve else _FLAG_FIB_MATCH)
-        body = rtmsg.pack(AF_INET, 32, 32 if with_sources else 0, 0, 0, 0, 0, 0, flags)
-        body += attribute(RTA_DST, bytes(4))
-        if with_sources:
-            body += attribute(RTA_SRC, bytes(4))
-        # Else a rule on uidrange would answer for the user who happens to ask.
-        body += attribute(RTA_UID, word.pack(0))
-        request = message(GETROUTE, REQUEST, body)
-        self._stride = len(request) // 4
-        self.words = memoryview(bytearray(request * batch)).cast("I")
-
-    def write(self, destinations: Sequence[int], sources: Sequence[int | None] | None) -> memoryview:
-        """The messages for one batch; valid until the next call."""
-        end = len(destinations) * self._stride
-        self.words[8 : end : self._stride] = _network_order(destinations)
-        if sources is not None:
-            # Source 0.0.0.0 is the kernel's own way to say 'none yet'.
-            self.words[10 : end : self._stride] = _network_order([source or 0 for source in sources])
-        return self.words[:end]
+    flags = _FLAG_LOOKUP_TABLE | (0 if resolve else _FLAG_FIB_MATCH)
+    # Without a user, a rule on uidrange would answer for the user of this process.
+    user = attribute(RTA_UID, word.pack(0))
+    source = b"" if sources is None else attribute(RTA_SRC, bytes(4))
+    body = rtmsg.pack(AF_INET, 32, 8 * len(source[4:]), 0, 0, 0, 0, 0, flags) + attribute(RTA_DST, bytes(4))
+    head = message(GETROUTE, REQUEST, body + source + user)[: HEADER_LENGTH + len(body) - 4]
+    if sources is None:
+        pack = struct.Struct(f">{len(head)}sI{len(user)}s").pack
+        return list(map(pack, repeat(head), destinations, repeat(user)))
+    pack = struct.Struct(f">{len(head)}sI4sI{len(user)}s").pack
+    # Source 0.0.0.0 is the kernel's own form of 'none yet'.
+    numbers = [number or 0 for number in sources]
+    return list(map(pack, repeat(head), destinations, repeat(source[:4]), numbers, repeat(user)))
 
 
 def _network_order(numbers: Sequence[int]) -> memoryview:
