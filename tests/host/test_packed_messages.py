@@ -151,9 +151,10 @@ def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
 def test_lookups_are_packed_as_pyroute2_reads_them(asked: list[tuple[int, int | None]]) -> None:
     """Each lookup asks for its destination, from its source, for the deciding route."""
     destinations, sources = [d for d, _ in asked], [s for _, s in asked]
-    packed = pack_lookups(destinations, sources, resolve=False)
-    for one, (destination, source) in zip(packed, asked, strict=True):
-        message = theirs(one)
+    batch = bytes(pack_lookups(destinations, sources, resolve=False))
+    length = len(batch) // len(asked)
+    for number, (destination, source) in enumerate(asked):
+        message = theirs(batch[number * length : (number + 1) * length])
         assert (message["dst_len"], message["src_len"], message["flags"]) == (32, 32, 0x3000)
         assert message.get_attr("RTA_DST") == format_ipv4(destination)
         assert message.get_attr("RTA_SRC") == format_ipv4(source or 0)

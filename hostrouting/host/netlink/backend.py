@@ -69,12 +69,11 @@ class NetlinkBackend(Adapter):
         """Ask which route decides each destination."""
         if sources is not None and len(sources) != len(destinations):
             raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
-        asked = pack_lookups(destinations, sources, resolve=resolve)
         batch = self._batch
         while True:
             try:
                 with self._open() as kernel, _collector_paused():
-                    return _lookup(kernel, destinations, asked, batch)
+                    return _lookup(kernel, destinations, sources, batch, resolve=resolve)
             except AnswersLostError as error:
                 if batch == 1:
                     raise BackendError("the kernel's answer to a lookup was lost", errno=errno.ENOBUFS) from error
@@ -145,14 +144,22 @@ def _routes(kernel: Conversation) -> list[ObservedRoute]:
     return kernel.consistently(read)
 
 
-def _lookup(kernel: Conversation, destinations: Sequence[int], asked: Sequence[bytes], size: int) -> list[Lookup]:
+def _lookup(
+    kernel: Conversation,
+    destinations: Sequence[int],
+    sources: Sequence[int | None] | None,
+    size: int,
+    *,
+    resolve: bool,
+) -> list[Lookup]:
     def read() -> list[Lookup]:
         reader = RouteReader(kernel.names())
         answers: list[Lookup] = []
-        for start in range(0, len(asked), size):
-            batch = asked[start : start + size]
-            received = kernel.ask_many(b"".join(batch), len(batch), "ip -4 route get")
-            answers += _lookups(destinations[start : start + size], reader.read_answers(memoryview(received)))
+        for start in range(0, len(destinations), size):
+            batch = destinations[start : start + size]
+            packed = pack_lookups(batch, None if sources is None else sources[start : start + size], resolve=resolve)
+            received = kernel.ask_many(packed, len(batch), "ip -4 route get")
+            answers += _lookups(batch, reader.read_answers(memoryview(received)))
         return answers
 
     return kernel.consistently(read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from contextlib import contextmanager, suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
@@ -108,12 +109,12 @@ class Conversation:
             raise OSError(*frames.error_of(bytes(answer)))
         return bytes(_expected(answer, request.kind))
 
-    def ask_many(self, messages: bytes, count: int, command: str) -> bytes:
+    def ask_many(self, messages: memoryview, count: int, command: str) -> bytes:
         """Send `count` requests at once and return their answers, one after the other and in the same order."""
         self._asked = command
         self._socket.send(messages)
         try:
-            return b"".join([self._socket.recv(_LONGEST_ANSWER, socket.MSG_DONTWAIT) for _ in range(count)])
+            return b"".join(map(self._socket.recv, repeat(_LONGEST_ANSWER, count), repeat(socket.MSG_DONTWAIT)))
         except OSError as error:
             if error.errno in {errno.ENOBUFS, errno.EAGAIN}:
                 raise AnswersLostError from error
