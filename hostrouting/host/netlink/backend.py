@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.route_writer import Signature
-    from hostrouting.net.routes import Link, ObservedRoute, RouteChange, Rule
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 
 class NetlinkBackend(Adapter):
@@ -42,11 +45,11 @@ class NetlinkBackend(Adapter):
         super().__init__(netns=netns)
         self._batch = BATCH
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Return every device with its addresses."""
         with self._open() as kernel:
             return kernel.consistently(
-                lambda: link_messages.parse_links(
+                lambda: link_messages.parse_devices(
                     kernel.dump(link_messages.LINKS),
                     kernel.dump(link_messages.ADDRESSES),
                     kernel.dump(link_messages.NEIGHBOURS),
