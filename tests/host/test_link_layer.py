@@ -24,7 +24,7 @@ from hostrouting.host.netlink.commit import (
     commit_links,
     missing_after,
 )
-from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.netlink.conversation import open_conversation
 from hostrouting.host.netlink.frames import attribute, message
 from hostrouting.host.netlink.ipv6_messages import pack_route
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
@@ -291,8 +291,7 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
         Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0", "azv2")
     ]
     steps = Steps(["append"] * 3, wanted, [0, 1, 2])
-    with rtnetlink_socket(node.name) as opened:
-        conversation = Conversation(opened)
+    with open_conversation(node.name) as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
         node.remove_device("azv2")
@@ -306,8 +305,7 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
 def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -> None:
     """The kernel would remove it, since it goes by address and device alone: so the rollback reads first."""
     ours: list[LinkThing] = [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)]
-    with rtnetlink_socket(node.name) as opened:
-        conversation = Conversation(opened)
+    with open_conversation(node.name) as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
         assert transport.send(Steps(["add"], ours, [0]), will_verify=True) == {}
