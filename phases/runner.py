@@ -252,7 +252,7 @@ def run(
             execute(task, ctx)
         except BaseException as error:
             if undo_on_failure:
-                _undo_completed(observer, ctx, error)
+                _undo_completed(observer, ctx)
             if not isinstance(error, PhaseError):
                 raise
     return observer.report
@@ -269,7 +269,7 @@ def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _undo_completed(observer: RunObserver, ctx: Context, reason: BaseException) -> None:
+def _undo_completed(observer: RunObserver, ctx: Context) -> None:
     # The run's context is over, or what is left of its time belongs to nobody: undoing gets one of its own.
     ctx = Context(clock=ctx.clock).within(Scope((), ctx.scope.logger))
     failed_before = {report for report in observer.report.walk() if report.status == "failed"}
@@ -282,8 +282,6 @@ def _undo_completed(observer: RunObserver, ctx: Context, reason: BaseException) 
             undo(report.task, ctx.within(Scope(report.names, ctx.scope.logger)))
         except TaskFailedError as error:
             report.status, report.error = "failed", error
-            # With its path as seen from outside, as in the error that it accompanies.
-            reason.add_note(f"undo failed too: {error.under(*report.names)}")
         else:
             for each in report.walk() if isinstance(report.task, Undoable) else ():
                 each.status = "undone" if each.status == "ok" else each.status

@@ -8,7 +8,7 @@ them as `subtasks`, so that the runner can plan, skip and report each of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +108,7 @@ class Change(_Change):
 
     __slots__ = ()
 
-    def __new__(cls, action: Literal["+", "-", "~"], subject: str, detail: str | None = None) -> Self:
+    def __new__(cls, action: Literal["+", "-", "~"], subject: str, detail: str | None = None) -> Change:
         """Refuse an action that nobody could read."""
         if action not in ("+", "-", "~"):
             raise ValueError(f"the action of a change is '+', '-' or '~', not {action!r}")

@@ -1,14 +1,17 @@
-"""The README's code and the examples: they run, and show what they say."""
+"""The documents: their code and the examples run, and the tests, files and rooms that they name exist."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
+from importlinter.api import read_configuration
 from support.needs import needs
 
 from hostrouting.config import HostRoutingConfig
@@ -124,3 +127,63 @@ def test_the_custom_backend_passes_the_contract() -> None:
     """The example of a backend of one's own is one, by the contract suite."""
     told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")
     assert re.search(r"^\d+ passed", told, flags=re.MULTILINE)
+
+
+DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+#: Where a test may lie that a document names: in the tests, or in a public contract suite.
+TESTS = ("tests", "hostrouting")
+
+
+@cache
+def functions(folder: str, path: str) -> frozenset[str]:
+    file = ROOT / folder / path
+    tree = ast.parse(file.read_text(encoding="utf-8")) if file.exists() else ast.Module([], [])
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_tests_that_a_document_names_exist(document: str) -> None:
+    """A fact names the test that proves it as `folder/test_file.py::test_name`, below tests/ or hostrouting/."""
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / document).read_text(encoding="utf-8"))
+    lost = [f"{path}::{test}" for path, test in named if not any(test in functions(folder, path) for folder in TESTS)]
+    assert lost == []
+
+
+@pytest.mark.parametrize("document", ["docs/kernel-facts.md", "docs/design.md"])
+def test_every_row_of_a_table_of_facts_names_a_test(document: str) -> None:
+    """What has no test is no fact."""
+    rows = re.findall(r"^\| (.*) \|$", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    facts = [row for row in rows if not row.startswith(("Fact |", "Invariant |"))]
+    assert facts
+    assert [row for row in facts if "::test_" not in row.rpartition(" | ")[2]] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_between_documents_lead_somewhere(document: str) -> None:
+    """A relative link names a file of this repository."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+
+
+def layers() -> list[set[str]]:
+    """Return the enforced layers, the highest first, each as the names of its rooms."""
+    contracts = read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
+    (ordered,) = (contract["layers"] for contract in contracts if contract["name"] == "imports go one way")
+    return [{name.strip(" ()").removeprefix("hostrouting.") for name in re.split(r"[|:]", layer)} for layer in ordered]
+
+
+def rooms() -> set[str]:
+    """Return the name of each module and package directly below hostrouting/, and `phases`."""
+    inside = (ROOT / "hostrouting").iterdir()
+    names = {path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()}
+    return names - {"__init__"} | {"phases"}
+
+
+def test_the_table_of_rooms_is_the_enforced_one() -> None:
+    """CONTRIBUTING.md lists every room that exists, in the order of the layers: each may import the rows above it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*`) \| [^|]* \|$", text, flags=re.MULTILINE)
+    listed = [{name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([^`]+)`", row)} for row in rows]
+    enforced = [layer & rooms() for layer in reversed(layers())]
+    assert listed == [layer for layer in enforced if layer]
+    assert set.union(*listed) == rooms()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 import attrs
 
@@ -158,11 +158,14 @@ class StaticRoutesConfig(WireValue):
             yield ConfigError("enabled", f"is not true, but {count}; set it to true to install them, or remove them")
 
 
-class OverlapMode(enum.StrEnum):
+class OverlapMode(str, enum.Enum):
     """What an overlap does: WARN logs it and leaves a marker, STRICT keeps the gated units from starting."""
 
     WARN = "WARN"
     STRICT = "STRICT"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 def _mode(value: object) -> OverlapMode:
@@ -308,7 +311,7 @@ class HostRoutingConfig(WireValue):
     gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], *, allow_empty: bool = True) -> Self:
+    def from_file(cls, path: str | os.PathLike[str], *, allow_empty: bool = True) -> HostRoutingConfig:
         """Read a JSON file; raises `HostFileError` if it cannot be read, and what `from_json` raises."""
         try:
             with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
@@ -320,13 +323,13 @@ class HostRoutingConfig(WireValue):
         return cls.from_json(document, allow_empty=allow_empty)
 
     @classmethod
-    def from_json(cls, document: str | bytes, *, allow_empty: bool = True) -> Self:
+    def from_json(cls, document: str | bytes, *, allow_empty: bool = True) -> HostRoutingConfig:
         """Read JSON text, or its bytes in UTF-8; see `from_mapping` for what may be in it."""
         # What is no mapping is refused there, with the rest.
         return cls.from_mapping(cast("Mapping[str, Any]", read_json(document)), allow_empty=allow_empty)
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], *, allow_empty: bool = True) -> Self:
+    def from_mapping(cls, mapping: Mapping[str, Any], *, allow_empty: bool = True) -> HostRoutingConfig:
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
         With the key it is a whole config, whose other keys are not ours and are ignored. So is a mapping without the

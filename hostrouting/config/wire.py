@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import attrs
 
@@ -102,7 +102,7 @@ class WireValue:
         return ()
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+    def from_mapping(cls: type[V], mapping: Mapping[str, Any]) -> V:
         """Read the wire form; raises `InvalidConfigError` with everything that is wrong with it."""
         return structured(cls, mapping)
 

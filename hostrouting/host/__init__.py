@@ -18,7 +18,7 @@ Adapters are imported when a `Host` is made, not with this package: no netlink, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -107,7 +107,7 @@ class Host:
     is_live: bool = True
 
     @classmethod
-    def live(cls) -> Self:
+    def live(cls) -> Host:
         """This machine: its kernel, in the network namespace that we are in, its systemd, its files."""
         # All of these here and not at the top: whoever brings backends of their own need not pay for ours.
         from hostrouting.host.files.lock import FileLock
@@ -133,7 +133,7 @@ class Host:
         )
 
     @classmethod
-    def offline(cls, root: str | os.PathLike[str]) -> Self:
+    def offline(cls, root: str | os.PathLike[str]) -> Host:
         """The image whose root folder is `root`, be it `/`; this machine's kernel and systemd are left alone."""
         from pathlib import Path
 

@@ -8,7 +8,7 @@ Addresses are integers (see `hostrouting.net.addresses`); text is what `str()` g
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
@@ -164,7 +164,7 @@ class Route:
         protocol: int = OUR_PROTOCOL,
         kind: str = "unicast",
         source: str | None = None,
-    ) -> Self:
+    ) -> Route:
         """Make a route of text; ValueError says what is wrong with it."""
         network, prefix_length = parse_cidr(destination)
         return cls(
@@ -306,27 +306,27 @@ class RouteChange:
             )
 
     @classmethod
-    def add(cls, route: Route) -> Self:
+    def add(cls, route: Route) -> RouteChange:
         """Install `route`; refused (EEXIST) where a route of the same destination, tos, metric and table stands."""
         return cls(None, route)
 
     @classmethod
-    def prepend(cls, route: Route) -> Self:
+    def prepend(cls, route: Route) -> RouteChange:
         """Install `route` before others of its place, so that it decides; refused (EEXIST) only where it stands."""
         return cls(None, route, "prepend")
 
     @classmethod
-    def append(cls, route: Route) -> Self:
+    def append(cls, route: Route) -> RouteChange:
         """Install `route` behind others of its place; refused (EEXIST) only where it stands."""
         return cls(None, route, "append")
 
     @classmethod
-    def remove(cls, route: ObservedRoute) -> Self:
+    def remove(cls, route: ObservedRoute) -> RouteChange:
         """Take exactly `route` away; refused (ESRCH) where it does not stand."""
         return cls(route, None)
 
     @classmethod
-    def replace(cls, before: ObservedRoute, after: Route) -> Self:
+    def replace(cls, before: ObservedRoute, after: Route) -> RouteChange:
         """Install `after` before others of its place, then take exactly `before` away."""
         return cls(before, after, "prepend")
 

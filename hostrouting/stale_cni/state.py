@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+import base64
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -203,9 +203,7 @@ def _mac(text: str) -> str:
     """Go writes a hardware address as it does all bytes, in base64; people write it with colons."""
     try:
         packed = (
-            bytes(int(part, 16) for part in text.split(":"))
-            if ":" in text
-            else binascii.a2b_base64(text, strict_mode=True)
+            bytes(int(part, 16) for part in text.split(":")) if ":" in text else base64.b64decode(text, validate=True)
         )
     except ValueError as error:
         raise ValueError(f"{text!r} is no hardware address") from error

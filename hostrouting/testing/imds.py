@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
@@ -38,7 +38,7 @@ class IMDSAnswer:
     closes: bool = False
 
     @classmethod
-    def of(cls, document: object) -> Self:
+    def of(cls, document: object) -> IMDSAnswer:
         """The answer that is this document in JSON.
 
         >>> IMDSAnswer.of([]).body
@@ -84,7 +84,7 @@ class FakeIMDS:
         #: Every request so far, those that were refused included.
         self.requests: list[IMDSRequest] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> FakeIMDS:
         self._server = _Server(self, self._port)
         self._port = self._server.server_port
         # Looks for its end that often.
@@ -126,7 +126,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that went away."""
-        if not isinstance(sys.exception(), OSError):
+        if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
 from hostrouting.net.addresses import format_cidr, format_ipv4
@@ -51,7 +51,7 @@ class KernelNode(Node):
 
     @classmethod
     @contextmanager
-    def made(cls) -> Iterator[Self]:
+    def made(cls) -> Iterator[KernelNode]:
         """A fresh namespace, deleted at the end; its loopback device is up."""
         node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
         _run("ip", "netns", "add", node.name)

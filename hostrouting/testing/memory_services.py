@@ -9,9 +9,8 @@ import attrs
 
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd.systemctl import journal_advice, unit_error
+from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
 from hostrouting.host.systemd.units import (
-    UNIT_FOLDERS,
-    UnitFiles,
     UnitState,
     instance_of,
     is_template,

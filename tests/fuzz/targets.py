@@ -24,6 +24,7 @@ from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.packets import ebtables_rules, nft
 from hostrouting.host.systemd import units
 from hostrouting.host.systemd.systemctl import Systemctl
+from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.net import links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.probe_snat.detect import describes_ipv6
@@ -129,7 +130,7 @@ def _unit_file(data: bytes) -> None:
     units.seconds(units.settings([text], "TimeoutStartSec", "ExecStartPre")["TimeoutStartSec"])
     host = FakeHost()
     host.files.write("/etc/systemd/system/kubelet.service", data, mode=0o644)
-    units.UnitFiles(host.files).ordered_before("kubelet.service")
+    UnitFiles(host.files).ordered_before("kubelet.service")
 
 
 # --- files that others wrote, and ours after others had them

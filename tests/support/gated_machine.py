@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from support.boot_units import CHECK, NSPAWN, STATIC, stand_in
 from support.needs import require
@@ -35,6 +35,8 @@ __all__ = [
     "refusal",
     "require_nspawn",
 ]
+
+Machine = TypeVar("Machine", bound="GatedMachine")
 
 GATES: Final = (NSPAWN, "kubelet.service")
 KUBE: Final = "systemd-nspawn@kube1.service"
@@ -150,7 +152,7 @@ class GatedMachine(SystemdBox):
             arrange(Host.offline(image))
         super().__init__(image=image, prepare=("touch /etc/overlap\n" if overlap else "") + prepare)
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Machine) -> Machine:
         super().__enter__()
         self.ctx = Context(timeout=60)
         self.services = Systemctl((*self.enter, "systemctl"))

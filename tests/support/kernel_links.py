@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import LinkNode
@@ -27,7 +27,7 @@ class KernelLinks(LinkNode):
         self.pods: dict[str, KernelNode] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> KernelLinks:
         return self
 
     def __exit__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -70,7 +70,7 @@ class PlayedKernel:
     def bind(self, address: object) -> None:
         """Take every address."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> PlayedKernel:
         return self
 
     def __exit__(self, *failure: object) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from support.needs import require
 
@@ -87,7 +87,7 @@ class SystemdBox:
         assert self._process is not None
         self._process.wait(timeout)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> SystemdBox:
         self._scratch = Path(tempfile.mkdtemp(prefix="systemd-box-"))
         try:
             self._boot()

@@ -127,11 +127,11 @@ class _Change:
         except RefusedError as error:
             culprit = error.rule.line if error.rule else f"one of these: {_titles(under_way)}"
             raise BackendError(f"not {self._word}: {culprit}: {error}\n{self._take_back(done)}") from error
-        except BaseException as error:
+        except BaseException:
             # The context ended, say. Whether the kernel still got the last batch, nobody told us.
             if under_way and self._got_through([*done, *under_way]):
                 done += under_way
-            error.add_note(self._take_back(done))
+            _logger.warning("ebtables: interrupted: %s", self._take_back(done))
             raise
         if undone:
             words = f"{_titles(undone)} was {self._word}, and at once it was not: something alive undoes it"

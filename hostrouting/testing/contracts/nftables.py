@@ -1,4 +1,4 @@
-"""What `Nftables` promises, as tests; see `hostrouting.testing.contracts`."""
+"""What `Nftables` promises, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `RunLock` promises, as tests; see `hostrouting.testing.contracts`."""
+"""What `RunLock` promises, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `Ebtables` promises, as tests; see `hostrouting.testing.contracts`."""
+"""What `Ebtables` promises, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 

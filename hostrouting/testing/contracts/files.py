@@ -1,4 +1,4 @@
-"""What `FileStore` promises, as tests; see `hostrouting.testing.contracts`."""
+"""What `FileStore` promises, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 

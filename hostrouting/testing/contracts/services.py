@@ -1,4 +1,4 @@
-"""What `ServiceManager` promises, as tests; see `hostrouting.testing.contracts`."""
+"""What `ServiceManager` promises, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,287 @@
+"""What `LinkLayer` promises of what it reads and asks, as tests."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from hostrouting.exceptions import BackendError
+from hostrouting.net.links import IPv6Route, Neighbour, Station
+from phases import CancelledError, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import LinkLayer
+
+__all__ = ["LinkNode", "LinkReadingContract"]
+
+POD_MAC = "12:34:56:78:9a:bc"
+NTF_ROUTER = 0x80
+
+
+class LinkNode(Protocol):
+    """A node in a test's hands: what `MemoryLinkLayer` has beside the port's methods."""
+
+    def add_device(
+        self,
+        name: str,
+        *,
+        mac: str = "",
+        kind: str = "",
+        master: str | None = None,
+        addresses: Sequence[str] = (),
+        up: bool = True,
+        carrier: bool = True,
+    ) -> None:
+        """A new device; without a kind, any with Ethernet addresses. `carrier`: whether its wire leads anywhere."""
+
+    def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
+        """A veth (up, or not) that leads to a pod with these addresses, which are good at once."""
+
+    def remove_device(self, name: str) -> None:
+        """The device goes, and what lies on it."""
+
+    def add_neighbour(
+        self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
+    ) -> None:
+        """An entry of the neighbour table; with `permanent=False` one that the kernel learned."""
+
+    def learn(self, mac: str, dev: str, *, permanent: bool = False, vlan: int = 0) -> None:
+        """A bridge learns who is behind its port."""
+
+    def add_route(
+        self,
+        destination: str,
+        dev: str,
+        *,
+        gateway: str | None = None,
+        metric: int = 1024,
+        protocol: int = 3,
+        table: int = 254,
+    ) -> None:
+        """An IPv6 route."""
+
+
+def state(layer: LinkLayer) -> tuple[list[Neighbour], list[IPv6Route]]:
+    # A device's own link-local network comes and goes by itself, some time after its link.
+    return layer.neighbours(), [route for route in layer.routes() if route.destination != "fe80::/64"]
+
+
+def pods_of(layer: LinkLayer) -> list[IPv6Route]:
+    return [route for route in layer.routes() if route.destination.endswith("/128")]
+
+
+class LinkReadingContract:
+    """`node` is fresh for every test, a loopback device and nothing else; `layer` sees that node."""
+
+    @pytest.fixture
+    def node(self) -> LinkNode:
+        """The node that the tests arrange."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def layer(self, node: LinkNode) -> LinkLayer:
+        """The link layer to be asked, which sees `node`."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def azure0(self, node: LinkNode) -> LinkNode:
+        """A node with a bridge that has its address, one pod's device on it, and one beside it."""
+        node.add_device("azure0", kind="bridge", mac="02:00:00:00:0a:00", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        node.add_device("azv1", kind="veth", mac="02:00:00:00:0a:01", master="azure0")
+        node.add_device("azv2", kind="veth", mac="02:00:00:00:0a:02")
+        return node
+
+    # --- devices
+
+    def test_a_fresh_node_has_a_loopback(self, node: LinkNode, layer: LinkLayer) -> None:
+        """Its device is `lo`, has no hardware address, and is of no kind."""
+        (lo,) = layer.devices()
+        assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
+        assert lo.addresses == ("127.0.0.1/8", "::1/128")
+
+    def test_devices_are_shown_with_kind_and_master(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """A bridge is a bridge, and its port says whose it is."""
+        by_name = {device.name: device for device in layer.devices()}
+        assert by_name["azure0"].kind == "bridge"
+        assert by_name["azure0"].mac == "02:00:00:00:0a:00"
+        assert {"10.240.0.4/16", "fd00:1::4/64"} <= set(by_name["azure0"].addresses)
+        assert (by_name["azv1"].kind, by_name["azv1"].master) == ("veth", "azure0")
+        assert by_name["azv2"].master is None
+
+    def test_devices_come_by_index(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """The order is that of the interface indexes, each of which is another."""
+        indexes = [device.ifindex for device in layer.devices()]
+        assert indexes == sorted(set(indexes))
+
+    def test_a_device_that_is_down_says_so(self, node: LinkNode, layer: LinkLayer) -> None:
+        """`up` is what the administrator set."""
+        node.add_device("eth9", up=False)
+        (eth9,) = [device for device in layer.devices() if device.name == "eth9"]
+        assert eth9.up is False
+
+    def test_a_device_without_carrier_says_so(self, node: LinkNode, layer: LinkLayer) -> None:
+        """`carrier` is what the wire says: gone with the other end, and with the device itself being down."""
+        node.add_device("azv1", kind="veth")
+        node.add_device("azv2", kind="veth", carrier=False)
+        node.add_device("azv3", kind="veth", up=False)
+        carriers = {device.name: (device.up, device.carrier) for device in layer.devices()}
+        assert (carriers["azv1"], carriers["azv2"], carriers["azv3"]) == ((True, True), (True, False), (False, False))
+
+    def test_a_removed_device_is_gone_with_all_on_it(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """Neither its neighbours nor its routes stay."""
+        azure0.add_neighbour("10.240.0.9", "azv2", POD_MAC)
+        azure0.add_route("fd00:9::9/128", "azv2")
+        azure0.remove_device("azv2")
+        assert "azv2" not in {device.name for device in layer.devices()}
+        assert layer.neighbours() == []
+        assert pods_of(layer) == []
+
+    # --- neighbours
+
+    def test_neighbours_of_both_families_are_shown_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """They are sorted by device and by number, not by text, IPv4 first."""
+        azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC)
+        azure0.add_neighbour("10.240.0.1", "azv2", POD_MAC)
+        azure0.add_neighbour("10.240.0.10", "azure0", POD_MAC)
+        azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
+        assert [(neighbour.address, neighbour.dev) for neighbour in layer.neighbours()] == [
+            ("10.240.0.9", "azure0"),
+            ("10.240.0.10", "azure0"),
+            ("fd00:1::9", "azure0"),
+            ("10.240.0.1", "azv2"),
+        ]
+
+    def test_a_neighbour_has_all_its_details(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """Flags, and who put it there."""
+        azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC, flags=NTF_ROUTER, protocol=77)
+        assert layer.neighbours() == [
+            Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=NTF_ROUTER, protocol=77)
+        ]
+
+    def test_a_learned_neighbour_is_not_permanent(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """What the kernel learned it may forget."""
+        azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False)
+        assert layer.neighbours() == [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False)]
+
+    # --- stations
+
+    def test_a_bridge_shows_what_it_learned(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """Stations are sorted; what somebody put there is permanent.
+
+        A kernel whose bridges can filter VLANs has it once more for each VLAN of the port.
+        """
+        azure0.learn("02:00:00:00:00:02", "azv1")
+        azure0.learn("02:00:00:00:00:01", "azv1", permanent=True)
+        shown = [one for one in layer.stations("azure0") if one.mac.startswith("02:00:00:00:00:") and not one.vlan]
+        assert shown == [Station("02:00:00:00:00:01", "azv1", permanent=True), Station("02:00:00:00:00:02", "azv1")]
+
+    def test_another_bridge_has_its_own_stations(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """What one bridge learned is not shown of another."""
+        azure0.add_device("cni0", kind="bridge")
+        azure0.add_device("veth1", kind="veth", master="cni0")
+        azure0.learn("02:00:00:00:00:02", "azv1")
+        assert not [station for station in layer.stations("cni0") if station.mac == "02:00:00:00:00:02"]
+
+    def test_what_is_no_bridge_has_no_stations(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """Nor has one that does not exist."""
+        assert layer.stations("azv2") == []
+        assert layer.stations("no-such-bridge") == []
+
+    # --- routes
+
+    def test_routes_of_every_table_are_shown(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """With gateway, metric, protocol and table; the local table's are left out."""
+        azure0.add_route("fd00:9::9/128", "azv2")
+        azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000)
+        shown = [route for route in layer.routes() if route.destination.startswith("fd00:9:")]
+        assert shown == [
+            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=3),
+            IPv6Route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000),
+        ]
+        assert 255 not in {route.table for route in layer.routes()}
+
+    def test_routes_come_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """By number, not by text."""
+        for last in ("10", "9", "a"):
+            azure0.add_route(f"fd00:9::{last}/128", "azv2")
+        assert [route.destination for route in pods_of(layer)] == ["fd00:9::9/128", "fd00:9::a/128", "fd00:9::10/128"]
+
+    # --- answering
+
+    @pytest.fixture
+    def pods(self, node: LinkNode) -> LinkNode:
+        """A node with a bridge and a pod on it, a pod beside it, and a pod whose device is down."""
+        node.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
+        node.add_pod("azv1", "10.240.0.9", "fd00:1::9", master="azure0")
+        node.add_pod("azv2", "10.240.0.10", "fd00:1::10")
+        node.add_pod("azv3", "10.240.0.11", "fd00:1::11", up=False)
+        return node
+
+    def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Of both families, behind the port of a bridge or behind a veth."""
+        asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+        assert layer.answering(Context(), asked) == set(asked)
+
+    def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Another address, another pod's device, the bridge, a device that is down, is gone, or is a loopback."""
+        asked = [
+            *(("azv1", "10.240.0.8"), ("azv1", "fd00:1::8")),
+            *(("azv1", "10.240.0.10"), ("azv2", "fd00:1::9")),
+            *(("azure0", "10.240.0.4"), ("lo", "127.0.0.1")),
+            *(("azv3", "10.240.0.11"), ("azv3", "fd00:1::11")),
+            *(("azv9", "10.240.0.9"), ("azv9", "fd00:1::9")),
+        ]
+        there = [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")]
+        assert layer.answering(Context(), [*asked, *there]) == set(there)
+
+    def test_a_pod_that_is_gone_answers_no_more(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """With its device goes who was behind it."""
+        pods.remove_device("azv2")
+        assert layer.answering(Context(), [("azv2", "10.240.0.10")]) == set()
+
+    def test_answers_come_in_the_words_of_the_question(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """An address may be spelled in any way, and be asked for more than once."""
+        asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
+        assert layer.answering(Context(), asked) == {("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9")}
+
+    def test_asking_changes_nothing(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """No neighbour, no route: also where somebody has said that the address is elsewhere."""
+        for address in ("10.240.0.9", "fd00:1::9"):
+            pods.add_neighbour(address, "azure0", POD_MAC)
+            pods.add_neighbour(address, "azv1", POD_MAC)
+        for address in ("10.240.0.10", "fd00:1::10"):
+            pods.add_neighbour(address, "azv2", POD_MAC)
+        before = state(layer)
+        asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
+        assert layer.answering(Context(), asked) == set(asked)
+        assert state(layer) == before
+
+    def test_many_are_asked_for_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Two that are there are found among thousands that are not."""
+        there = [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")]
+        missing = [("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)]
+        missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
+        assert layer.answering(Context(), [there[0], *missing, there[1]]) == set(there)
+
+    def test_nobody_is_asked_for_nothing(self, layer: LinkLayer) -> None:
+        """No question, no answer."""
+        assert layer.answering(Context(), []) == set()
+
+    @pytest.mark.parametrize("odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"])
+    def test_what_is_no_address_is_refused(self, pods: LinkNode, layer: LinkLayer, odd: str) -> None:
+        """EINVAL, and it is named."""
+        with pytest.raises(BackendError) as caught:
+            layer.answering(Context(), [("azv1", odd)])
+        assert caught.value.errno == errno.EINVAL
+        assert str(caught.value) == f"{odd!r} is no address that one could ask for on a link"
+
+    def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Whoever is not wanted any more does not ask."""
+        ctx = Context()
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError):
+            layer.answering(ctx, [("azv1", "10.240.0.8")])

@@ -1,0 +1,92 @@
+"""Facts about systemd that explain why a gate is a drop-in that asks, and not a dependency (docs/decisions/)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.systemd_box import SystemdBox, require_systemd_box
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A check that fails while /etc/overlap exists, and four machines, each bound to it in another way.
+UNITS = {
+    "check.service": """\
+[Unit]
+Before=machine@.service
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c '! test -e /etc/overlap'
+""",
+    "remaining.service": """\
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c '! test -e /etc/overlap'
+""",
+    "machine@.service": """\
+[Service]
+ExecStart=/bin/sleep infinity
+""",
+    "bound.service": """\
+[Unit]
+Requires=remaining.service
+After=remaining.service
+[Service]
+ExecStart=/bin/sleep infinity
+Restart=always
+RestartSec=100ms
+""",
+}
+
+
+@pytest.fixture
+def box() -> Iterator[SystemdBox]:
+    require_systemd_box()
+    files = "".join(f"cat > /etc/systemd/system/{name} <<'END'\n{text}END\n" for name, text in UNITS.items())
+    with SystemdBox(prepare=files) as booted:
+        yield booted
+
+
+def show(box: SystemdBox, unit: str, setting: str) -> str:
+    return box.run("systemctl", "show", "--value", f"--property={setting}", unit).stdout.strip()
+
+
+def start(box: SystemdBox, *words: str) -> int:
+    return box.run("systemctl", *words, check=False).returncode
+
+
+def test_before_a_template_orders_nothing(box: SystemdBox) -> None:
+    """A bare template is filled with the prefix of the unit that names it, so it means no instance."""
+    start(box, "start", "machine@one.service")
+    assert "check.service" not in show(box, "machine@one.service", "After").split()
+    assert "machine@one.service" not in show(box, "check.service", "Before").split()
+
+
+def test_a_machine_whose_requirement_failed_is_not_tried_again(box: SystemdBox) -> None:
+    """With Requires= and After= the refused unit is inactive, and its Restart= does nothing."""
+    box.run("touch", "/etc/overlap")
+    assert start(box, "start", "bound.service") == 1
+    box.run("rm", "/etc/overlap")
+    assert start(box, "start", "remaining.service") == 0
+    assert show(box, "bound.service", "ActiveState") == "inactive"
+    assert show(box, "bound.service", "NRestarts") == "0"
+
+
+@pytest.mark.parametrize("verb", ["restart", "stop"])
+def test_a_verb_on_a_required_unit_reaches_the_machine(box: SystemdBox, verb: str) -> None:
+    """A restart or stop of the required unit ends the process of the machine that requires it."""
+    start(box, "start", "bound.service")
+    before = show(box, "bound.service", "MainPID")
+    start(box, verb, "remaining.service")
+    assert before != "0"
+    assert show(box, "bound.service", "MainPID") != before
+
+
+def test_a_oneshot_that_remains_is_not_run_again(box: SystemdBox) -> None:
+    """With RemainAfterExit=yes a second start succeeds and runs nothing; without it the command runs."""
+    assert start(box, "start", "remaining.service", "check.service") == 0
+    box.run("touch", "/etc/overlap")
+    assert start(box, "start", "remaining.service") == 0
+    assert start(box, "start", "check.service") == 1

@@ -1,0 +1,171 @@
+"""Facts about the kernel and its tools that the design rests on and that no test of our own code shows.
+
+docs/kernel-facts.md names each of them, beside the tests that prove the other facts.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import struct
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import needs_kernel
+from support.needs import needs
+
+from hostrouting.host.netlink.namespaces import open_in_namespace
+from hostrouting.testing import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [needs_kernel, pytest.mark.kernel]
+
+FABRIC = "172.16.0.0/16"
+RTM_NEWROUTE, RTM_DELROUTE = 24, 25
+IPV4_ROUTE_EVENTS = 0x40
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    """A node with its uplink; the fabric's device has no address yet."""
+    with KernelNode.made() as made:
+        made.add_link("eth0")
+        made.ip("address", "add", "10.224.0.4/16", "dev", "eth0")
+        made.ip("route", "add", "default", "via", "10.224.0.1")
+        made.add_link("ib0")
+        yield made
+
+
+def device_for(node: KernelNode, address: str) -> str:
+    (answer,) = json.loads(node.ip("-json", "route", "get", address))
+    return str(answer["dev"])
+
+
+def messages_received(listener: socket.socket) -> list[tuple[int, bytes]]:
+    """Return the type and the payload of every netlink message that is queued."""
+    messages: list[tuple[int, bytes]] = []
+    while True:
+        try:
+            datagram = listener.recv(65536, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return messages
+        offset = 0
+        while offset < len(datagram):
+            length, kind = struct.unpack_from("=IH", datagram, offset)
+            messages.append((kind, datagram[offset + 16 : offset + length]))
+            offset += (length + 3) & ~3
+
+
+@pytest.mark.parametrize("destination", ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32"])
+def test_the_kernel_accepts_destinations_that_no_packet_should_take(node: KernelNode, destination: str) -> None:
+    """Only the config refuses such routes: the kernel would install them."""
+    node.ip("route", "add", destination, "via", "10.224.0.1")
+    assert node.ip("route", "show", "exact", destination)
+
+
+@pytest.mark.parametrize("before", ["172.16.0.0/12", "172.16.0.0/16 metric 50"])
+def test_a_late_connected_route_decides(node: KernelNode, before: str) -> None:
+    """An address that comes later brings a /16 of metric 0, which beats a shorter prefix and a higher metric."""
+    node.ip("route", "add", *before.split(), "via", "10.224.0.1")
+    assert device_for(node, "172.16.8.1") == "eth0"
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    assert device_for(node, "172.16.8.1") == "ib0"
+
+
+def test_a_longer_route_keeps_its_addresses(node: KernelNode) -> None:
+    """A route inside the late /16 still decides for its own addresses; the rest of the /16 leaves by the fabric."""
+    node.ip("route", "add", "172.16.8.0/22", "via", "10.224.0.1")
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    assert (device_for(node, "172.16.8.1"), device_for(node, "172.16.1.9")) == ("eth0", "ib0")
+
+
+def test_an_equal_route_that_was_first_stays_first(node: KernelNode) -> None:
+    """A late connected route is appended after a route of the same prefix and metric."""
+    node.ip("route", "add", FABRIC, "via", "10.224.0.1")
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    assert len(node.ip("route", "show", "exact", FABRIC).splitlines()) == 2
+    assert device_for(node, "172.16.8.1") == "eth0"
+
+
+def test_no_route_beats_the_local_table(node: KernelNode) -> None:
+    """The node's own address stays local whatever route the main table has for it."""
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    node.ip("route", "add", "172.16.1.4/32", "via", "10.224.0.1")
+    assert node.ip("route", "get", "172.16.1.4").startswith("local ")
+
+
+def test_replace_with_another_metric_adds_a_route(node: KernelNode) -> None:
+    """NLM_F_REPLACE looks for the same metric, so a connected route of metric 0 stays beside the new one."""
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    node.ip("route", "replace", FABRIC, "via", "10.224.0.1", "metric", "50")
+    assert len(node.ip("route", "show", "exact", FABRIC).splitlines()) == 2
+
+
+def test_replace_overwrites_the_kernels_own_route(node: KernelNode) -> None:
+    """With metric 0 the connected route is gone, and nothing warns of it."""
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    node.ip("route", "replace", FABRIC, "via", "10.224.0.1")
+    assert "proto kernel" not in node.ip("route", "show", "exact", FABRIC)
+
+
+@pytest.mark.parametrize("cause", ["link set ib0 down", "address delete 172.16.1.4/16 dev ib0"])
+def test_routes_that_go_with_their_device_or_address_go_in_silence(node: KernelNode, cause: str) -> None:
+    """No RTM_DELROUTE is sent for a route through a gateway whose device goes down or whose address goes."""
+    node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
+    node.ip("route", "add", "192.0.2.0/24", "via", "172.16.1.1")
+    with open_in_namespace(node.name) as listener:
+        listener.bind((0, IPV4_ROUTE_EVENTS))
+        node.ip("route", "add", "198.51.100.0/24", "via", "172.16.1.1")
+        node.ip("route", "delete", "198.51.100.0/24")
+        assert [kind for kind, _ in messages_received(listener)] == [RTM_NEWROUTE, RTM_DELROUTE]
+        node.ip(*cause.split())
+        assert node.ip("route", "show", "192.0.2.0/24") == ""
+        assert not any(socket.inet_aton("192.0.2.0") in payload for _, payload in messages_received(listener))
+
+
+def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> None:
+    """All refusals of 250 messages in one send can be read; of 400 the kernel drops some."""
+    impossible = struct.pack("=8BI", socket.AF_INET, 33, 0, 0, 254, 142, 0, 1, 0)
+    with open_in_namespace(node.name) as sender:
+        sender.bind((0, 0))
+        for count in (250, 400):
+            numbers = range(1, count + 1)
+            sender.send(b"".join(struct.pack("=IHHII", 28, RTM_NEWROUTE, 1, n, 0) + impossible for n in numbers))
+            if count == 250:
+                assert len(messages_received(sender)) == count
+        with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
+            messages_received(sender)
+
+
+BATCH = """\
+route add 192.0.2.0/24 via 10.224.0.1
+route add 198.51.100.0/24 via 9.9.9.9
+route add 203.0.113.0/24 via 10.224.0.1
+"""
+
+
+@pytest.mark.parametrize(("options", "routes"), [([], 1), (["-force"], 2)])
+def test_a_batch_of_ip_stops_at_the_first_refusal_unless_forced(
+    node: KernelNode, options: list[str], routes: int
+) -> None:
+    """What came before the refused line stays either way; the error names the number of the line."""
+    command = ["ip", "-n", node.name, "-4", "-o", *options, "-batch", "-"]
+    ended = subprocess.run(command, input=BATCH, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "Command failed -:2" in ended.stderr
+    added = node.ip("route", "show", "via", "10.224.0.1").splitlines()
+    assert len([route for route in added if not route.startswith("default")]) == routes
+
+
+@needs("nft", "ebtables-nft")
+def test_nft_does_not_show_the_operands_of_ebtables_rules(node: KernelNode) -> None:
+    """Rules of ebtables-nft are read with ebtables-save: in JSON of nft the hardware address is missing."""
+    rule = "-p ARP --arp-op Request --arp-ip-dst 10.240.0.9 -j arpreply --arpreply-mac 02:00:00:00:00:09"
+    node.run("ebtables-nft", "-t", "nat", "-A", "PREROUTING", *rule.split())
+    assert "02:00:00:00:00:09" not in node.run("nft", "-j", "list", "ruleset").lower()
+    assert "--arpreply-mac" in node.run("ebtables-nft-save")
