@@ -224,7 +224,7 @@ def test_a_config_that_drops_the_sweep_brings_nothing_back(crowded: FakeHost) ->
 
 def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost) -> None:
     """Table, unit and file go; what others have in nftables stays."""
-    crowded.nftables.load(Context(), "table ip6 other { }")
+    crowded.nftables.load(Context(), "table ip6 other")
     execute(configure(crowded, **PROBES), in_time())
     execute(configure(crowded), in_time())
     assert list(crowded.nftables.tables) == [("ip6", "other")]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.fib.model import Fib
-    from hostrouting.net.routes import Address, Link
+    from hostrouting.net.links import Device, DeviceAddress
 
 __all__ = [
     "address_removed",
@@ -44,7 +44,7 @@ __all__ = [
 _KERNEL: Final = 2
 
 
-def with_device(fib: Fib, device: Link) -> Fib:
+def with_device(fib: Fib, device: Device) -> Fib:
     """Return the model with a device as it is now; its routes stay as they are."""
     return attrs.evolve(fib, devices={**fib.devices, device.name: device})
 
@@ -75,7 +75,7 @@ def device_removed(fib: Fib, name: str) -> Fib:
     return attrs.evolve(fib, devices={other: device for other, device in fib.devices.items() if other != name})
 
 
-def address_removed(fib: Fib, name: str, gone: Address) -> Fib:
+def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     """Remove an address: the routes that the kernel made for it go, and those of the main table that send from it.
 
     Its secondary addresses go first. With the last address of a device, all its routes go.
@@ -88,7 +88,7 @@ def address_removed(fib: Fib, name: str, gone: Address) -> Fib:
     return fib if fib.devices[name].addresses else _kill_hops(fib, name, spare_local=False)
 
 
-def own_routes(device: Link, address: Address) -> list[ObservedRoute]:
+def own_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     """Return the routes that the kernel adds for an address: itself, its network, and the broadcast address."""
     primary = address
     if address.secondary:
@@ -110,7 +110,7 @@ def own_routes(device: Link, address: Address) -> list[ObservedRoute]:
     return routes
 
 
-def with_state(route: ObservedRoute, device: Link) -> ObservedRoute:
+def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:
     """Return a route as a dump shows it with `device` in this state; local routes keep no state of their link."""
     if route.dev != device.name or route.scope == SCOPE_HOST:
         return route
@@ -118,13 +118,13 @@ def with_state(route: ObservedRoute, device: Link) -> ObservedRoute:
     return route if flags == route.flags else route._replace(flags=flags)
 
 
-def same_subnet(first: Address, second: Address) -> bool:
+def same_subnet(first: DeviceAddress, second: DeviceAddress) -> bool:
     """Return True if two addresses have one prefix length and one network."""
     lengths = {first.prefix_length, second.prefix_length}
     return len(lengths) == 1 and not (first.peer ^ second.peer) & netmask(first.prefix_length)
 
 
-def _forgotten(fib: Fib, name: str, address: Address) -> Fib:
+def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     device = fib.devices[name]
     remaining = device._replace(addresses=tuple(other for other in device.addresses if other != address))
     needed = {route for other in remaining.addresses for route in own_routes(remaining, other)}

@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 import errno
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.rules import Packet, selected
+from hostrouting.fib.rules import TOS_BITS, Packet, selected
 from hostrouting.fib.sources import source_by
 from hostrouting.fib.tables import Tables, deleted, inserted, key_of
-from hostrouting.net.default_route import next_hops
 from hostrouting.net.routes import (
     FLAG_ONLINK,
     LOCAL_TABLE,
     MAIN_TABLE,
+    SCOPE_LINK,
     SCOPE_UNIVERSE,
     Lookup,
     ObservedRoute,
-    Rule,
 )
+from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.fib.tables import Bucket, Key
-    from hostrouting.net.routes import Link, NextHop, Route, RouteChange
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import NextHop, Route
 
 __all__ = ["FIRST_RULES", "Decision", "Fib", "UnknownDecisionError", "resting"]
 
 #: The policy of a fresh namespace.
-FIRST_RULES: Final = (Rule(0, table=LOCAL_TABLE), Rule(32766, table=MAIN_TABLE), Rule(32767, table=253))
+FIRST_RULES: Final = tuple(
+    Rule(priority, table=table, protocol=2) for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
+)
 #: The answers of routes that send packets nowhere. `throw` is not one: it only ends the search in its table.
 _ROUTE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.EHOSTUNREACH, "prohibit": errno.EACCES}
 _RULE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.ENETUNREACH, "prohibit": errno.EACCES}
+
+#: The fields that a route keeps from its planning to a dump.
+_KEPT: Final = tuple(name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"})
+_kept: Final = attrgetter(*_KEPT)
 
 
 class UnknownDecisionError(BackendError):
@@ -54,7 +63,7 @@ class Decision(NamedTuple):
     @property
     def hops(self) -> tuple[NextHop, ...]:
         """The next hops that the kernel may choose; a hash of the flow picks one of them."""
-        return () if self.route is None else tuple(hop for hop in next_hops(self.route) if not hop.dead)
+        return () if self.route is None else tuple(hop for hop in self.route.hops if not hop.dead)
 
 
 @attrs.frozen
@@ -63,7 +72,8 @@ class Fib:
 
     It has the reading methods of `RouteBackend`, so `prove_egress` proves a model as it proves a machine:
 
-    >>> from hostrouting.net.routes import Route, RouteChange
+    >>> from hostrouting.net.changes import RouteChange
+    >>> from hostrouting.net.routes import Route
     >>> fib = Fib.of([], [])
     >>> planned = fib.changed([RouteChange.add(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))])
     >>> str(planned.decide(Packet(0xAC100105)).route)
@@ -73,18 +83,23 @@ class Fib:
     tables: Tables
     policy: tuple[Rule, ...] = FIRST_RULES
     #: By name, in the order of their indexes.
-    devices: Mapping[str, Link] = attrs.field(factory=dict)
+    devices: Mapping[str, Device] = attrs.field(factory=dict)
     #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
     #: beats a shorter one in local.
     merged: bool = True
+    _has_vrf: bool = attrs.field(init=False, repr=False)
+
+    @_has_vrf.default
+    def _find_vrf(self) -> bool:
+        return any(device.kind == "vrf" for device in self.devices.values())
 
     @classmethod
-    def of(cls, links: Iterable[Link], routes: Iterable[ObservedRoute], rules: Iterable[Rule] = FIRST_RULES) -> Fib:
+    def of(cls, links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule] = FIRST_RULES) -> Fib:
         """Return the model of a node, from one reading of it."""
         policy = tuple(rules)
         return cls(Tables.of(routes), policy, {link.name: link for link in links}, policy == FIRST_RULES)
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
         return list(self.devices.values())
 
@@ -107,17 +122,33 @@ class Fib:
 
     def decide(self, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> Decision:
         """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""
+        if self._has_vrf:
+            return Decision(None, unknown="the model does not know VRFs, and the node has one")
         for rule, is_certain in selected(self.policy, packet, self.tables.bits):
             decision = self._act(rule, packet, scope)
             if decision is not None:
                 return decision if is_certain else _unknown(rule)
         return Decision(None, errno.ENETUNREACH)
 
+    def egress(self, packet: Packet) -> Decision:
+        """Decide a packet that the node itself sends, as the kernel's `route get` does."""
+        if packet.source and not self._holds(packet.source):
+            return Decision(None, errno.ENETUNREACH)
+        if packet.oif and not self.devices[packet.oif].up:
+            return Decision(None, errno.ENETUNREACH)
+        decision = self.decide(packet)
+        if packet.oif and decision.errno:
+            # Without a route the kernel takes the destination to be on the link of the socket's device.
+            on_link = ObservedRoute(packet.destination, self.tables.bits, dev=packet.oif, table=0, scope=SCOPE_LINK)
+            return Decision(on_link)
+        return decision
+
     def search(self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> ObservedRoute | None:
         """Return the route of one table that decides a packet, or None if the table says nothing about it."""
         # Until they are parted, the kernel searches these two as one.
         tables = (LOCAL_TABLE, MAIN_TABLE) if self.merged and table in {LOCAL_TABLE, MAIN_TABLE} else (table,)
-        route = self.tables.search(tables, packet.destination, tos=packet.tos, scope=scope, oif=packet.oif or None)
+        tos = packet.tos & TOS_BITS
+        route = self.tables.search(tables, packet.destination, tos=tos, scope=scope, oif=packet.oif)
         return None if route is None or route.kind == "throw" else route
 
     def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
@@ -149,12 +180,16 @@ class Fib:
         route = self.search(rule.table, packet, scope=scope)
         if route is None:
             return None
-        return Decision(None, _ROUTE_ERRORS[route.kind]) if route.kind in _ROUTE_ERRORS else Decision(route)
+        if route.kind in _ROUTE_ERRORS:
+            return Decision(None, _ROUTE_ERRORS[route.kind])
+        if rule.suppress_prefix_length is not None and route.prefix_length <= rule.suppress_prefix_length:
+            return None
+        if rule.suppress_group is not None and self.devices[route.devs[0]].group == rule.suppress_group:
+            return None
+        return Decision(route)
 
     def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:
-        if packet.source and not self._holds(packet.source):
-            return Lookup(packet.destination, None, errno.ENETUNREACH)
-        decision = self.decide(packet)
+        decision = self.egress(packet)
         if decision.unknown:
             raise UnknownDecisionError(decision.unknown)
         route = decision.route
@@ -190,11 +225,11 @@ class Fib:
 
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
     """Return a route as a dump shows it while its devices are healthy."""
-    fields = {name: getattr(route, name) for name in ObservedRoute._fields if name not in {"flags", "nexthops"}}
     hops = tuple(hop._replace(dead=False) for hop in route.nexthops)
+    fields = dict(zip(_KEPT, _kept(route), strict=True))
     return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
 
 
 def _unknown(rule: Rule) -> Decision:
-    names = ", ".join(rule.other_selectors) or f"the action {rule.action}"
-    return Decision(None, unknown=f"the model does not know whether rule {rule.priority} applies: it has {names}")
+    reason = ", ".join(rule.other_selectors) or rule.action
+    return Decision(None, unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.net.routes import Rule
+    from hostrouting.net.rules import Range, Rule
 
-__all__ = ["LOOPBACK", "Packet", "covers", "selected"]
+__all__ = ["TOS_BITS", "Packet", "selected"]
 
 #: The input device of the packets that the node itself sends.
-LOOPBACK = "lo"
+_LOOPBACK: Final = "lo"
+#: The bits of a packet's tos that the kernel compares with a route's or a rule's.
+TOS_BITS: Final = 0x1C
+#: Masks of ports that mask nothing: newer kernels show them with a single port.
+_HARMLESS: Final = frozenset({(28, b"\xff\xff"), (29, b"\xff\xff")})
 
 
 class Packet(NamedTuple):
@@ -24,7 +28,7 @@ class Packet(NamedTuple):
     tos: int = 0
     mark: int = 0
     #: The device by which it comes in.
-    iif: str = LOOPBACK
+    iif: str = _LOOPBACK
     #: The device to which its socket is bound; empty if it is not.
     oif: str = ""
     ip_protocol: int = 0
@@ -57,13 +61,24 @@ def selected(policy: Sequence[Rule], packet: Packet, bits: int) -> Iterator[tupl
 
 def _selects(rule: Rule, packet: Packet, bits: int) -> bool | None:
     """Return True if a rule applies to a packet; None if that depends on a selector that the model does not know."""
-    fits = covers(rule.destination, packet.destination, bits) and covers(rule.source, packet.source, bits)
-    if fits and rule.other_selectors:
+    fits = (
+        not (rule.destination[0] ^ packet.destination) >> (bits - rule.destination[1])
+        and not (rule.source[0] ^ packet.source) >> (bits - rule.source[1])
+        and not (rule.mark ^ packet.mark) & rule.mark_mask
+        and rule.tos in {0, packet.tos & TOS_BITS}
+        and rule.iif in {"", packet.iif}
+        and rule.oif in {"", packet.oif}
+        and rule.ip_protocol in {0, packet.ip_protocol}
+        and _holds(rule.source_ports, packet.source_port)
+        and _holds(rule.destination_ports, packet.destination_port)
+        and _holds(rule.uids, packet.uid)
+        # A packet that no VRF has seen has no VRF's table.
+        and not rule.l3mdev
+    )
+    if fits and (rule.tun_id or not _HARMLESS.issuperset(rule.unknown)):
         return None
     return fits != rule.inverted
 
 
-def covers(selector: tuple[int, int], address: int, bits: int) -> bool:
-    """Return True if an address lies in (network, prefix length)."""
-    network, length = selector
-    return not (network ^ address) >> (bits - length)
+def _holds(some: Range | None, number: int) -> bool:
+    return some is None or some.first <= number <= some.last

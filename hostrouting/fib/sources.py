@@ -10,12 +10,13 @@ from hostrouting.net.routes import SCOPE_LINK
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.net.routes import Link, NextHop
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import NextHop
 
 __all__ = ["source_by"]
 
 
-def source_by(hop: NextHop, scope: int, links: Iterable[Link]) -> int | None:
+def source_by(hop: NextHop, scope: int, links: Iterable[Device]) -> int | None:
     """Return the address from which the kernel sends by a next hop of a route that names none.
 
     `scope` is the route's. `links` are all devices of the node, in the order of their indexes.
@@ -28,7 +29,7 @@ def source_by(hop: NextHop, scope: int, links: Iterable[Link]) -> int | None:
     ]
     own = [address for name, address in eligible if name == hop.dev]
     for address in own:
-        if hop.gateway is None or not (hop.gateway ^ address.peer) & netmask(address.prefix_length):
+        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & netmask(address.prefix_length):
             return address.local
     # A device without a fitting address borrows one whose scope is wider than a link.
     own += [address for _, address in eligible if address.scope != SCOPE_LINK]

@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.net.default_route import next_hops
 from hostrouting.net.routes import DEVICELESS_KINDS
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Tables:
         return self._chunks[hash(key) % len(self._chunks)].get(key, ())
 
     def search(
-        self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str | None = None
+        self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str = ""
     ) -> ObservedRoute | None:
         """Return the route with the longest prefix that decides `address`, or None if the tables say nothing about it.
 
@@ -130,9 +129,9 @@ def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     return bucket
 
 
-def is_usable(route: ObservedRoute, oif: str | None = None) -> bool:
+def is_usable(route: ObservedRoute, oif: str = "") -> bool:
     """Return True if a packet can leave by one of the route's next hops (by the device `oif`, if given)."""
-    return any(not hop.dead and oif in {None, hop.dev} for hop in next_hops(route))
+    return any(not hop.dead and oif in {"", hop.dev} for hop in route.hops)
 
 
 def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
@@ -147,7 +146,7 @@ def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
 
 
 def _hops_fit(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    hops = [(hop.gateway, hop.dev) for hop in next_hops(standing)]
+    hops = [(hop.gateway, hop.dev) for hop in standing.hops]
     if named.nexthops:
         return hops == [(hop.gateway, hop.dev) for hop in named.nexthops]
     if named.dev is None and named.gateway is None:

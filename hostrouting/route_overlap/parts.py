@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.routes import Lookup, ObservedRoute, Rule
+    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.rules import Rule
 
 __all__ = ["Part", "Question", "bounds", "questions"]
 

@@ -12,7 +12,6 @@ from hostrouting.fib.events import with_state
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import deleted, inserted, key_of
-from hostrouting.net.default_route import next_hops
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     LOCAL_TABLE,
@@ -22,14 +21,24 @@ from hostrouting.net.routes import (
     NextHop,
     signature,
 )
+from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hostrouting.fib import Fib
-    from hostrouting.net.routes import Link, ObservedRoute, Route, Rule
+    from hostrouting.net.addresses import Address
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute, Route
 
 #: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
 #: route for another one than the same route by a neighbour, and sends no packet to the gateway.
 _OWN_GATEWAY: Final = (0xFFFF, b"")
+
+#: The fields by which the kernel compares rules; the loose ones only if the new rule has them.
+_LOOSE: Final = ("source", "destination", "tos")
+_IGNORED: Final = frozenset({*_LOOSE, "inverted", "goto", "unknown", "family"})
+_COMPARED: Final = tuple(name for name in Rule._fields if name not in _IGNORED)
 
 
 class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our error; MemoryBackend translates it
@@ -86,13 +95,23 @@ def shown_path(path: ObservedRoute) -> ObservedRoute:
     return path._replace(gateway=None, extra=()) if _OWN_GATEWAY in path.extra else path
 
 
-def is_the_same(named: Rule, standing: Rule) -> bool:
-    """Return True if the kernel takes a rule for a standing one: it compares the selectors that `named` has."""
-    return (
-        (named.priority, named.action, named.table) == (standing.priority, standing.action, standing.table)
-        and (not named.source[1] or named.source == standing.source)
-        and (not named.destination[1] or named.destination == standing.destination)
-    )
+def check_rule(policy: Iterable[Rule], new: Rule) -> None:
+    """Raise `Refused` if the kernel does not take a new rule: a duplicate, or a `goto` that leads backwards."""
+    if new.goto is not None and new.goto <= new.priority:
+        raise Refused(errno.EINVAL, "Backward goto not supported")
+    for standing in policy:
+        if all(getattr(new, name) == getattr(standing, name) for name in _COMPARED) and _fits(new, standing, _LOOSE):
+            raise Refused(errno.EEXIST)
+
+
+def is_named_by(named: Rule, standing: Rule) -> bool:
+    """Return True if the kernel's deletion of `named` may take a rule: it compares only the fields that are given."""
+    return named.priority == standing.priority and _fits(named, standing, (*_COMPARED, *_LOOSE))
+
+
+def _fits(named: Rule, standing: Rule, fields: Iterable[str]) -> bool:
+    given = (name for name in fields if getattr(named, name) != Rule._field_defaults.get(name))
+    return all(getattr(named, name) == getattr(standing, name) for name in given)
 
 
 def _unmarked(extra: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, bytes], ...]:
@@ -106,7 +125,7 @@ def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
         if route.scope == SCOPE_HOST:
             _check_host_scope(fib, route)
         else:
-            hops = tuple(_checked_hop(fib, new, hop) for hop in next_hops(new))
+            hops = tuple(_checked_hop(fib, new, hop) for hop in new.hops)
             new = new._replace(nexthops=hops) if new.nexthops else new._replace(extra=hops[0].extra)
     _check_source(fib, route)
     return new if new.dev is None else with_state(new, fib.devices[new.dev])
@@ -138,7 +157,7 @@ def _checked_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> NextHop:
     if hop.onlink:
         _check_onlink(fib, route, hop.gateway, device)
         return hop
-    found = _gateway_found(fib, Packet(hop.gateway, oif=hop.dev), route)
+    found = _gateway_found(fib, Packet(hop.gateway.number, oif=hop.dev), route)
     if found.route is None:
         raise Refused(found.errno, "Nexthop has invalid gateway")
     if found.route.kind not in {"unicast", "local"}:
@@ -148,12 +167,12 @@ def _checked_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> NextHop:
     return hop if found.route.scope == SCOPE_LINK else hop._replace(extra=(*hop.extra, _OWN_GATEWAY))
 
 
-def _check_onlink(fib: Fib, route: ObservedRoute, gateway: int, device: Link) -> None:
+def _check_onlink(fib: Fib, route: ObservedRoute, gateway: Address, device: Device) -> None:
     if route.scope >= SCOPE_LINK:
         raise Refused(errno.EINVAL, "Nexthop has invalid scope")
     if not device.up:
         raise Refused(errno.ENETDOWN, "Nexthop device is not up")
-    found = fib.search(LOCAL_TABLE, Packet(gateway))
+    found = fib.search(LOCAL_TABLE, Packet(gateway.number))
     if found is not None and found.kind not in {"unicast", *DEVICELESS_KINDS}:
         raise Refused(errno.EINVAL, "Nexthop has invalid gateway")
 
@@ -168,7 +187,7 @@ def _gateway_found(fib: Fib, packet: Packet, route: ObservedRoute) -> Decision:
     return fib.decide(packet, scope=scope)
 
 
-def _known(fib: Fib, dev: str) -> Link:
+def _known(fib: Fib, dev: str) -> Device:
     try:
         return fib.devices[dev]
     except KeyError:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink import commit
+from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
 from hostrouting.testing.admission import Refused, shown, shown_path
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host.netlink.commit import Failure, Steps
-    from hostrouting.net.routes import Link, Lookup, ObservedRoute, Route, RouteChange, Rule
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import Lookup, ObservedRoute, Route
+    from hostrouting.net.rules import Rule
 
 __all__ = ["MemoryBackend"]
 
@@ -51,7 +53,7 @@ class MemoryBackend(MemoryNode):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
         return self.fib.links()
 
@@ -73,8 +75,8 @@ class MemoryBackend(MemoryNode):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        commit.check_devices(changes, self.fib.devices)
-        commit.commit(_MemoryTransport(self), changes, verify=verify)
+        check_devices(changes, self.fib.devices)
+        commit_routes(OneByOne(self.take, self.routes), changes, verify=verify)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS, reason: str = "injected fault") -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
@@ -91,29 +93,12 @@ class MemoryBackend(MemoryNode):
         if step in self._vanishing:
             self.remove_link(self._vanishing.pop(step))
         if step in self._failing:
-            return commit.Failure(*self._failing.pop(step))
+            return Failure(*self._failing.pop(step))
         try:
             if verb == "remove":
                 self.delete(route)
             else:
                 self.insert(route, **_FLAGS[verb])
         except Refused as refused:
-            return commit.Failure(refused.errno, refused.reason)
+            return Failure(refused.errno, refused.reason)
         return None
-
-
-class _MemoryTransport:
-    """How `transaction` reaches the model."""
-
-    def __init__(self, backend: MemoryBackend) -> None:
-        self._backend = backend
-
-    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:
-        answers = [self._backend.take(verb, route) for verb, route in zip(steps.verbs, steps.routes, strict=True)]
-        return {position: answer for position, answer in enumerate(answers) if answer is not None}
-
-    def routes(self) -> list[ObservedRoute]:
-        return self._backend.routes()
-
-    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
-        return commit.missing_after(steps, self.routes())

@@ -1,18 +1,14 @@
-"""nftables in memory: a small dialect of nft's language, all or nothing, listed as the real nft lists it.
+r"""nftables in memory: it lists the tables that a script declares; nft itself is the judge of the language.
 
-It is nft 1.0.6 that it imitates, and it refuses what it cannot vouch for: a script that this fake loads means to the
-real nft what it means here; one that it refuses may still be right.
-
-    table F NAME [{ ... }], add table, flush table, delete table, flush ruleset
-    in a table: comment "...", chain NAME { ... }
-    in a chain: comment "...", type filter hook HOOK priority P, policy accept|drop, rules
-    in a rule: iifname, oifname, ip6 saddr, ip6 daddr, icmpv6 type, meta l4proto, each with or without !=; counter;
-               ip6 saddr set, ip6 daddr set; accept, drop, return; comment "..."
+It reads the rules that probes need: `iifname`, `oifname`, `ip6 saddr`, `ip6 daddr`, `icmpv6 type { ... }`, `counter`,
+`accept`, `drop`, `return`, `ip6 saddr set` and `ip6 daddr set`. Values are listed as they are written, so write them as
+nft prints them. Every other rule is an error; nft's own checks of a script are left to nft.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -20,30 +16,34 @@ import attrs
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets.nft import check_table_name
 from hostrouting.testing.faults import Operations
-from hostrouting.testing.nft_dialect import ENDS, NftReader, is_number, read_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from phases import Context
 
 __all__ = ["MemoryNftables"]
 
-_HOOKS: Final = ("prerouting", "input", "forward", "output", "postrouting")
-_PRIORITIES: Final = {"raw": -300, "mangle": -150, "filter": 0, "security": 50}
+#: A comment, a string, a set, the end of a statement, or a word.
+_TOKEN: Final = re.compile(r'#.*|"[^"\n]*"|(?<=type )\{[^{}\n]*\}|[{};\n]|[^\s{};"]+')
+_HOOK: Final = re.compile(r"type filter hook (\w+) priority (-?\d+)")
+_RULE: Final = re.compile(
+    r'(?P<meta>[io]ifname) "(?P<dev>[^"]+)"|icmpv6 type \{ (?P<types>[^}]+) \}|(?P<bare>counter|accept|drop|return)\b'
+    r'|ip6 (?P<field>[sd]addr) (?P<set>set )?(?P<address>\S+)|comment "(?P<comment>[^"]*)"'
+)
 
 
-@attrs.define(kw_only=True)
+@attrs.define
 class _Chain:
     hook: dict[str, Any] = attrs.field(factory=dict)
     rules: list[dict[str, Any]] = attrs.field(factory=list)
 
 
-_Ruleset = dict[tuple[str, str], dict[str, _Chain]]
+_Table = tuple[str, str]
 
 
 class MemoryNftables:
-    r"""The nftables of a fake machine. It fulfils `Nftables`; whatever a test arranges it arranges by `load`.
+    r"""The nftables of a fake machine. It fulfils `Nftables`; a test arranges it by `load`.
 
     >>> from phases import Context
     >>> nftables = MemoryNftables()
@@ -54,16 +54,15 @@ class MemoryNftables:
 
     def __init__(self) -> None:
         self.operations = Operations()
-        #: False: nft is not there.
+        #: If nft is installed.
         self.is_installed = True
-        #: False: we may neither read nor change.
+        #: If the process may read and change the ruleset.
         self.may_read = True
-        #: Tables by family and name that have flags, so that all there is to see is that they are there; until they
-        #: are deleted.
-        self.unreadable: set[tuple[str, str]] = set()
-        #: Called after each load: somebody who is quicker than whoever reads back.
+        #: Tables by family and name that have flags, so that a listing shows only that they exist.
+        self.unreadable: set[_Table] = set()
+        #: Called after each load: the place for another program's change.
         self.after_load: Callable[[], None] | None = None
-        self._ruleset: _Ruleset = {}
+        self._ruleset: dict[_Table, dict[str, _Chain]] = {}
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
         """Let the `number`-th operation from now (1 is the next) fail: by default the kernel has no memory left."""
@@ -71,12 +70,12 @@ class MemoryNftables:
         self.operations.fail(number, error or BackendError(message))
 
     @property
-    def tables(self) -> Mapping[tuple[str, str], list[dict[str, Any]]]:
-        """The listing of every table by family and name; to look at, which is no operation."""
-        return {(family, name): self._listing(family, name) for family, name in self._ruleset}
+    def tables(self) -> Mapping[_Table, list[dict[str, Any]]]:
+        """The listing of every table by family and name. To read it is no operation."""
+        return {table: self._listing(*table) for table in self._ruleset}
 
     def flush(self) -> None:
-        """Somebody's `nft flush ruleset`; no operation of ours."""
+        """Remove every table, as another program's `nft flush ruleset` does."""
         self._ruleset = {}
         self.unreadable.clear()
 
@@ -89,21 +88,14 @@ class MemoryNftables:
     def load(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.load`."""
         self._begin(ctx, "load", ruleset)
-        script = _Script(ruleset, self._ruleset)
-        self._ruleset = script.run()
-        self.unreadable -= script.deleted
+        self._transact(ruleset, commit=True)
         if self.after_load is not None:
             self.after_load()
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""
         self._begin(ctx, "check", ruleset)
-        _Script(ruleset, self._ruleset).run()
-
-    def _listing(self, family: str, name: str) -> list[dict[str, Any]]:
-        if (family, name) in self.unreadable:
-            return [{"table": {"family": family, "name": name, "unreadable": True}}]
-        return _listing(family, name, self._ruleset[family, name])
+        self._transact(ruleset, commit=False)
 
     def _begin(self, ctx: Context, *call: str) -> None:
         ctx.check()
@@ -113,115 +105,123 @@ class MemoryNftables:
         if not self.may_read:
             raise PermissionDeniedError(f"cannot {call[0]}: Operation not permitted (you must be root)")
 
+    def _transact(self, script: str, *, commit: bool) -> None:
+        before = copy.deepcopy(self._ruleset), set(self.unreadable)
+        done = False
+        try:
+            self._run(script)
+            done = commit
+        finally:
+            if not done:
+                self._ruleset, self.unreadable = before
 
-def _listing(family: str, name: str, chains: dict[str, _Chain]) -> list[dict[str, Any]]:
-    # As nft has it: all chains, then all rules; and of the comments only those of rules, see `Nftables.table`.
-    whose = {"family": family, "table": name}
-    listing: list[dict[str, Any]] = [{"table": {"family": family, "name": name}}]
-    listing += [{"chain": {**whose, "name": chain, **chains[chain].hook}} for chain in chains]
-    listing += [{"rule": {**whose, "chain": chain, **rule}} for chain in chains for rule in chains[chain].rules]
-    return copy.deepcopy(listing)
+    def _run(self, script: str) -> None:
+        statements = _statements(script)
+        for statement in statements:
+            match statement.split():
+                case ["table", family, name]:
+                    self._ruleset.setdefault((family, name), {})
+                case ["table", family, name, "{"]:
+                    self._define((family, name), statements)
+                case ["delete", "table", family, name] if (family, name) in self._ruleset:
+                    del self._ruleset[family, name]
+                    self.unreadable.discard((family, name))
+                case ["flush", "table", family, name] if (family, name) in self._ruleset:
+                    # The chains stay, each with its hook.
+                    for chain in self._ruleset[family, name].values():
+                        chain.rules.clear()
+                case ["flush", "ruleset"]:
+                    self.flush()
+                case _:
+                    raise _refused(statement)
+
+    def _define(self, table: _Table, statements: Iterator[str]) -> None:
+        chains = self._ruleset.setdefault(table, {})
+        for statement in _block(statements):
+            match statement.split():
+                case ["chain", name, "{"]:
+                    _fill(chains.setdefault(name, _Chain()), statements)
+                case ["comment", *_]:
+                    pass
+                case _:
+                    raise _refused(statement)
+
+    def _listing(self, family: str, name: str) -> list[dict[str, Any]]:
+        """Return the table, then its chains, then its rules, in nft's order; of comments only those of rules."""
+        if (family, name) in self.unreadable:
+            return [{"table": {"family": family, "name": name, "unreadable": True}}]
+        place = {"family": family, "table": name}
+        chains = copy.deepcopy(self._ruleset[family, name])
+        return [
+            {"table": {"family": family, "name": name}},
+            *({"chain": {**place, "name": name, **chain.hook}} for name, chain in chains.items()),
+            *({"rule": {**place, "chain": name, **rule}} for name, chain in chains.items() for rule in chain.rules),
+        ]
 
 
-class _Script:
-    """One script, run on a copy of the ruleset."""
+def _statements(script: str) -> Iterator[str]:
+    """Yield each statement as words with one space between them; the head of a block ends in its bracket."""
+    words: list[str] = []
+    for word in _TOKEN.findall(script + "\n"):
+        if word in {";", "\n", "{", "}"}:
+            words += [word] if word == "{" else []
+            if words:
+                yield " ".join(words)
+            words = []
+            if word == "}":
+                yield word
+        elif not word.startswith("#"):
+            words.append(word)
 
-    def __init__(self, text: str, ruleset: _Ruleset) -> None:
-        self._ruleset = copy.deepcopy(ruleset)
-        self._reader = NftReader(text)
-        #: Those that went, be it to be declared anew.
-        self.deleted: set[tuple[str, str]] = set()
 
-    def run(self) -> _Ruleset:
-        """The ruleset after the script; an error if any line of it is refused."""
-        while self._reader.peek():
-            if not self._reader.skip(*ENDS):
-                self._command()
-                self._reader.end()
-        return self._ruleset
-
-    def _command(self) -> None:
-        read = self._reader
-        verb = read.one_of("commands", "table", "add", "flush", "delete")
-        if verb == "flush" and read.skip("ruleset"):
-            self.deleted.update(self._ruleset)
-            self._ruleset = {}
+def _block(statements: Iterator[str]) -> Iterator[str]:
+    for statement in statements:
+        if statement == "}":
             return
-        if verb != "table":
-            read.one_of("objects", "table")
-        table = read.one_of("families", "ip6", "inet", "ip"), read.name()
-        if verb in {"table", "add"}:
-            self._ruleset.setdefault(table, {})
-            if read.skip("{"):
-                self._table(table)
-        elif table not in self._ruleset:
-            read.refuse("Could not process rule: No such file or directory")
-        elif verb == "delete":
-            del self._ruleset[table]
-            self.deleted.add(table)
+        yield statement
+    raise _refused("the end of the script inside a block")
+
+
+def _fill(chain: _Chain, statements: Iterator[str]) -> None:
+    for statement in _block(statements):
+        hook = _HOOK.fullmatch(statement)
+        if hook:
+            chain.hook = {"type": "filter", "hook": hook[1], "prio": int(hook[2]), "policy": "accept"}
+        elif statement.startswith("policy "):
+            chain.hook["policy"] = statement.removeprefix("policy ")
+        elif not statement.startswith("comment "):
+            chain.rules.append(_rule(statement))
+
+
+def _rule(statement: str) -> dict[str, Any]:
+    rule: dict[str, Any] = {"expr": []}
+    at = 0
+    while at < len(statement):
+        part = _RULE.match(statement, at)
+        if part is None:
+            raise _refused(statement[at:])
+        if part["comment"] is not None:
+            rule["comment"] = part["comment"]
         else:
-            # The chains stay, each with its hook.
-            for chain in self._ruleset[table].values():
-                chain.rules.clear()
+            rule["expr"].append(_expression(part))
+        at = part.end() + 1
+    return rule
 
-    def _table(self, table: tuple[str, str]) -> None:
-        read = self._reader
-        seen: set[str] = set()
-        while not read.skip("}"):
-            if read.skip(*ENDS):
-                continue
-            if read.one_of("parts of a table", "comment", "chain") == "comment":
-                read.once("comment", seen)
-                read.comment()
-            else:
-                self._chain(table)
-            read.end()
 
-    def _chain(self, table: tuple[str, str]) -> None:
-        read = self._reader
-        name = read.name()
-        read.one_of("what follows the name of a chain", "{")
-        seen: set[str] = set()
-        hook: dict[str, Any] = {}
-        rules: list[dict[str, Any]] = []
-        while not read.skip("}"):
-            if read.skip(*ENDS):
-                continue
-            what = read.peek()
-            if what in {"comment", "type", "policy"}:
-                read.once(read.take(), seen)
-            if what == "comment":
-                read.comment()
-            elif what == "type":
-                hook |= self._hook()
-            elif what == "policy":
-                hook["policy"] = read.one_of("policies", "accept", "drop")
-            else:
-                rules.append(read_rule(read, table[0]))
-            read.end()
-        self._declare(self._ruleset[table], name, hook)
-        self._ruleset[table][name].rules += rules
+def _expression(part: re.Match[str]) -> dict[str, Any]:
+    if part["bare"]:
+        return {part["bare"]: None}
+    if part["meta"]:
+        return _match({"meta": {"key": part["meta"]}}, part["dev"])
+    if part["types"]:
+        return _match({"payload": {"protocol": "icmpv6", "field": "type"}}, {"set": part["types"].split(", ")})
+    field = {"payload": {"protocol": "ip6", "field": part["field"]}}
+    return {"mangle": {"key": field, "value": part["address"]}} if part["set"] else _match(field, part["address"])
 
-    def _hook(self) -> dict[str, Any]:
-        read = self._reader
-        kind = read.one_of("types of chains", "filter")
-        read.one_of("what follows the type", "hook")
-        hook = read.one_of("hooks", *_HOOKS)
-        read.one_of("what follows the hook", "priority")
-        priority = read.take()
-        if priority not in _PRIORITIES and not is_number(priority.removeprefix("-")):
-            read.refuse(f"{priority!r} is no priority that it understands")
-        number = _PRIORITIES[priority] if priority in _PRIORITIES else int(priority)
-        return {"type": kind, "hook": hook, "prio": number}
 
-    def _declare(self, chains: dict[str, _Chain], name: str, hook: dict[str, Any]) -> None:
-        """What the kernel makes of a chain: a new one is as written, one that is there may change its policy only."""
-        there = chains.get(name)
-        if there is None:
-            if "policy" in hook and "type" not in hook:
-                self._reader.refuse("Could not process rule: Operation not supported: a policy without a hook")
-            chains[name] = _Chain(hook={"policy": "accept", **hook} if hook else {})
-        elif any(there.hook.get(key) != value for key, value in hook.items() if key != "policy" or not there.hook):
-            self._reader.refuse(f"Could not process rule: the chain {name} is there, with another hook or priority")
-        else:
-            there.hook |= hook
+def _match(left: dict[str, Any], right: object) -> dict[str, Any]:
+    return {"match": {"op": "==", "left": left, "right": right}}
+
+
+def _refused(statement: str) -> BackendError:
+    return BackendError(f"the nft in memory refuses {statement!r}: it knows no more than the rules of probes")

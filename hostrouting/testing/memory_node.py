@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.fib import Fib, events
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
-from hostrouting.net.routes import SCOPE_HOST, Address, Link, ObservedRoute, Route, Rule
-from hostrouting.testing.admission import Refused, admitted, is_the_same, removed
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route
+from hostrouting.testing.admission import Refused, admitted, check_rule, is_named_by, removed
 from hostrouting.testing.node import Node
 
-_ACTIONS = frozenset({"lookup", "blackhole", "unreachable", "prohibit"})
+if TYPE_CHECKING:
+    from hostrouting.net.rules import Rule
 
 
 class MemoryNode(Node):
@@ -23,7 +26,6 @@ class MemoryNode(Node):
     def __init__(self) -> None:
         self.fib = Fib.of([], [])
         self._unplugged: set[str] = set()
-        self._added_rules: list[Rule] = []
         self._last_ifindex = 0
         self._add_device("lo", loopback=True)
         self.set_up("lo")
@@ -52,7 +54,7 @@ class MemoryNode(Node):
             return
         if device.loopback and not device.addresses:
             own = parse_ipv4("127.0.0.1")
-            self._keep(device._replace(addresses=(Address(own, 8, own, scope=SCOPE_HOST),)))
+            self._keep(device._replace(addresses=(DeviceAddress(own, 8, own, scope=SCOPE_HOST),)))
         self.fib = events.device_up(self.fib, name, carrier=name not in self._unplugged)
         for address in self.fib.devices[name].addresses:
             self._add_own_routes(name, address)
@@ -62,6 +64,10 @@ class MemoryNode(Node):
         device = self._device(name)
         (self._unplugged.discard if carrier else self._unplugged.add)(name)
         self.fib = events.carrier_changed(self.fib, name, carrier=carrier and device.up)
+
+    def set_group(self, dev: str, group: int) -> None:
+        """See `Node.set_group`."""
+        self._keep(self._device(dev)._replace(group=group))
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.add_address`; the address gets no broadcast address."""
@@ -117,51 +123,48 @@ class MemoryNode(Node):
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
-        if rule.action not in _ACTIONS or rule.other_selectors or rule.goto is not None:
-            raise ValueError(f"{rule} is beyond this model: it knows `from`, `to`, `not`, and the actions")
-        # The first three are the kernel's; another like them is no duplicate.
-        if any(is_the_same(rule, other) for other in self._added_rules):
-            raise _refusal(f"rule {rule.priority}", Refused(errno.EEXIST))
         policy = self.fib.policy
+        try:
+            check_rule(policy, rule)
+        except Refused as refused:
+            raise _refusal(f"rule {rule.priority}", refused) from None
         position = sum(other.priority <= rule.priority for other in policy)
-        self._added_rules.append(rule)
         self._set_policy((*policy[:position], rule, *policy[position:]))
 
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
         policy = self.fib.policy
-        position = next((i for i, other in enumerate(policy) if is_the_same(rule, other)), None)
+        position = next((i for i, other in enumerate(policy) if is_named_by(rule, other)), None)
         if position is None:
             raise _refusal(f"rule {rule.priority}", Refused(errno.ENOENT))
         self._set_policy((*policy[:position], *policy[position + 1 :]))
-        self._added_rules = [added for added in self._added_rules if any(added is held for held in self.fib.policy)]
 
     def _set_policy(self, policy: tuple[Rule, ...]) -> None:
         self.fib = attrs.evolve(self.fib, policy=policy, merged=False)
 
     def _add_device(self, name: str, *, loopback: bool = False) -> None:
         self._last_ifindex += 1
-        self._keep(Link(name, self._last_ifindex, up=False, carrier=False, loopback=loopback))
+        self._keep(Device(name, self._last_ifindex, up=False, carrier=False, loopback=loopback))
 
-    def _device(self, name: str) -> Link:
+    def _device(self, name: str) -> Device:
         try:
             return self.fib.devices[name]
         except KeyError:
             raise LinkNotFoundError(f"no such device: {name}", dev=name, errno=errno.ENODEV) from None
 
-    def _keep(self, device: Link) -> None:
+    def _keep(self, device: Device) -> None:
         self.fib = events.with_device(self.fib, device)
 
-    def _add_own_routes(self, dev: str, address: Address) -> None:
+    def _add_own_routes(self, dev: str, address: DeviceAddress) -> None:
         for route in events.own_routes(self.fib.devices[dev], address):
             # The kernel goes on, too, if a route is there already.
             with suppress(Refused):
                 self.insert(route, append=True)
 
 
-def _address(text: str, peer: str | None) -> Address:
+def _address(text: str, peer: str | None) -> DeviceAddress:
     local, length = parse_cidr(text)
-    return Address(local, length, local if peer is None else parse_ipv4(peer))
+    return DeviceAddress(local, length, local if peer is None else parse_ipv4(peer))
 
 
 def _refusal(what: str, refused: Refused) -> BackendError:

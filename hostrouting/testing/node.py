@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from hostrouting.net.routes import MAIN_TABLE, Route
 
 if TYPE_CHECKING:
-    from hostrouting.net.routes import ObservedRoute, Rule
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 __all__ = ["Node"]
 
@@ -29,6 +30,9 @@ class Node(Protocol):
         Down takes its routes, but for those of its own addresses; up brings back only the kernel's own, and the legs
         of multipath routes.
         """
+
+    def set_group(self, dev: str, group: int) -> None:
+        """`ip link set group`: the group of a device, by which rules suppress routes."""
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`: the address as CIDR, `peer` the far end of a point-to-point link."""

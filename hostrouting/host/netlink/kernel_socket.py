@@ -18,9 +18,11 @@ from hostrouting.net.routes import Lookup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hostrouting.host.netlink.commit import Failure, Steps
+    from hostrouting.host.netlink.commit import AnyRoute, Failure, Steps
     from hostrouting.host.netlink.route_writer import RouteWriter, Signature
-    from hostrouting.net.routes import Link, ObservedRoute, Rule
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 #: From here on it pays to receive many answers in one call.
 _MANY_LOOKUPS: Final = 500
@@ -35,10 +37,10 @@ class KernelSocket(Conversation):
         super().__init__(opened)
         self._batch = batch
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Every device with its addresses."""
         return self.consistently(
-            lambda: link_messages.parse_links(
+            lambda: link_messages.parse_devices(
                 self.dump(link_messages.LINKS),
                 self.dump(link_messages.ADDRESSES),
                 self.dump(link_messages.NEIGHBOURS),
@@ -121,9 +123,11 @@ class KernelSocket(Conversation):
     def _receive_each(self, count: int) -> bytes:
         return b"".join([self._socket.recv(_LONGEST_ANSWER, socket.MSG_DONTWAIT) for _ in range(count)])
 
-    def send(self, steps: Steps, writer: RouteWriter, echoes: dict[Signature, set[int]] | None) -> dict[int, Failure]:
+    def send(
+        self, steps: Steps[AnyRoute], writer: RouteWriter, echoes: dict[Signature, set[int]] | None
+    ) -> dict[int, Failure]:
         """Send route messages by the batch, going on past refusals, which are returned by the step's position."""
-        return self.deliver(writer.batches(steps, size=self._batch, echoes=echoes), len(steps.routes))
+        return self.deliver(writer.batches(steps, size=self._batch, echoes=echoes), len(steps.things))
 
 
 def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
