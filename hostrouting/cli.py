@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
@@ -435,7 +435,7 @@ def _log_to_stderr(*, verbose: bool, talks: bool) -> None:
     logging.basicConfig(handlers=[handler], level=level, format="hostrouting: %(message)s", force=True)
 
 
-class _Lines(logging.StreamHandler[TextIO]):
+class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript on Python 3.10
     """A line for each record, but one line that is written over and over for those that only tell how far something is.
 
     Such a record has `progress`: (done, of how many). Only a terminal sees it.

@@ -31,8 +31,8 @@ class _Group(ABC):
         for each in tasks:
             require_runnable(each)
         self.subtasks = tasks
-        self.anonymous = name is None
-        self.name = f"{self._kind}({', '.join(each.name for each in tasks)})" if name is None else name
+        self.anonymous: bool = name is None
+        self.name: str = f"{self._kind}({', '.join(each.name for each in tasks)})" if name is None else name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -84,9 +84,9 @@ class Scope:
     def __init__(
         self, names: tuple[str, ...] = (), logger: logging.Logger | None = None, account: Account | None = None
     ) -> None:
-        self.names = names
-        self.logger = logger
-        self.account = account
+        self.names: tuple[str, ...] = names
+        self.logger: logging.Logger | None = logger
+        self.account: Account | None = account
 
 
 def logger_of(ctx: Context) -> logging.Logger:
@@ -133,7 +133,7 @@ class Context:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
         #: For the runner, see `Scope`.
-        self.scope = Scope()
+        self.scope: Scope = Scope()
         self._cancellation = _Cancellation()
         self._doorbells: set[threading.Lock] = set()
         self._held: Mapping[Hashable, threading.Lock] = {}

@@ -55,11 +55,11 @@ class TaskFailedError(PhaseError):
     """
 
     def __init__(self, names: Sequence[str], cause: BaseException, *, others: Sequence[TaskFailedError] = ()) -> None:
-        self.names = tuple(names)
-        self.others = tuple(others)
+        self.names: tuple[str, ...] = tuple(names)
+        self.others: tuple[TaskFailedError, ...] = tuple(others)
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
-        self.__cause__ = cause
+        self.__cause__: BaseException | None = cause
         # Three attempts that fail alike read as one.
         super().__init__("; ".join(dict.fromkeys(_lines(self))))
 
@@ -124,8 +124,8 @@ the tasks are: configure-static-routes, check-route-overlap
     def __init__(self, unknown: Sequence[str], known: Sequence[str]) -> None:
         from difflib import get_close_matches  # only this error needs it
 
-        self.unknown = tuple(unknown)
-        self.known = tuple(known)
+        self.unknown: tuple[str, ...] = tuple(unknown)
+        self.known: tuple[str, ...] = tuple(known)
         parts = []
         for name in self.unknown:
             matches = get_close_matches(name, self.known, n=1)
@@ -149,7 +149,7 @@ class CommandFailedError(PhaseError):
     ) -> None:
         from shlex import join  # only errors need it
 
-        self.argv = tuple(argv)
+        self.argv: tuple[str, ...] = tuple(argv)
         self.status = status
         self.stdout = stdout
         self.stderr = stderr

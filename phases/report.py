@@ -47,18 +47,19 @@ class Report:
     __slots__ = ("children", "duration", "error", "name", "names", "records", "start", "status", "task")
 
     def __init__(self, task: Task, names: tuple[str, ...] = ()) -> None:
-        self.task = task
+        self.task: Task = task
         #: The path of the task, without its name.
-        self.names = names
-        self.name = task.name
-        self.status = "skipped"
+        self.names: tuple[str, ...] = names
+        self.name: str = task.name
+        self.status: str = "skipped"
         self.start: str | None = None
         self.duration: float | None = None
         self.error: BaseException | None = None
         #: For the runner; see `changes`.
         self.records: list[Record] = []
         inside = (*names, *names_in_path(task))
-        self.children = [Report(subtask, inside) for subtask in task.subtasks] if isinstance(task, Group) else []
+        subtasks = task.subtasks if isinstance(task, Group) else ()
+        self.children: list[Report] = [Report(subtask, inside) for subtask in subtasks]
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.status}>"
@@ -122,7 +123,7 @@ class Ledger:
         keep: bool = False,
         observer: Callable[[Event], None] | None = None,
     ) -> None:
-        self.report = Report(task)
+        self.report: Report = Report(task)
         self._skip = skip
         # Only a run that may undo keeps the inverses: one that lasts for months must not grow.
         self._keep = keep
@@ -219,7 +220,7 @@ class TaskAccount:
     def __init__(self, ledger: Ledger, report: Report) -> None:
         self._ledger = ledger
         self._report = report
-        self.skips = ledger.skips
+        self.skips: Callable[[str], bool] = ledger.skips
 
     def enter(self, task: Task) -> TaskAccount:
         """Return the account of a task inside this one."""

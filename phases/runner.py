@@ -187,8 +187,8 @@ class Plan:
     __slots__ = ("by_task", "unplannable")
 
     def __init__(self, by_task: Iterable[tuple[str, tuple[Change, ...]]], unplannable: Iterable[str]) -> None:
-        self.by_task = tuple(by_task)
-        self.unplannable = tuple(unplannable)
+        self.by_task: tuple[tuple[str, tuple[Change, ...]], ...] = tuple(by_task)
+        self.unplannable: tuple[str, ...] = tuple(unplannable)
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -31,7 +31,7 @@ class RecordingTask:
     def __init__(self, name: str, journal: list[str], *, changes: Sequence[Change] | None = None) -> None:
         self.name = name
         self.journal = journal
-        self.changes = [Change("+", name)] if changes is None else changes
+        self.changes: Sequence[Change] = [Change("+", name)] if changes is None else changes
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -65,7 +65,7 @@ class FailingTask:
         self.error = error
         self.times = times
         #: How often it was done.
-        self.calls = 0
+        self.calls: int = 0
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

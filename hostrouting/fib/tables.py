@@ -33,7 +33,7 @@ class Tables:
     __slots__ = ("_chunks", "_lengths", "bits")
 
     def __init__(self, chunks: list[dict[Key, Bucket]], lengths: dict[int, tuple[int, ...]], bits: int) -> None:
-        self.bits = bits
+        self.bits: int = bits
         self._chunks = chunks
         #: By table, the prefix lengths to try, longest first.
         self._lengths = lengths

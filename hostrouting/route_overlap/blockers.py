@@ -31,7 +31,7 @@ class Blockers:
         self._rules = rules
         self._all_routes = routes
         #: Whether an answer may depend on the source.
-        self.by_source = select_by_source(rules)
+        self.by_source: bool = select_by_source(rules)
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int, int], ObservedRoute]:

@@ -56,7 +56,7 @@ class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our err
 
     def __init__(self, number: int, sentence: str = "") -> None:
         self.errno = number
-        self.reason = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
+        self.reason: str = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
         super().__init__(self.reason)
 
 

@@ -41,10 +41,10 @@ class MemoryLock(WaitingLock):
     shown = "the lock in memory"
 
     def __init__(self) -> None:
-        self.resource = self
+        self.resource: object = self
         #: The process id of another run that has the lock; None if there is none.
         self.holder_pid: int | None = None
-        self.operations = Operations()
+        self.operations: Operations = Operations()
         self._lock = threading.Lock()
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:

@@ -53,7 +53,7 @@ class MemoryEbtables:
         #: Called before each reading, and after each deletion that succeeded: a reconciler that puts rules back.
         self.on_read: Callable[[], None] | None = None
         self.on_delete: Callable[[], None] | None = None
-        self.operations = Operations()
+        self.operations: Operations = Operations()
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
         """Let the `number`-th operation from now (1 is the next) fail: by default the tool cannot be run."""

@@ -233,8 +233,8 @@ class MemoryFiles:
     """The files of a fake machine: `tree` holds them, `operations` remembers and breaks."""
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
-        self.tree = tree or MemoryTree()
-        self.operations = Operations()
+        self.tree: MemoryTree = tree or MemoryTree()
+        self.operations: Operations = Operations()
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
         """Let the `number`-th operation from now (1 is the next) fail: by default the disk is full."""

@@ -35,7 +35,7 @@ class MemoryIPv6:
         self.routes: dict[str, tuple[str, ...]] = {}
         #: The names of the BPF programmes on each device.
         self.programs: dict[str, tuple[str, ...]] = {}
-        self.operations = Operations()
+        self.operations: Operations = Operations()
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
         """Let the `number`-th operation from now (1 is the next) fail: by default the kernel has no memory for it."""

@@ -41,7 +41,7 @@ class MemoryLinkLayer:
     """
 
     def __init__(self) -> None:
-        self.operations = Operations()
+        self.operations: Operations = Operations()
         #: The (device, address) pairs for which somebody answers, while the device is there and up.
         self.alive: set[tuple[str, str]] = set()
         #: Whether we have the privilege to ask on the link.

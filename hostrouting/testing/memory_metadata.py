@@ -50,7 +50,7 @@ class MemoryMetadata:
         self.document: Any = [network_interface(ipv6=["fd00:10:224::4"])] if document is None else document
         #: What goes wrong instead, as often as it is asked.
         self.error: BackendError | None = None
-        self.operations = Operations()
+        self.operations: Operations = Operations()
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
         """Let the `number`-th operation from now (1 is the next) fail: by default there is no answer."""

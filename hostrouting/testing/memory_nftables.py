@@ -53,7 +53,7 @@ class MemoryNftables:
     """
 
     def __init__(self) -> None:
-        self.operations = Operations()
+        self.operations: Operations = Operations()
         #: If nft is installed.
         self.is_installed = True
         #: If the process may read and change the ruleset.

@@ -58,7 +58,7 @@ class MemoryServices:
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
-        self.operations = Operations()
+        self.operations: Operations = Operations()
         #: Names of units that fail when they are started.
         self.failing: set[str] = set()
         #: Names of units that were run, in order.

@@ -89,8 +89,8 @@ class FileLock(WaitingLock):
     def __init__(self, path: str = LOCK_PATH, *, root: str = "/") -> None:
         self._path = path
         self._root = root
-        self.shown = shown_path(root, path)
-        self.resource = (FileLock, os.path.realpath(self.shown))
+        self.shown: str = shown_path(root, path)
+        self.resource: object = (FileLock, os.path.realpath(self.shown))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._path!r}, root={self._root!r})"

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.net.addresses import address_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 __all__ = [
     "ACK",
@@ -63,10 +64,10 @@ DONE: Final = 3
 UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
 
 HEADER_LENGTH: Final = 16
-header = struct.Struct("=IHHII")
-word = struct.Struct("=I")
+header: struct.Struct = struct.Struct("=IHHII")
+word: struct.Struct = struct.Struct("=I")
 #: length, type and flags of a message
-message_start = struct.Struct("=IHH").unpack_from
+message_start: Callable[..., tuple[Any, ...]] = struct.Struct("=IHH").unpack_from
 
 _attribute = struct.Struct("=HH")
 _next_hop = struct.Struct("=HBBI")

@@ -48,7 +48,7 @@ GETROUTE: Final = 26
 
 RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC = 1, 2, 4, 5, 6, 7
 RTA_MULTIPATH, RTA_TABLE, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP, RTA_UID, RTA_NH_ID = 9, 15, 18, 21, 22, 25, 30
-rtmsg = struct.Struct("=8BI")
+rtmsg: struct.Struct = struct.Struct("=8BI")
 
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: Where a message goes on behind its destination, when it is of the usual shape.

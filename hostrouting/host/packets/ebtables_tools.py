@@ -55,7 +55,7 @@ class UnseenError(Exception):
     """A backend cannot be read; that is a note to whoever reads, and `refusal` to whoever wants to change it."""
 
     def __init__(self, note: str, *, denied: bool) -> None:
-        self.refusal = PermissionDeniedError(note) if denied else BackendError(note)
+        self.refusal: BackendError = PermissionDeniedError(note) if denied else BackendError(note)
         super().__init__(note)
 
 
@@ -74,7 +74,7 @@ class Tools:
     most: int
 
     def __init__(self, prefix: Sequence[str], backend: str, name: str) -> None:
-        self.prefix = tuple(prefix)
+        self.prefix: tuple[str, ...] = tuple(prefix)
         self.backend = backend
         self.name = name
 
