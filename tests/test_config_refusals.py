@@ -318,7 +318,7 @@ def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
         (
             {"staleCni": {"podCidrs": ["fd00::/129"]}},
             "staleCni.podCidrs[0]",
-            "'fd00::/129' has no prefix length from 0 to 128 behind the slash",
+            "'fd00::/129' has no prefix length from 0 to 128 after the slash",
         ),
         (
             {"staleCni": {"podCidrs": ["fd00::%1/64"]}},
@@ -423,7 +423,7 @@ def test_gates_that_are_no_service_units(name: str, problem: str) -> None:
 @pytest.mark.parametrize("name", [*sorted(OWN_UNITS), "hostrouting-held@kubelet.service.service"])
 def test_units_of_ours_as_gates(name: str) -> None:
     """A unit of ours that waited for ours would wait for ever."""
-    message = f"'{name}' is a unit of ours, which cannot wait for itself; name the unit that must wait"
+    message = f"'{name}' is installed by hostrouting and cannot wait for itself; name the unit that must wait"
     assert _errors({"gates": [name]}) == [("hostRouting.gates[0]", message)]
 
 
@@ -442,12 +442,12 @@ def test_units_of_ours_as_gates(name: str) -> None:
         ("[^a]", "'^' is not allowed in it"),
         ("ü*", "'ü' is not allowed in it"),
         ("a\n", "'\\n' is not allowed in it"),
-        ("ib[0", "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[]", "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[!]", "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[9-0]", "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[0-]", "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"),
-        ("ib[[0]]", "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        ("ib[0", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        ("ib[]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        ("ib[!]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        ("ib[9-0]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        ("ib[0-]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
+        ("ib[[0]]", "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"),
     ],
 )
 def test_device_patterns_that_bash_and_python_would_read_differently(pattern: str, problem: str) -> None:
@@ -569,7 +569,7 @@ def test_an_empty_config_can_be_refused() -> None:
         ConfigError(
             "hostRouting",
             "is missing, and so is every section of it; "
-            'if everything of ours is to be taken away, write {"hostRouting": {}} or use --allow-empty',
+            'to remove all that hostrouting installed, write {"hostRouting": {}} or use --allow-empty',
         )
     ]
     with pytest.raises(InvalidConfigError, match="so is every section"):

@@ -1,7 +1,7 @@
 """The operator's JSON as frozen values: sections of the config, the rules for its fields, the wire format.
 
 sections    HostRoutingConfig and its sections
-rules       what each field allows: pure functions from a value to an error
+rules       one function for each kind of field: it returns the normalised value, or raises
 wire        JSON to values and back: types, unknown keys, all errors at once
 """
 

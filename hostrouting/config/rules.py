@@ -1,8 +1,8 @@
-"""What each field of the config may hold: one small function a rule, which returns the normalised value.
+"""The rules for the fields of the config: each is a function that returns the normalised value, or raises.
 
-A rule takes whatever was given, in Python or in JSON, and raises ValueError with the rest of a sentence that begins
-with the path of the field: what was expected, what was found, what to write instead. Rules know nothing of each
-other; what must hold between fields stands with the value that has the fields, in `hostrouting.config`.
+A rule takes a value from Python or JSON. Its ValueError continues a sentence that begins with the path of the field:
+the expected value, the value found, and the correction. Rules are independent; a condition between fields is checked by
+the value that has the fields, in `sections`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 T = TypeVar("T")
 H = TypeVar("H", bound="Hashable")
 
-#: (first bits, how many of them, what they mean): no route of ours leads there, and no router lives there.
+#: (first bits, how many of them, what they mean): a static route may not lead there, and no router lives there.
 _NOT_UNICAST: Final = (
     (0, 8, "0.0.0.0/8, which means 'this network'"),
     (127, 8, "127.0.0.0/8, the node's own loopback"),
@@ -76,14 +76,14 @@ _NANOSECONDS: Final = {
 
 
 def boolean(value: object) -> bool:
-    """True or false, and nothing that merely looks like it."""
+    """Return a boolean; refuse every other type."""
     if not isinstance(value, bool):
         raise ValueError(f"expected true or false, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
     return value
 
 
 def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
-    """An integer in a range: no boolean, no `1.0`, no `"1"`."""
+    """Return a rule for an integer in a range; it refuses booleans, `1.0` and `"1"`."""
 
     def rule(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
@@ -94,14 +94,14 @@ def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
 
 
 def string(value: object, wanted: str) -> str:
-    """A string of sane length; `wanted` says in an error what it should be."""
+    """Return a string of limited length; an error says that `wanted` is expected."""
     if not isinstance(value, str) or len(value) > _LONGEST_STRING:
         raise ValueError(f"expected {wanted}, found {describe(value)}")
     return value
 
 
 def items(value: object, rule: Callable[[object], T]) -> tuple[dict[int, T], list[ConfigError]]:
-    """The members of a list that `rule` accepts, by index, and what is wrong with the others."""
+    """Return the members of a list that `rule` accepts, by index, and the errors of the others."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
     accepted: dict[int, T] = {}
@@ -115,7 +115,7 @@ def items(value: object, rule: Callable[[object], T]) -> tuple[dict[int, T], lis
 
 
 def list_of(rule: Callable[[object], H]) -> Callable[[object], tuple[H, ...]]:
-    """A list whose order counts for readers only: what comes twice after normalising is kept once, in silence."""
+    """Return a rule for a list without order: equal members are kept once."""
 
     def list_rule(value: object) -> tuple[H, ...]:
         accepted, errors = items(value, rule)
@@ -127,7 +127,7 @@ def list_of(rule: Callable[[object], H]) -> Callable[[object], tuple[H, ...]]:
 
 
 def one_of(*choices: str) -> Callable[[object], str]:
-    """One of a few words, written exactly so."""
+    """Return a rule for one of a few words."""
     wanted = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
 
     def rule(value: object) -> str:
@@ -142,7 +142,7 @@ def one_of(*choices: str) -> Callable[[object], str]:
 
 
 def destination(value: object) -> str:
-    """Where a static route may lead: an IPv4 network without host bits that a packet can be routed to."""
+    """Return the destination of a static route: a routable IPv4 network without host bits."""
     if value is None:
         raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
     text = string(value, "an IPv4 network such as '172.16.0.0/16'")
@@ -159,7 +159,7 @@ def destination(value: object) -> str:
 
 
 def gateway(value: object) -> str | None:
-    """The next router's address; absent or empty means that it is looked up."""
+    """Return the address of a gateway, or None if it is absent or empty."""
     if value is None or value == "":
         return None
     return _gateway(string(value, "an IPv4 address such as '10.224.0.1'"))
@@ -179,7 +179,7 @@ def _refuse_inside(text: str, address: int, length: int, consequence: str) -> No
 
 
 def ipv4_cidr(value: object) -> str:
-    """An IPv4 network; host bits are masked, as upstream does.
+    """Return an IPv4 network with its host bits masked, as upstream does.
 
     >>> ipv4_cidr("10.0.0.255/24")
     '10.0.0.0/24'
@@ -192,7 +192,7 @@ def ipv4_cidr(value: object) -> str:
 
 
 def cidr(value: object) -> str:
-    """A network of either family, masked; not the whole address space.
+    """Return a network of either family with its host bits masked; refuse the whole address space.
 
     >>> cidr("10.240.3.1/16"), cidr("FD00:0::1/64")
     ('10.240.0.0/16', 'fd00::/64')
@@ -208,7 +208,7 @@ def cidr(value: object) -> str:
         if not slash:
             raise ValueError(f"{text!r} has no prefix length; write it as '{text}/128' if one address is meant")
         if length not in _IPV6_LENGTHS:
-            raise ValueError(f"{text!r} has no prefix length from 0 to 128 behind the slash")
+            raise ValueError(f"{text!r} has no prefix length from 0 to 128 after the slash")
         host_bits = 128 - int(length)
         masked = int.from_bytes(packed, "big") >> host_bits << host_bits
         network = f"{inet_ntop(AF_INET6, masked.to_bytes(16, 'big'))}/{length}"
@@ -218,7 +218,7 @@ def cidr(value: object) -> str:
 
 
 def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], str]:
-    """An IPv6 address whose first `length` bits are `prefix`, in its canonical text."""
+    """Return a rule for an IPv6 address whose first `length` bits are `prefix`; it returns canonical text."""
 
     def rule(value: object) -> str:
         text = string(value, wanted)
@@ -244,7 +244,7 @@ def _pack_ipv6(text: str) -> bytes | None:
 
 
 def device(value: object) -> str:
-    """A device name that the kernel accepts and a shell cannot misread."""
+    """Return a device name that the kernel accepts and a shell cannot misread."""
     return _device_name(string(value, "a device name such as 'eth0'"))
 
 
@@ -252,12 +252,12 @@ _device_name = lru_cache(64)(check_device_name)
 
 
 def optional_device(value: object) -> str | None:
-    """A device name; absent or empty means that it is looked up."""
+    """Return a device name, or None if it is absent or empty."""
     return None if value is None or value == "" else device(value)
 
 
 def device_pattern(value: object) -> str:
-    """A shell-style pattern of device names that bash (in the C locale) and Python's fnmatch read alike.
+    """Return a shell-style pattern of device names that bash (in the C locale) and fnmatch read alike.
 
     >>> device_pattern("mesh*"), device_pattern("veth[0-9]?")
     ('mesh*', 'veth[0-9]?')
@@ -285,12 +285,12 @@ def _device_pattern_problem(text: str) -> str | None:
         # fnmatch drops a falling range, and may then read the next '!' as a negation; bash does not.
         rising = all(first <= last for first, last in re.findall(r"(.)-(.)", members))
         if not (closed and rising and re.fullmatch(r"(\w-\w|[\w.])+", members, re.ASCII)):
-            return "behind a '[' stand characters or rising ranges, and a ']', as in '[0-9a-f]'"
+            return "after a '[' it needs characters or rising ranges, and a ']', as in '[0-9a-f]'"
     return None
 
 
 def gate(own_units: frozenset[str]) -> Callable[[object], str]:
-    """The name of a service unit, template or instance, that may wait for ours; `own_units` may not."""
+    """Return a rule for the name of a service unit, template or instance; it refuses `own_units`."""
 
     def rule(value: object) -> str:
         text = string(value, "the name of a .service unit such as 'kubelet.service'")
@@ -299,7 +299,9 @@ def gate(own_units: frozenset[str]) -> Callable[[object], str]:
             raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
         prefix, at, _ = text.partition("@")
         if text in own_units or (at and f"{prefix}@.service" in own_units):
-            raise ValueError(f"{text!r} is a unit of ours, which cannot wait for itself; name the unit that must wait")
+            raise ValueError(
+                f"{text!r} is installed by hostrouting and cannot wait for itself; name the unit that must wait"
+            )
         return text
 
     return rule
@@ -318,7 +320,7 @@ def _gate_problem(text: str) -> str | None:
     if text.startswith("-"):
         return "a leading '-' reads as an option"
     if prefix.endswith("-"):
-        # foo-.service.d applies to foo-bar.service too, and could so make a unit of ours wait for itself.
+        # foo-.service.d applies to foo-bar.service too, and could so make a unit of hostrouting wait for itself.
         return "systemd reads a name that ends in '-' as all units that begin so; name each of them"
     return None
 
@@ -328,7 +330,7 @@ def _first_outside(text: str, allowed: frozenset[str]) -> str:
 
 
 def folder(value: object) -> str:
-    """An absolute path, as one would write it: printable, and without a way back up."""
+    """Return an absolute, printable path without `..`."""
     text = string(value, "an absolute path such as '/var/lib/hostrouting/stale-cni'")
     if not text.startswith("/"):
         raise ValueError(f"{text!r} is not an absolute path; begin it with '/'")
@@ -343,7 +345,7 @@ def folder(value: object) -> str:
 
 
 def seconds(lowest: int, highest: int) -> Callable[[object], float]:
-    """A number of seconds in a range, kept to the nanosecond, which is what Go's durations hold."""
+    """Return a rule for a number of seconds in a range, rounded to a nanosecond as in Go's durations."""
 
     def rule(value: object) -> float:
         # No NaN is in any range.
@@ -355,7 +357,7 @@ def seconds(lowest: int, highest: int) -> Callable[[object], float]:
 
 
 def duration(lowest: int, highest: int) -> Callable[[object], float]:
-    """The wire form of a number of seconds in a range: text, as Go writes a duration.
+    """Return a rule for a duration in a range, as Go writes it; it returns seconds.
 
     >>> duration(1, 86_400)("1m30s"), duration(1, 86_400)("1.5h")
     (90.0, 5400.0)
@@ -364,7 +366,7 @@ def duration(lowest: int, highest: int) -> Callable[[object], float]:
 
     def read(value: object) -> float:
         text = string(value, wanted)
-        # Nobody needs more characters, and with thousands of digits a float overflows.
+        # A float overflows with thousands of digits.
         if len(text) > _LONGEST_DURATION or not re.fullmatch(f"(?:{_DURATION_PART})+", text):
             raise ValueError(f"{text!r} is not a duration such as '60s' or '1m30s'")
         nanoseconds = 0
@@ -378,7 +380,7 @@ def duration(lowest: int, highest: int) -> Callable[[object], float]:
 
 
 def write_duration(value: float) -> str:
-    """Seconds in their wire form, in the unit that needs no arithmetic to read back.
+    """Return seconds in their wire form.
 
     >>> write_duration(60.0), write_duration(1.5)
     ('60s', '1.5s')

@@ -1,16 +1,16 @@
-"""The operator's config: JSON, and the frozen values that it becomes.
+"""The operator's config as frozen values.
 
     HostRoutingConfig                     the `hostRouting` object
     ├── static_routes: StaticRoutesConfig     routes: a tuple of StaticRoute
-    ├── route_overlap: RouteOverlapConfig     what must leave by the node's own interface, and OverlapMode
+    ├── route_overlap: RouteOverlapConfig     addresses that must leave by the node's own device, and OverlapMode
     ├── probe_snat: ProbeSNATConfig
     ├── stale_cni: StaleCNIConfig
     ├── watch: WatchConfig
-    └── gates                                 the units that wait until routing is right
+    └── gates                                 units that may not start before routing is right
 
-Every value is right by construction: whoever holds a config need not check it again. What is wrong is reported all
-at once, each with its path. Attributes are the snake_case of the wire's camelCase. A section that is absent is a
-section of defaults, and those do nothing.
+A value is checked when it is built, so code that has a config need not check it again. All errors are reported at
+once, each with its path. Attributes are the snake_case of the wire's camelCase. An absent section equals a section of
+defaults, which do nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ DEFAULT_ALLOWED_DEVS: Final = (
 )
 #: Every machine of systemd-nspawn, whatever its name, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
-#: Units that we install: one of them as a gate would wait for itself.
+#: Units that hostrouting installs. None of them may be a gate, for it would wait for itself.
 OWN_UNITS: Final = frozenset(
     {
         "check-route-overlap.service",
@@ -100,7 +100,7 @@ _SIMILARITY: Final = 0.8
 
 @attrs.frozen(kw_only=True)
 class StaticRoute(WireValue):
-    """One route that the node must have; what is absent is looked up on the node when the route is applied.
+    """A route that the node must have; an absent gateway or device is looked up when the route is applied.
 
     >>> StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0").metric
     0
@@ -119,7 +119,7 @@ class StaticRoute(WireValue):
     metric: int = attrs.field(default=0, metadata=wire(rules.whole_number(0, 0xFFFFFFFF)))
 
     def __str__(self) -> str:
-        """The route as `ip route` would write it, without what is left open."""
+        """Return the route as `ip route` writes it, without the absent parts."""
         gateway = f" via {self.gateway}" if self.gateway else ""
         dev = f" dev {self.dev}" if self.dev else ""
         metric = f" metric {self.metric}" if self.metric else ""
@@ -159,7 +159,7 @@ class StaticRoutesConfig(WireValue):
 
 
 class OverlapMode(str, enum.Enum):
-    """What an overlap does: WARN logs it and leaves a marker, STRICT keeps the gated units from starting."""
+    """The effect of an overlap: WARN logs it and writes a marker, STRICT also keeps the gates from starting."""
 
     WARN = "WARN"
     STRICT = "STRICT"
@@ -177,7 +177,7 @@ def _mode(value: object) -> OverlapMode:
 
 @attrs.frozen(kw_only=True)
 class RouteOverlapConfig(WireValue):
-    """What must leave by the node's own interface, or by one that a CNI made.
+    """The addresses that must leave by the node's own device, or by one that a CNI made.
 
     >>> RouteOverlapConfig(expected_cidrs=("172.16.0.9/16", "172.16.0.0/16"), mode="strict")
     RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=())
@@ -202,22 +202,22 @@ class ProbeSNATConfig(WireValue):
         default="fe80::1234:5678:9abc",
         metadata=wire(rules.ipv6_address(0xFE80 >> 6, 10, "a link-local IPv6 address such as 'fe80::1234:5678:9abc'")),
     )
-    #: What pods see instead.
+    #: The source that pods see instead.
     address: str = attrs.field(
         default="2603:1062:0:1:fe80:1234:5678:9abc",
         metadata=wire(rules.ipv6_address(1, 3, "a global unicast IPv6 address (2000::/3)")),
     )
-    #: Whether the node has IPv6: ask the cloud, look for a global address on `dev`, or take it as given.
+    #: How to find out if the node has IPv6: ask the cloud, look for a global address on `dev`, or assume it.
     detect: Literal["imds", "address", "always"] = attrs.field(
         default="imds", metadata=wire(rules.one_of("imds", "address", "always"))
     )
-    #: Whether a failure fails `Configure`, and holds the gates; else it is a warning.
+    #: If true, a failure fails `Configure` and holds the gates; otherwise it is a warning.
     required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
 
 
 @attrs.frozen(kw_only=True)
 class StaleCNIForce(WireValue):
-    """What the sweep may overlook, if the operator knows that no pod of the removed CNI is alive."""
+    """Signs of a live CNI that the sweep ignores, if the operator knows that none of its pods is alive."""
 
     #: A file in /etc/cni/net.d that still names the CNI.
     conflist: bool = attrs.field(default=False, metadata=wire(rules.boolean))
@@ -237,13 +237,13 @@ def _force(value: object) -> StaleCNIForce:
 
 @attrs.frozen(kw_only=True)
 class StaleCNIConfig(WireValue):
-    """What a removed CNI left behind and may be taken away: only objects of pod addresses in `pod_cidrs`."""
+    """The sweep of a removed CNI's objects: only those of pod addresses in `pod_cidrs`."""
 
     enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
     #: IPv4 and IPv6, masked, and each once.
     pod_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.cidr)))
     bridge: str = attrs.field(default="azure0", metadata=wire(rules.device))
-    #: How many readings in a row must agree before anything is deleted.
+    #: The number of readings in a row that must agree before an object is removed.
     confirmations: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
     backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
     #: Clean even while the CNI still looks configured, or at work.
@@ -312,7 +312,7 @@ class HostRoutingConfig(WireValue):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, allow_empty: bool = True) -> HostRoutingConfig:
-        """Read a JSON file; raises `HostFileError` if it cannot be read, and what `from_json` raises."""
+        """Read a JSON file; raise `HostFileError` if it cannot be read, and the errors of `from_json`."""
         try:
             with open(path, "rb") as file:  # noqa: PTH123 (pathlib would be loaded for this line alone)
                 document = file.read()
@@ -324,8 +324,8 @@ class HostRoutingConfig(WireValue):
 
     @classmethod
     def from_json(cls, document: str | bytes, *, allow_empty: bool = True) -> HostRoutingConfig:
-        """Read JSON text, or its bytes in UTF-8; see `from_mapping` for what may be in it."""
-        # What is no mapping is refused there, with the rest.
+        """Read JSON text, or its bytes in UTF-8; see `from_mapping` for its content."""
+        # It also refuses a document that is no mapping.
         return cls.from_mapping(cast("Mapping[str, Any]", read_json(document)), allow_empty=allow_empty)
 
     @classmethod
@@ -333,8 +333,8 @@ class HostRoutingConfig(WireValue):
         """Read the `hostRouting` object, or a whole agent config that has it under this key.
 
         With the key it is a whole config, whose other keys are not ours and are ignored. So is a mapping without the
-        key in which nothing is, or is probably meant to be, a section of ours, and one with null there: like an empty
-        mapping it means 'take away what is ours'; a program that would not believe that passes `allow_empty=False`.
+        key in which nothing is, or is probably meant to be, a section, and one with null there: like an empty
+        mapping it means 'remove everything'; a program that does not expect this passes `allow_empty=False`.
 
         >>> HostRoutingConfig.from_mapping({"nodeName": "gpu-1"}) == HostRoutingConfig()
         True
@@ -360,14 +360,14 @@ class HostRoutingConfig(WireValue):
 
 
 def _require_permission(allow_empty: bool, found: str) -> None:
-    """Refuse to take everything away for a caller that would not believe that it is wanted."""
+    """Refuse a config that removes everything, unless the caller allows it."""
     if not allow_empty:
-        step = f'if everything of ours is to be taken away, write {{"{_KEY}": {{}}}} or use --allow-empty'
+        step = f'to remove all that hostrouting installed, write {{"{_KEY}": {{}}}} or use --allow-empty'
         raise InvalidConfigError([ConfigError(_KEY, f"{found}; {step}")])
 
 
 def _is_ours(key: object, known: list[str]) -> bool:
-    """Whether a key is, or was meant to be, one of ours; one that is no string is a mistake in any case."""
+    """Return True if a key is, or is probably meant to be, a known one, or is no string."""
     return not isinstance(key, str) or closest(key, known, similarity=_SIMILARITY) is not None
 
 
@@ -385,7 +385,7 @@ def require_config(config: object) -> HostRoutingConfig:
 
 
 def refuse_unbuilt(config: HostRoutingConfig) -> None:
-    """Nobody should believe that a section is in force which this release cannot bring about."""
+    """Refuse an enabled section that this release does not implement."""
     if config.watch.enabled:
         message = "this release cannot do that yet; set it to false"
         raise InvalidConfigError([ConfigError("hostRouting.watch.enabled", message)])

@@ -36,7 +36,7 @@ V = TypeVar("V", bound="WireValue")
 
 _NO_DEFAULT = object()
 _LONGEST_SHOWN = 80
-#: Longer keys are nobody's typing error, and comparing them with all known ones takes time.
+#: A longer key is no misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
 
 
@@ -79,7 +79,7 @@ class WireValue:
 
     __slots__ = ()
 
-    #: Where the value lies in the document. Only the outermost value knows; whoever holds a value adds its own part.
+    #: Where the value lies in the document. Only the outermost value knows it; a containing value adds its part.
     _path: ClassVar[str] = ""
 
     def __attrs_post_init__(self) -> None:
@@ -97,8 +97,8 @@ class WireValue:
         if errors:
             raise InvalidConfigError(errors_under(self._path, InvalidConfigError(errors)))
 
-    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigError]:  # noqa: ARG002 (for those who override it)
-        """What is wrong between fields; `broken` holds the wire names of those without any usable value."""
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterable[ConfigError]:  # noqa: ARG002 (for overriding methods)
+        """Return the errors between fields; `broken` holds the wire names of fields without a usable value."""
         return ()
 
     @classmethod
@@ -107,7 +107,7 @@ class WireValue:
         return structured(cls, mapping)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The canonical wire form, ready for JSON: what equals its default is left out, the order is fixed."""
+        """Return the canonical wire form, ready for JSON: without defaults, in a fixed order."""
         mapping = {}
         for name, field in _fields(type(self)).items():
             value = getattr(self, field.attribute)
@@ -117,7 +117,7 @@ class WireValue:
 
 
 def section(cls: type[V]) -> Callable[[object], V]:
-    """The rule of a field that holds another value: that value, or the wire mapping of one."""
+    """Return the rule of a field that holds another value; it also takes that value's wire mapping."""
 
     def rule(value: object) -> V:
         return value if isinstance(value, cls) else structured(cls, value)
@@ -126,11 +126,11 @@ def section(cls: type[V]) -> Callable[[object], V]:
 
 
 def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ()) -> V:
-    """What `from_mapping` does; `also_known` are keys worth suggesting that are not fields."""
+    """Build a value from its wire mapping; `also_known` are more keys to suggest for a misspelled one."""
     if not isinstance(mapping, Mapping):
         raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
     fields = _fields(cls)
-    # A required field that is absent goes through its own rule as None, which says what it wants.
+    # A required field that is absent goes through its own rule as None, whose error names the expected value.
     values: dict[str, object] = {field.attribute: None for field in fields.values() if field.default is _NO_DEFAULT}
     errors = [
         ConfigError(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
@@ -156,12 +156,12 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
 
 
 def wire_names(cls: type[WireValue]) -> tuple[str, ...]:
-    """The keys of a value's wire form."""
+    """Return the keys of a value's wire form."""
     return tuple(_fields(cls))
 
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
-    """The keys that `read_json` found more than once in this object."""
+    """Return the keys that `read_json` found more than once in this object."""
     return mapping.repeated if isinstance(mapping, _RepeatedKeys) else ()
 
 
@@ -202,7 +202,7 @@ def _to_wire(value: object) -> object:
 
 
 def errors_under(path: str, error: ValueError) -> list[ConfigError]:
-    """What a rule raised, as seen from one level further out.
+    """Return the errors of a rule with `path` before their own paths.
 
     >>> errors_under("routes", InvalidConfigError([ConfigError("[0].dev", "is wrong")]))
     [ConfigError(path='routes[0].dev', message='is wrong')]
@@ -235,7 +235,7 @@ def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
     """
     if len(name) > _LONGEST_GUESSED:
         return None
-    from difflib import get_close_matches  # only who mistypes pays for it
+    from difflib import get_close_matches  # needed for misspelled keys alone
 
     by_lower_case = {key.lower(): key for key in known}
     matches = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=similarity)
@@ -243,7 +243,7 @@ def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
 
 
 def _key(name: str) -> str:
-    """A key as a step of a path: `name`, or `['odd name']`, so that a path is always one readable line."""
+    """Return a key as a step of a path: `name`, or `['odd name']`, so that a path is always one readable line."""
     if name.isascii() and name.isidentifier() and len(name) <= _LONGEST_SHOWN:
         return name
     return f"[{_shortened(name)}]"
@@ -254,7 +254,7 @@ def _shortened(text: str) -> str:
 
 
 def describe(value: object) -> str:
-    """A value in JSON's words, for messages: short, printable, and safe for whatever a caller hands in.
+    """Return a short, printable description of any value in JSON's terms, for messages.
 
     >>> describe(True), describe("24"), describe([1, 2]), describe(None)
     ('the boolean true', "the string '24'", 'a list', 'null')
@@ -280,8 +280,7 @@ def describe(value: object) -> str:
 def read_json(document: str | bytes) -> object:
     """Parse JSON, the whole of it and nothing but it; raises `InvalidConfigError` for anything else.
 
-    Objects with repeated keys come back as a kind of dict that knows them, so that whoever reads that part can name
-    the place, and whoever ignores it is not bothered.
+    An object with repeated keys becomes a dict that records them, so that the reader of that part can report the place.
 
     >>> read_json('{"metric": 1}')
     {'metric': 1}
@@ -306,7 +305,7 @@ def read_json(document: str | bytes) -> object:
     except InvalidConfigError:
         raise
     except ValueError as error:
-        # What is left is Python's limit on the digits of an integer.
+        # The rest is Python's limit on the digits of an integer.
         raise _not_json("a number in it has thousands of digits; no field takes more than ten") from error
 
 
