@@ -185,7 +185,7 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
     """Another process holds the lock: the task waits, fails with the holder's name, and changes nothing."""
     host = node()
     before = state(host)
-    host.lock.holder_pid = 4711
+    host.lock.holder = 4711
     for act in (kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo):
         with pytest.raises(Exception, match=r"\(process 4711\) holds"):
             act(Context(timeout=5, clock=ManualClock(auto=True)))
