@@ -229,7 +229,7 @@ def run(
     undo_on_failure: bool = False,
     handle_signals: bool = False,
     logger: logging.Logger | None = None,
-    observer: Callable[[Event], None] | None = None,
+    observer: Callable[[Event], object] | None = None,
 ) -> Report:
     """Run a pipeline and return its report; a failure is in the report and is not raised.
 

@@ -181,7 +181,11 @@ def test_an_undo_goes_on_after_its_context_has_ended() -> None:
 
     @task("slow")
     def slow(inside: Context) -> None:
-        inside.record(A, undo=lambda late: (late.sleep(0.01), undone.append("a"))[1])
+        def inverse(late: Context) -> None:
+            late.sleep(0.01)
+            undone.append("a")
+
+        inside.record(A, undo=inverse)
 
     report = run(Serial(slow, stop), ctx, undo_on_failure=True)
     assert (report.status, undone) == ("cancelled", ["a"])
@@ -241,7 +245,7 @@ def test_an_agent_in_asyncio() -> None:
             ).status
 
         running = loop.run_in_executor(None, pipeline)
-        seen = []
+        seen: list[str] = []
         while not seen or seen[-1] != "all/nap":
             seen.append((await events.get()).path)
         ctx.cancel("the agent stops")
