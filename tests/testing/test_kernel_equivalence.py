@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 PLACES = strategies.places()
 DEVICES = strategies.DEVICES
