@@ -100,8 +100,8 @@ def reconcile(
     """Compare the desired routes with the observed ones.
 
     `displaced` are the routes that were displaced earlier, those of one place in their order. `undecided` places are
-    left as they are. `prepended` comes from the previous reconciliation if its changes were made, and `stale` comes from it
-    if they were not.
+    left as they are. `prepended` comes from the previous reconciliation if its changes were made, and `stale` comes
+    from it if they were not.
 
     >>> from hostrouting.host import Route
     >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -310,8 +310,8 @@ class _Outcome:
             appended = [route for route in kept if route not in back]
             if appended and standing[0].protocol == OUR_PROTOCOL and kept != target == back + appended:
                 # They are added ahead of the routes that were appended after ours meanwhile: moving those would lose
-                # the order of routes that are added at this moment. Ours is removed in the same batch, so that a refusal
-                # rolls the additions back.
+                # the order of routes that are added at this moment. Ours is removed in the same batch, so that a
+                # refusal rolls the additions back.
                 self._ways_back.append(WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded)))
                 return
             arranged = self._arranged(kept, target)
