@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.host import FileStore
-    from hostrouting.net.routes import Extra, ObservedRoute
 
-__all__ = ["read_record", "refuse_impossible_route", "refuse_unsafe_folder", "set_aside"]
+__all__ = ["read_record", "refuse_unsafe_folder", "set_aside"]
 
 Record = TypeVar("Record")
 
@@ -34,8 +33,6 @@ _DAMAGE: Final = (
     ValueError,
     struct.error,
 )
-_BYTE: Final = 0xFF
-_WORD: Final = 0xFFFFFFFF
 _OTHERS_MAY_WRITE: Final = 0o022
 
 
@@ -80,37 +77,6 @@ def refuse_unsafe_folder(files: FileStore, folder: str) -> None:
             f"{folder} is no place for records of what root puts back: {reason}; use a folder that, with all above "
             f"it, belongs to root and that nobody else may write to"
         )
-
-
-def refuse_impossible_route(route: ObservedRoute) -> None:
-    """Raise ValueError for a route that no kernel can have shown.
-
-    >>> from hostrouting.net.routes import ObservedRoute
-    >>> refuse_impossible_route(ObservedRoute(0x0A000000, 8, dev="eth0", tos=999))
-    Traceback (most recent call last):
-    ValueError: tos 999 is not from 0 to 255
-    """
-    route.to_route()
-    _refuse_beyond(_BYTE, tos=route.tos, scope=route.scope)
-    _refuse_beyond(_WORD, flags=route.flags, gateway=route.gateway or 0, source=route.source or 0)
-    _refuse_impossible_extra(route.extra)
-    for hop in route.nexthops:
-        _refuse_beyond(_WORD, gateway=hop.gateway or 0)
-        _refuse_beyond(_BYTE, weight=hop.weight - 1)
-        _refuse_impossible_extra(hop.extra)
-
-
-def _refuse_beyond(most: int, **numbers: int) -> None:
-    for name, number in numbers.items():
-        if not 0 <= number <= most:
-            raise ValueError(f"{name} {number} is not from 0 to {most}")
-
-
-def _refuse_impossible_extra(extra: Extra) -> None:
-    for number, payload in extra:
-        # The upper two bits of an attribute's number are flags, and four of its bytes are its head.
-        _refuse_beyond(0x3FFF, attribute=number)
-        _refuse_beyond(0xFFFF - 4, length=len(payload))
 
 
 def _useless(path: str, reason: str) -> HostFileError:

@@ -6,16 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.needs import needs
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.netlink.commit import Steps
-from hostrouting.host.netlink.route_writer import RouteWriter
-from hostrouting.journal import read_record, refuse_impossible_route, refuse_unsafe_folder, set_aside
-from hostrouting.net.routes import KINDS, NextHop, ObservedRoute
+from hostrouting.journal import read_record, refuse_unsafe_folder, set_aside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,38 +49,3 @@ def test_what_cannot_be_set_aside_is_told(tmp_path: Path) -> None:
     name = "r" * 250
     (tmp_path / name).touch()
     assert set_aside(files, f"/{name}").startswith("it could not be set aside: cannot look for ")
-
-
-NUMBERS = st.integers(-2, 1 << 33) | st.sampled_from([0, 1, 255, 256])
-OPTIONAL = st.none() | NUMBERS
-EXTRA = st.lists(st.tuples(NUMBERS, st.binary(max_size=9)), max_size=2).map(tuple)
-HOPS = st.lists(st.builds(NextHop, OPTIONAL, st.just("eth0"), NUMBERS, st.booleans(), EXTRA), max_size=2).map(tuple)
-
-
-@given(
-    st.builds(
-        ObservedRoute,
-        NUMBERS,
-        st.integers(-1, 33),
-        gateway=OPTIONAL,
-        dev=st.sampled_from([None, "eth0"]),
-        metric=NUMBERS,
-        table=NUMBERS,
-        protocol=NUMBERS,
-        kind=st.sampled_from([*KINDS, "?"]),
-        scope=NUMBERS,
-        source=OPTIONAL,
-        tos=NUMBERS,
-        flags=NUMBERS,
-        nexthops=HOPS,
-        extra=EXTRA,
-    )
-)
-def test_a_possible_route_can_be_asked_for(route: ObservedRoute) -> None:
-    """Whatever is not refused can be told to the kernel; and what is refused is a ValueError."""
-    try:
-        refuse_impossible_route(route)
-    except ValueError:
-        return
-    writer = RouteWriter({"eth0": 1, "lo": 2})
-    assert sum(map(len, writer.batches(Steps(["add"], [route.to_route()], [0]), size=10, echoes=None)))

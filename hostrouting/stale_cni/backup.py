@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,11 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.netlink.ipv6_messages import pack_route
-from hostrouting.host.netlink.neighbour_messages import pack_neighbour
-from hostrouting.journal import read_record, refuse_impossible_route, refuse_unsafe_folder
-from hostrouting.net.links import IPv6Route, Neighbour
-from hostrouting.net.routes import ObservedRoute
+from hostrouting.journal import read_record, refuse_unsafe_folder
 from hostrouting.stale_cni.records import from_mapping, to_mapping
 
 if TYPE_CHECKING:
@@ -173,25 +168,10 @@ def from_json(content: bytes, *, path: str = "") -> Backup:
     return Backup(
         boot_id=str(mapping["boot_id"]),
         time=str(mapping["time"]),
-        objects=tuple(_possible(from_mapping(entry)) for entry in mapping["objects"]),
+        objects=tuple(map(from_mapping, mapping["objects"])),
         texts=tuple((backend, str(text)) for backend, text in mapping["ebtables-save"].items()),
         path=path,
     )
-
-
-def _possible(leftover: Leftover) -> Leftover:
-    """Return it; an error if it is one that no machine can have shown, and that none could be asked to put back."""
-    if isinstance(leftover, ObservedRoute):
-        refuse_impossible_route(leftover)
-    elif isinstance(leftover, IPv6Route):
-        pack_route(leftover, defaultdict(int))
-    elif isinstance(leftover, Neighbour):
-        pack_neighbour(leftover, 1)
-    else:
-        for word in (leftover.chain, *leftover.spec):
-            if "\0" in word or not word.isprintable():
-                raise ValueError(f"{word!r} is no word of a rule")
-    return leftover
 
 
 def _names(files: FileStore, folder: str) -> list[str]:

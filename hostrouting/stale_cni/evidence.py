@@ -14,15 +14,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC
-from hostrouting.stale_cni.gateways import gateways_of
 from hostrouting.stale_cni.state import apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.host import IPv6Route
     from hostrouting.stale_cni.leftovers import Candidate
     from hostrouting.stale_cni.state import Endpoint
     from hostrouting.stale_cni.sweep import Snapshot
@@ -35,17 +32,17 @@ class NodeItself:
 
     def __init__(self, snapshot: Snapshot, bridge: str) -> None:
         # In bridge mode the gateway lies inside podCidrs: pods and node share a subnet.
-        routes: tuple[ObservedRoute | IPv6Route, ...] = (*snapshot.ipv4_routes, *snapshot.ipv6_routes)
-        gateways = {gateway for route in routes for gateway in gateways_of(route)}
+        routes = (*snapshot.ipv4_routes, *snapshot.ipv6_routes)
+        gateways = {gateway for route in routes for gateway in map(str, route.gateways)}
         self._gateways = {gateway: f"{gateway} is a gateway of the node" for gateway in gateways}
         self._addresses: dict[str, str] = {}
         self._macs: dict[str, str] = {}
-        uplinks = {bridge, *(route.dev for route in routes if _is_default(route))}
+        uplinks = {bridge, *(route.dev for route in routes if route.prefix_length == 0)}
         #: Addresses that the bridge stands for: azure-vnet makes rules for them that are no pod's.
         self._of_uplinks: set[str] = set()
         for device in snapshot.devices:
-            for text in device.addresses:
-                address = text.partition("/")[0]
+            for own in device.addresses:
+                address = str(own.address)
                 self._addresses[address] = f"{address} is an address of the node itself, on {device.name}"
                 if device.name in uplinks or device.master == bridge:
                     self._of_uplinks.add(address)
@@ -202,10 +199,6 @@ def _is_of_one_pod(addresses: Iterable[str]) -> bool:
     """Whether there is one address in each family at most."""
     families = [":" in address for address in addresses]
     return families.count(True) <= 1 and families.count(False) <= 1
-
-
-def _is_default(route: ObservedRoute | IPv6Route) -> bool:
-    return route.prefix_length == 0 if isinstance(route, ObservedRoute) else route.destination == "::/0"
 
 
 def _recorded(endpoint: Endpoint) -> str:

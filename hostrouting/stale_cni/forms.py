@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.stale_cni.networks import parse_address
+from hostrouting.net.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import format_ipv4
-from hostrouting.net.links import IPv6Route
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
+from hostrouting.net.addresses import IPV6, Address, address_bits
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC, is_of_node, read_pod_rule
-from hostrouting.stale_cni.gateways import gateways_of, next_hop_indexes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hostrouting.host.packets.ebtables_rules import EbtablesRule
+    from hostrouting.net.addresses import Networks
     from hostrouting.net.links import Neighbour
-    from hostrouting.stale_cni.networks import Networks
     from hostrouting.stale_cni.sweep import Leftover, Snapshot
 
 __all__ = ["OF_NODE", "OF_OTHER_NODE", "Candidate", "candidates"]
@@ -73,75 +71,60 @@ def _oddity_of_neighbour(neighbour: Neighbour) -> str:
 
 
 def _of_routes(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
-    found = list(_to_pods(snapshot, pods, bridge))
-    places = {_place(route) for route in found}
-    networks = {place[1] for place in places}
+    routes = (*snapshot.ipv4_routes, *snapshot.ipv6_routes)
+    found = list(_to_pods(routes, pods, bridge))
+    networks = {route.network for route in found}
     # Of hundreds of thousands hardly any go on.
-    beside: Counter[tuple[object, ...]] = Counter(_place(r) for r in snapshot.ipv4_routes if r.network in networks)
-    beside.update(_place(r) for r in snapshot.ipv6_routes if r.destination in networks)
+    beside = Counter(_place(route) for route in routes if route.network in networks)
     for route in found:
         oddity = _oddity_of_route(route) or (_NOT_ALONE if beside[_place(route)] > 1 else "")
         yield Candidate(route, _host(route), oddity=oddity)
 
 
-def _to_pods(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[ObservedRoute | IPv6Route]:
+def _to_pods(routes: Iterable[ObservedRoute], pods: Networks, bridge: str) -> Iterator[ObservedRoute]:
     """The routes on pods' devices, and those on the bridge that lead straight to one address there.
 
     A route that nobody makes for a pod counts only where it lies among the pods' addresses.
     """
-    names = {device.ifindex: device.name for device in snapshot.devices}
-    routes: tuple[ObservedRoute | IPv6Route, ...] = (*snapshot.ipv4_routes, *snapshot.ipv6_routes)
     for route in routes:
         if route.dev == bridge:
             # What DHCP and routing daemons put there is the node's.
             if route.protocol in _BY_HAND and not _oddity_of_route(route):
                 yield route
         elif (
-            _is_on_pod_device(route, names)
+            any(dev.startswith(POD_DEVICE) for dev in route.devs)
             and route.protocol not in _NEVER
             and (pods.covers(route.destination) or not _oddity_of_route(route))
         ):
             yield route
 
 
-def _is_on_pod_device(route: ObservedRoute | IPv6Route, names: dict[int, str]) -> bool:
-    if route.dev is not None:
-        return route.dev.startswith(POD_DEVICE)
-    if isinstance(route, ObservedRoute) and route.nexthops:
-        return any(hop.dev.startswith(POD_DEVICE) for hop in route.nexthops)
-    return any(names.get(index, "").startswith(POD_DEVICE) for index in next_hop_indexes(route.extra))
-
-
-def _oddity_of_route(route: ObservedRoute | IPv6Route) -> str:
+def _oddity_of_route(route: ObservedRoute) -> str:
     """Why nobody makes such a route for a pod; empty if it leads straight to one address."""
     if route.kind != "unicast":
         return f"it is a route of the kind {route.kind}"
     if route.dev is None:
         return "it has several next hops"
-    if any(gateways_of(route)):
+    if route.gateway is not None:
         return "it has a gateway"
     if route.table != MAIN_TABLE:
         return f"it is in table {route.table}"
-    if isinstance(route, IPv6Route) and route.from_prefix is not None:
+    if route.from_prefix is not None:
         return f"it is for packets from {route.from_prefix} only"
-    if isinstance(route, IPv6Route) and route.expires:
+    if route.expires:
         return "it ends by itself"
     return "" if _host(route) else "it is to a network, not to one address"
 
 
-def _host(route: ObservedRoute | IPv6Route) -> str | None:
+def _host(route: ObservedRoute) -> str | None:
     """The address that the route leads to; None if it leads to a network."""
-    if isinstance(route, ObservedRoute):
-        return format_ipv4(route.network) if route.prefix_length == 32 else None
-    address, _, length = route.destination.partition("/")
-    return address if length == "128" else None
+    is_host = route.prefix_length == address_bits(route.family)
+    return str(Address(route.family, route.network)) if is_host else None
 
 
-def _place(route: ObservedRoute | IPv6Route) -> tuple[object, ...]:
+def _place(route: ObservedRoute) -> tuple[object, ...]:
     """What the kernel tells routes apart by: whoever adds one where another stands cannot put both back as they were.
 
     The new CNI's route to the same address, of another metric, stands somewhere else: it is what the leftover robs.
     """
-    if isinstance(route, ObservedRoute):
-        return route.table, route.network, route.prefix_length, route.tos, route.metric
-    return route.table, route.destination, route.from_prefix, route.metric, route.dev
+    return *place(route), route.dev if route.family == IPV6 else None

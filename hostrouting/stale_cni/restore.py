@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.links import IPv6Route, Neighbour
-from hostrouting.net.routes import ObservedRoute, RouteChange
+from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute, place
 from hostrouting.stale_cni.sweep import identity
 
 if TYPE_CHECKING:
@@ -103,16 +105,16 @@ def remove(
 
 def by_sort(
     objects: Iterable[Leftover],
-) -> tuple[list[ObservedRoute], list[Neighbour | IPv6Route], list[EbtablesRule]]:
+) -> tuple[list[ObservedRoute], list[Neighbour | ObservedRoute], list[EbtablesRule]]:
     """Apart by who is asked to change them: IPv4 routes, what the link layer has, and ebtables rules."""
     routes: list[ObservedRoute] = []
-    others: list[Neighbour | IPv6Route] = []
+    others: list[Neighbour | ObservedRoute] = []
     rules: list[EbtablesRule] = []
     for leftover in objects:
-        if isinstance(leftover, ObservedRoute):
-            routes.append(leftover)
-        elif isinstance(leftover, EbtablesRule):
+        if isinstance(leftover, EbtablesRule):
             rules.append(leftover)
+        elif isinstance(leftover, ObservedRoute) and leftover.family == IPV4:
+            routes.append(leftover)
         else:
             others.append(leftover)
     return routes, others, rules
@@ -126,10 +128,8 @@ class _Standing:
         self._others: defaultdict[tuple[object, ...], list[Leftover]] = defaultdict(list)
         for neighbour in snapshot.neighbours:
             self._others[_place(neighbour)].append(neighbour)
-        for route in snapshot.ipv4_routes:
+        for route in (*snapshot.ipv4_routes, *snapshot.ipv6_routes):
             self._others[_place(route)].append(route)
-        for ipv6_route in snapshot.ipv6_routes:
-            self._others[_place(ipv6_route)].append(ipv6_route)
         self._devices = {device.name for device in snapshot.devices}
 
     def has(self, leftover: Leftover) -> bool:
@@ -162,16 +162,12 @@ class _Standing:
 
 def _excludes(leftover: Leftover, other: Leftover) -> bool:
     """Whether two objects of one place cannot stand beside each other."""
-    if isinstance(leftover, IPv6Route) and isinstance(other, IPv6Route):
+    if isinstance(leftover, ObservedRoute) and isinstance(other, ObservedRoute) and leftover.family == IPV6:
         # Every device may have its own, but of those with gateways the kernel makes one with two next hops.
         return leftover.dev == other.dev or (leftover.gateway is not None and other.gateway is not None)
     return True
 
 
-def _place(leftover: Neighbour | ObservedRoute | IPv6Route) -> tuple[object, ...]:
+def _place(leftover: Neighbour | ObservedRoute) -> tuple[object, ...]:
     """What the kernel tells objects of one sort apart by."""
-    if isinstance(leftover, Neighbour):
-        return leftover.address, leftover.dev
-    if isinstance(leftover, ObservedRoute):
-        return leftover.table, leftover.network, leftover.prefix_length, leftover.tos, leftover.metric
-    return leftover.table, leftover.destination, leftover.from_prefix, leftover.metric
+    return (leftover.address, leftover.dev) if isinstance(leftover, Neighbour) else place(leftover)

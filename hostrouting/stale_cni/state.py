@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hostrouting.exceptions import StaleCNIError
+from hostrouting.net.addresses import canonical
 from hostrouting.stale_cni.forms import TUNNEL_MAC
-from hostrouting.stale_cni.networks import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

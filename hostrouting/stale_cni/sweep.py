@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import attrs
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.links import IPv6Route, Neighbour
+from hostrouting.net.addresses import Networks
+from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.evidence import Life, NodeItself, Obstacles
 from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC
 from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, Candidate, candidates
-from hostrouting.stale_cni.networks import Networks
 from hostrouting.stale_cni.state import apart
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ __all__ = [
 
 Kind = Literal["stale", "live", "node", "unknown"]
 #: What may be left behind.
-Leftover = EbtablesRule | Neighbour | ObservedRoute | IPv6Route
+Leftover = EbtablesRule | Neighbour | ObservedRoute
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +54,7 @@ class Snapshot:
     #: Of all devices and both families, the learned ones included.
     neighbours: tuple[Neighbour, ...] = ()
     ipv4_routes: tuple[ObservedRoute, ...] = ()
-    ipv6_routes: tuple[IPv6Route, ...] = ()
+    ipv6_routes: tuple[ObservedRoute, ...] = ()
     devices: tuple[Device, ...] = ()
     #: What every bridge has learned.
     stations: tuple[Station, ...] = ()

@@ -6,19 +6,18 @@ The file lies under /run, since it describes this boot: at the next one whoever 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.exceptions import HostFileError
-from hostrouting.journal import read_record, refuse_impossible_route, set_aside
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.journal import read_record, set_aside
+from hostrouting.net.mappings import route_from_mapping, route_to_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.host import FileStore
-    from hostrouting.net.routes import Extra
+    from hostrouting.net.routes import ObservedRoute
 
 __all__ = [
     "RECORDS_PATH",
@@ -32,7 +31,6 @@ __all__ = [
 
 RECORDS_PATH: Final = f"{RUNTIME_DIRECTORY}/displaced-routes.json"
 _MODE: Final = 0o644
-_NUMBERS: Final = ("metric", "table", "protocol", "scope", "tos", "flags")
 
 
 class Records(NamedTuple):
@@ -67,7 +65,7 @@ def write_records(files: FileStore, routes: Sequence[ObservedRoute]) -> None:
 
 def routes_to_json(routes: Sequence[ObservedRoute]) -> bytes:
     """Everything that it takes to bring the routes back, and for people each as `ip route` shows it."""
-    return (json.dumps({"routes": list(map(_to_mapping, routes))}, indent=1) + "\n").encode()
+    return (json.dumps({"routes": list(map(route_to_mapping, routes))}, indent=1) + "\n").encode()
 
 
 def routes_from_json(content: bytes) -> Records:
@@ -76,66 +74,7 @@ def routes_from_json(content: bytes) -> Records:
     wrong = []
     for number, entry in enumerate(json.loads(content)["routes"]):
         try:
-            records.routes.append(_from_mapping(entry))
+            records.routes.append(route_from_mapping(entry))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             wrong.append(f"its entry {number} cannot be put back: {error!r}")
     return records._replace(damage=f"{RECORDS_PATH} is damaged: {', '.join(wrong)}") if wrong else records
-
-
-def _to_mapping(route: ObservedRoute) -> dict[str, Any]:
-    return {
-        "route": str(route),
-        "destination": route.destination,
-        "kind": route.kind,
-        "gateway": _text(route.gateway),
-        "dev": route.dev,
-        "source": _text(route.source),
-        **{name: getattr(route, name) for name in _NUMBERS},
-        "nexthops": [
-            {
-                "gateway": _text(hop.gateway),
-                "dev": hop.dev,
-                "weight": hop.weight,
-                "onlink": hop.onlink,
-                "extra": _extra_to_json(hop.extra),
-            }
-            for hop in route.nexthops
-        ],
-        "extra": _extra_to_json(route.extra),
-    }
-
-
-def _from_mapping(mapping: dict[str, Any]) -> ObservedRoute:
-    network, prefix_length = parse_cidr(mapping["destination"])
-    route = ObservedRoute(
-        network,
-        prefix_length,
-        kind=mapping["kind"],
-        gateway=_address(mapping["gateway"]),
-        dev=mapping["dev"],
-        source=_address(mapping["source"]),
-        nexthops=tuple(
-            NextHop(_address(hop["gateway"]), hop["dev"], hop["weight"], hop["onlink"], _extra_from_json(hop["extra"]))
-            for hop in mapping["nexthops"]
-        ),
-        extra=_extra_from_json(mapping["extra"]),
-        **{name: int(mapping[name]) for name in _NUMBERS},
-    )
-    refuse_impossible_route(route)
-    return route
-
-
-def _text(address: int | None) -> str | None:
-    return None if address is None else format_ipv4(address)
-
-
-def _address(text: str | None) -> int | None:
-    return None if text is None else parse_ipv4(text)
-
-
-def _extra_to_json(extra: Extra) -> list[list[int | str]]:
-    return [[number, payload.hex()] for number, payload in extra]
-
-
-def _extra_from_json(extra: list[tuple[int, str]]) -> Extra:
-    return tuple((number, bytes.fromhex(payload)) for number, payload in extra)

@@ -25,10 +25,12 @@ from hostrouting.host.packets import ebtables_rules, nft
 from hostrouting.host.systemd import units
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
-from hostrouting.net import links
+from hostrouting.net import addresses, links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.probe_snat.detect import describes_ipv6
-from hostrouting.stale_cni import azure_vnet, backup, networks, state, sweep
+from hostrouting.stale_cni import azure_vnet, backup, state, sweep
 from hostrouting.static_routes import displaced
 from hostrouting.testing import FakeHost, MemoryFiles
 from phases import Context
@@ -87,9 +89,9 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def _as_shown(text: str) -> None:
-    links.is_as_shown(links.Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
-    links.is_as_shown(links.Neighbour("10.0.0.1", "e0", text, permanent=True))
-    links.is_as_shown(links.IPv6Route(text, "e0", metric=1, protocol=3))
+    links.is_as_shown(Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
+    links.is_as_shown(Neighbour("10.0.0.1", "e0", text, permanent=True))
+    links.is_as_shown(ObservedRoute.parse(text, "e0", metric=1, protocol=3))
 
 
 # --- what tools print
@@ -189,7 +191,7 @@ TARGETS: Final = (
     *(_target(f"netlink-{name}", *readers, raises=[BackendError]) for name, readers in netlink_readers.READERS.items()),
     _target("config", _config, raises=[InvalidConfigError]),
     _target("addresses", *map(_text, (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
-    _target("networks", *map(_text, (networks.parse_address, networks.canonical, _as_shown))),
+    _target("networks", *map(_text, (addresses.parse_address, addresses.canonical, _as_shown))),
     _target("asked-addresses", *map(_text, (probes.pack_address, NetlinkIPv6().leaves_by)), raises=[BackendError]),
     _target("frames", _frame),
     _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.stale_cni_worlds import arp_reply, dnat, rules_of
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import EbtablesRule, IPv6Route, Neighbour, ObservedRoute
+from hostrouting.host import EbtablesRule, Neighbour, ObservedRoute
 from hostrouting.journal import set_aside
-from hostrouting.net.addresses import netmask
+from hostrouting.net.addresses import Address, Prefix, netmask
 from hostrouting.net.routes import KINDS
 from hostrouting.stale_cni.backup import Backup, boot_id, from_json, read_backups, remove_backup, to_json, write_backup
 from hostrouting.testing import MemoryFiles
@@ -29,19 +29,21 @@ EXTRA = st.lists(st.tuples(st.integers(1, 40), st.binary(max_size=20)), max_size
 
 BYTES = st.integers(0, 0xFF)
 WORDS = st.text(st.characters(categories=["L", "N", "P"]), max_size=12)
-IPV4 = st.ip_addresses(v=4).map(str)
-IPV6 = st.ip_addresses(v=6).map(str)
-IPV6_PREFIXES = st.tuples(IPV6, st.integers(0, 128)).map("{0[0]}/{0[1]}".format)
+TEXTS4 = st.ip_addresses(v=4).map(str)
+TEXTS6 = st.ip_addresses(v=6).map(str)
+PREFIXES6 = (
+    st.tuples(TEXTS6, st.integers(0, 128)).map("{0[0]}/{0[1]}".format).map(Prefix.parse).map(lambda it: it.masked)
+)
 MACS = st.binary(min_size=6, max_size=6).map(lambda octets: octets.hex(":"))
 PREFIXES = st.tuples(NUMBERS, st.integers(0, 32)).map(lambda drawn: (drawn[0] & netmask(drawn[1]), drawn[1]))
 
 leftovers: st.SearchStrategy[Leftover] = st.one_of(
     st.builds(EbtablesRule, TEXTS, WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
-    st.builds(Neighbour, IPV4 | IPV6, TEXTS, MACS, st.booleans(), NUMBERS, BYTES),
+    st.builds(Neighbour, TEXTS4 | TEXTS6, TEXTS, MACS, st.booleans(), NUMBERS, BYTES),
     st.builds(
         lambda prefix, **fields: ObservedRoute(*prefix, **fields),
         PREFIXES,
-        gateway=st.none() | NUMBERS,
+        gateway=st.none() | TEXTS4.map(Address.parse),
         dev=TEXTS,
         metric=NUMBERS,
         table=st.integers(1, 0xFFFFFFFF),
@@ -55,18 +57,18 @@ leftovers: st.SearchStrategy[Leftover] = st.one_of(
         extra=EXTRA,
     ),
     st.builds(
-        IPv6Route,
-        IPV6_PREFIXES,
-        st.none() | TEXTS,
-        gateway=st.none() | IPV6,
+        ObservedRoute.parse,
+        PREFIXES6.map(str),
+        TEXTS,
+        gateway=st.none() | TEXTS6,
         metric=NUMBERS,
-        table=NUMBERS,
+        table=st.integers(1, 0xFFFFFFFF),
         protocol=BYTES,
         kind=st.sampled_from(KINDS[1:]),
-        source=st.none() | IPV6,
+        source=st.none() | TEXTS6,
         flags=NUMBERS,
         extra=EXTRA,
-        from_prefix=st.none() | IPV6_PREFIXES,
+        from_prefix=st.none() | PREFIXES6.map(str),
         expires=NUMBERS,
     ),
 )
@@ -145,7 +147,7 @@ RECORD = json.loads(
                 *rules_of(arp_reply("10.240.0.9", "a")),
                 Neighbour("10.240.0.9", "d", "02:00:00:00:00:09", permanent=True),
                 ObservedRoute(1, 32, dev="d"),
-                IPv6Route("::1/128", "d"),
+                ObservedRoute.parse("::1/128", "d"),
             ),
         )
     )
@@ -177,10 +179,10 @@ def broken(number: int, **fields: object) -> bytes:
         broken(0, spec=["\ud800"]),
         broken(1, protocol=256),
         broken(1, address="10.240.0"),
-        broken(2, network=0x0A000001, prefix_length=8),
+        broken(2, destination="10.0.0.1/8"),
         broken(2, tos=999),
         broken(2, scope=-1),
-        broken(2, gateway=1 << 32),
+        broken(2, gateway="10.0.0.256"),
         broken(2, table=0),
         broken(2, extra=[[1 << 14, "00"]]),
         broken(2, extra=[[1, "00" * 65536]]),
@@ -188,8 +190,8 @@ def broken(number: int, **fields: object) -> bytes:
         broken(3, destination="fd00::/129x"),
         broken(1, permanent="yes"),
         broken(1, mac=None),
-        broken(2, network="10.0.0.1"),
-        broken(2, gateway="10.0.0.1"),
+        broken(2, destination="10.0.0.1"),
+        broken(2, gateway=1),
         broken(2, nexthops=[["a", "b"]]),
         broken(2, extra=[[1, "xyz"]]),
         broken(3, destination=None),

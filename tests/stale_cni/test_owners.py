@@ -13,6 +13,7 @@ from support.stale_cni_snapshots import BRIDGE
 from support.stale_cni_worlds import NODE_MAC, NODE_RULES, POD_CIDRS, TUNNEL_MAC, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, EbtablesRule, Neighbour, Station
+from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni import Snapshot, Verdict, judge
 from hostrouting.stale_cni.state import Endpoint
 from hostrouting.stale_cni.sweep import questions
@@ -72,7 +73,7 @@ def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[s
     veths = [
         Device(pod.device, 10 + number, up=True, kind="veth", master="azure0") for number, pod in enumerate(living)
     ]
-    router = [Device("cilium_host", 9, up=True, addresses=(f"{own}/32",))] if own else []
+    router = [Device("cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{own}/32"),))] if own else []
     objects = [leftover for pod in pods for leftover in pod.leftovers()]
     rules = [each for each in objects if isinstance(each, EbtablesRule)]
     # The kernel has one neighbour for an address.

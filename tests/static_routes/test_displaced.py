@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.host import NextHop, ObservedRoute
-from hostrouting.net.addresses import netmask
-from hostrouting.net.routes import KINDS
+from hostrouting.net.addresses import IPV4, IPV6, Address, netmask
+from hostrouting.net.routes import KINDS, Encapsulation
 from hostrouting.static_routes.displaced import (
     RECORDS_PATH,
     read_records,
@@ -24,6 +24,8 @@ from hostrouting.testing import MemoryFiles, strategies
 ADDRESSES = st.integers(0, 0xFFFFFFFF)
 EXTRA = st.lists(st.tuples(st.integers(1, 40), st.binary(max_size=20)), max_size=2).map(tuple)
 NUMBERS = st.integers(0, 0xFF)
+GATEWAYS = st.builds(Address, st.just(IPV4), ADDRESSES) | st.builds(Address, st.just(IPV6), st.integers(0, 2**128 - 1))
+TUNNELS = st.none() | st.builds(Encapsulation, st.integers(0, 0xFFFF), st.binary(max_size=20))
 
 
 @st.composite
@@ -31,17 +33,19 @@ def observed_routes(draw: st.DrawFn) -> ObservedRoute:
     length = draw(st.integers(0, 32))
     hops = st.builds(
         NextHop,
-        gateway=st.none() | ADDRESSES,
+        gateway=st.none() | GATEWAYS,
         dev=strategies.device_names(),
         weight=st.integers(1, 256),
         onlink=st.booleans(),
         extra=EXTRA,
+        encapsulation=TUNNELS,
+        dead=st.just(value=False),
     )
     legs = draw(st.lists(hops, max_size=3).map(tuple))
     return ObservedRoute(
         draw(ADDRESSES) & netmask(length),
         length,
-        gateway=None if legs else draw(st.none() | ADDRESSES),
+        gateway=None if legs else draw(st.none() | GATEWAYS),
         dev=None if legs else draw(strategies.device_names()),
         metric=draw(ADDRESSES),
         table=draw(st.integers(1, 0xFFFFFFFF)),
@@ -53,6 +57,8 @@ def observed_routes(draw: st.DrawFn) -> ObservedRoute:
         flags=draw(NUMBERS),
         nexthops=legs,
         extra=draw(EXTRA),
+        nexthop_id=draw(ADDRESSES),
+        encapsulation=draw(TUNNELS),
     )
 
 
@@ -64,7 +70,7 @@ def test_nothing_is_lost(routes: list[ObservedRoute]) -> None:
 
 def test_it_is_readable() -> None:
     """Each route is there as `ip route` shows it, too."""
-    route = ObservedRoute(0xAC100100, 24, gateway=0x0AE00009, dev="eth0", protocol=4)
+    route = ObservedRoute(0xAC100100, 24, gateway=Address(IPV4, 0x0AE00009), dev="eth0", protocol=4)
     assert '"route": "172.16.1.0/24 via 10.224.0.9 dev eth0 proto static"' in routes_to_json([route]).decode()
 
 
@@ -79,7 +85,7 @@ def test_without_records_there_is_no_file() -> None:
     assert not files.exists("/run/aks-flex-node")
 
 
-GOOD = ObservedRoute(0xAC100100, 24, gateway=0x0AE00009, dev="eth0", protocol=4)
+GOOD = ObservedRoute(0xAC100100, 24, gateway=Address(IPV4, 0x0AE00009), dev="eth0", protocol=4)
 
 
 @pytest.mark.parametrize(

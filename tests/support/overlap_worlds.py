@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
-from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route, Rule
+from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
+from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import render_script
 from hostrouting.testing import strategies
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hostrouting.net.rules import Rule
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.testing import KernelNode, MemoryBackend
 
@@ -76,8 +78,8 @@ def _inner_routes(draw: st.DrawFn) -> Route:
 
 @st.composite
 def _defaults(draw: st.DrawFn) -> list[Route]:
-    gateway = parse_ipv4("10.1.0.200")
-    legs = (NextHop(gateway, "e0"), NextHop(parse_ipv4("192.168.7.254"), "e1", weight=2))
+    gateway = Address.parse("10.1.0.200")
+    legs = (NextHop(gateway, "e0"), NextHop(Address.parse("192.168.7.254"), "e1", weight=2))
     single = Route(network=0, prefix_length=0, gateway=gateway, dev="e0", protocol=16)
     shape = draw(
         st.sampled_from(["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"])

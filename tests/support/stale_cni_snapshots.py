@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from support.stale_cni_worlds import NODE_ADDRESS, NODE_MAC, POD_CIDRS, arp_reply, dnat, rules_of
 
-from hostrouting.host import Device, IPv6Route, Neighbour, ObservedRoute
-from hostrouting.host.netlink.frames import attribute
-from hostrouting.net.addresses import parse_cidr
+from hostrouting.host import Device, Neighbour, ObservedRoute
+from hostrouting.net.addresses import IPV4, IPV6, parse_cidr
+from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni import Snapshot, judge
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ __all__ = [
     "REPLY_RULE",
     "judged",
     "neighbour",
-    "next_hop",
     "route",
     "route6",
     "snapshot",
@@ -38,7 +36,9 @@ __all__ = [
 POD = "10.240.0.9"
 POD6 = "fd00:10:240::9"
 MAC = "aa:bb:cc:00:00:09"
-BRIDGE = Device("azure0", 3, up=True, mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))
+BRIDGE = Device(
+    "azure0", 3, up=True, mac=NODE_MAC, kind="bridge", addresses=(DeviceAddress.parse(f"{NODE_ADDRESS}/16"),)
+)
 AZV1 = Device("azv1", 4, up=True, kind="veth", master="azure0")
 DEVICES = (BRIDGE, AZV1)
 
@@ -49,15 +49,9 @@ def route(destination: str = f"{POD}/32", dev: str | None = "azv1", **fields: ob
     return ObservedRoute(network, length, dev=dev, **{"protocol": 3, "scope": 253, **fields})  # type: ignore[arg-type]
 
 
-def route6(destination: str = f"{POD6}/128", dev: str | None = "azv1", **fields: object) -> IPv6Route:
+def route6(destination: str = f"{POD6}/128", dev: str | None = "azv1", **fields: object) -> ObservedRoute:
     """An IPv6 route as azure-vnet makes it, but for the fields."""
-    return IPv6Route(destination, dev, **{"protocol": 3, "metric": 1024, **fields})  # type: ignore[arg-type]
-
-
-def next_hop(ifindex: int, *attributes: tuple[int, bytes]) -> bytes:
-    """A next hop as the kernel packs it into a route's attribute 9."""
-    packed = b"".join(attribute(number, payload) for number, payload in attributes)
-    return struct.pack("=HBBi", 8 + len(packed), 0, 0, ifindex) + packed
+    return ObservedRoute.parse(destination, dev, **{"protocol": 3, "metric": 1024, **fields})  # type: ignore[arg-type]
 
 
 def neighbour(address: str = POD, dev: str = "azure0", mac: str = MAC, *, permanent: bool = True) -> Neighbour:
@@ -69,9 +63,9 @@ def snapshot(*objects: Leftover, **evidence: object) -> Snapshot:
     """A node with these objects and nothing else, but for the evidence."""
     fields = {
         "neighbours": tuple(o for o in objects if isinstance(o, Neighbour)),
-        "ipv4_routes": tuple(o for o in objects if isinstance(o, ObservedRoute)),
-        "ipv6_routes": tuple(o for o in objects if isinstance(o, IPv6Route)),
-        "rules": tuple(o for o in objects if not isinstance(o, Neighbour | ObservedRoute | IPv6Route)),
+        "ipv4_routes": tuple(o for o in objects if isinstance(o, ObservedRoute) and o.family == IPV4),
+        "ipv6_routes": tuple(o for o in objects if isinstance(o, ObservedRoute) and o.family == IPV6),
+        "rules": tuple(o for o in objects if not isinstance(o, Neighbour | ObservedRoute)),
         "devices": DEVICES,
         **evidence,
     }
