@@ -1,4 +1,4 @@
-"""The doorways: what they export, what an import costs in modules, and that every example in a docstring runs."""
+"""The doorways: their exports, the modules that an import loads, and that every example in a docstring runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_doorway_exports_what_it_says(name: str) -> None:
 
 
 def test_the_front_door_is_pinned() -> None:
-    """What users import from the top is decided here, not by accident."""
+    """The names at the top are decided here, not by accident."""
     assert hostrouting.__all__ == [
         "CheckRouteOverlap",
         "CleanStaleCNI",
@@ -106,7 +106,7 @@ def test_nothing_outside_the_adapters_names_pyroute2() -> None:
 
 @pytest.mark.parametrize("name", modules())
 def test_the_examples_in_docstrings_run(name: str) -> None:
-    """Every example that a docstring shows gives what it shows."""
+    """Every example of a docstring gives the output that it shows."""
     module = importlib.import_module(name)
     flags = doctest.IGNORE_EXCEPTION_DETAIL if name.endswith("exceptions") else 0
     outcome = doctest.testmod(module, optionflags=doctest.ELLIPSIS | flags)

@@ -146,7 +146,7 @@ class TestAnswers:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == WITHOUT
 
     def test_the_adapter_loads_no_http_before_it_is_asked(self) -> None:
-        """Who makes a `Host` pays nothing for it."""
+        """Making a `Host` costs nothing for it."""
         program = (
             "import sys; from hostrouting.host.imds import InstanceMetadataClient; InstanceMetadataClient();"
             "assert not {'http.client', 'email', 'json', 'urllib.parse'} & set(sys.modules)"
@@ -172,7 +172,7 @@ class TestTriesAgain:
         assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
 
     def test_waiting_is_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
-        """The first try that failed, to everybody; later ones to those who want it all."""
+        """The first try that failed is logged for all; later ones at a lower level."""
         caplog.set_level(logging.DEBUG)
         with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
             InstanceMetadataClient(imds.endpoint).network_interfaces(hurried()[0])
@@ -193,7 +193,7 @@ class TestTriesAgain:
         assert clock.monotonic() == seconds
 
     def test_5xx_for_ever_ends_at_its_own_limit(self) -> None:
-        """A minute, in growing pauses; the error names place, reason, number of tries and what to do."""
+        """A minute, in growing pauses; the error names place, reason, number of tries and the next step."""
         ctx, clock = hurried()
         with (
             FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds,
