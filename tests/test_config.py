@@ -50,7 +50,7 @@ FULL: dict[str, Any] = {
 
 
 def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
-    """camelCase on the wire is snake_case in Python, and lists are tuples."""
+    """A camelCase key of the wire is snake_case in Python, and lists are tuples."""
     assert HostRoutingConfig.from_mapping(FULL) == HostRoutingConfig(
         static_routes=StaticRoutesConfig(
             enabled=True,
