@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.config import HostRoutingConfig, StaleCNIConfig
 from hostrouting.host import EbtablesRule
-from hostrouting.stale_cni.state import STATE_PATH
+from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from phases import Context
 from phases.testing import ManualClock
 
