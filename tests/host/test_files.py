@@ -391,9 +391,9 @@ class TestKilledWriters:
 
 
 def killed_at(line: int, action: Callable[[], object]) -> bool:
-    """Run `action` in a child that is killed before the `line`-th line of our file code; whether it got there."""
+    """Run `action` in a child that is killed before the `line`-th line of our file code; return if it got there."""
     with warnings.catch_warnings():
-        # Python 3.12 warns of forks beside threads, which the test runner may have: the child touches none of theirs.
+        # Python 3.12 warns of forks in a process with threads, as the test runner may be: the child uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:

@@ -182,7 +182,7 @@ class TestOnTheKernel:
         listings = (("neigh", "show", "nud", "all"), ("-o", "address"), ("-4", "route"), ("-6", "route"))
         return [
             # NOARP are the multicast groups to which the kernel reports when it likes; it may take a second to notice
-            # that a link has come up. And a pod notes who asks.
+            # that a link has come up. And a pod remembers the sender of a question.
             sorted(line.replace("linkdown", "") for line in one.ip(*words).splitlines() if not NOISE.search(line))
             for one in (node.kernel, *node.pods.values())
             for words in listings

@@ -195,7 +195,7 @@ class TestKernel:
         assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
 
     def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
-        """AgentBaker's table, over ours and alone, has the effect of ours on eth0, and is not ours to the letter."""
+        """AgentBaker's table, over ours and alone, has the same effect on eth0, and differs to the letter."""
         for before in delete_script(), render(RULES):
             nft.load(CTX, before + THEIRS)
             listing = nft.table(CTX, FAMILY, TABLE_NAME) or []

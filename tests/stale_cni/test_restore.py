@@ -1,4 +1,4 @@
-"""What comes back of that which was taken away, and what cannot."""
+"""The removed objects that are restored, and those that cannot be."""
 
 from __future__ import annotations
 
