@@ -1,4 +1,4 @@
-"""Explain: the route and device that decide each part of a range, as values, JSON, text, and a picture.
+"""Explain: which route and interface decide each part of a range, as values, JSON, text, and a picture.
 
 People would rather look than read: on a terminal the range is a bar, each part in the colour of its interface.
 """
@@ -29,7 +29,7 @@ _COLOURS: Final = (42, 46, 43, 45, 44, 47, 41)
 
 @attrs.frozen
 class ExplainedPart:
-    """Addresses from `first` to `last`: their devices and the deciding route; else the reason why they do not leave."""
+    """Addresses from `first` to `last`: by which devices they leave and which route says so; else why they do not."""
 
     first: int
     last: int
@@ -39,11 +39,11 @@ class ExplainedPart:
 
     @property
     def by(self) -> str:
-        """The destination of the part, in a word."""
+        """Where the part goes, in a word."""
         return "+".join(self.devs) if self.devs else "nowhere"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the part for JSON."""
+        """The part for JSON."""
         return {
             "first": format_ipv4(self.first),
             "last": format_ipv4(self.last),
@@ -55,17 +55,17 @@ class ExplainedPart:
 
 @attrs.frozen
 class Explanation:
-    """A range of the question, cut where the answer changes."""
+    """One range that was asked about, cut where the answer changes."""
 
     asked: str
     parts: tuple[ExplainedPart, ...]
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the explanation for JSON."""
+        """The explanation for JSON."""
         return {"asked": self.asked, "parts": [part.to_mapping() for part in self.parts]}
 
     def lines(self, *, picture: bool = False) -> Iterator[str]:
-        """Return the text: a heading, the bar if a picture is wanted, and a line for each part."""
+        """The text: a heading, the bar if a picture is wanted, and a line for each part."""
         yield self.asked
         colours = {by: _COLOURS[i % len(_COLOURS)] for i, by in enumerate(dict.fromkeys(p.by for p in self.parts))}
         if picture and len(self.parts) > 1:
@@ -79,14 +79,14 @@ class Explanation:
             yield f"  {shown}{padding}  {span:33}  {part.route or part.reason}"
 
     def _cells(self) -> Iterator[tuple[ExplainedPart, int]]:
-        """Return each part with its share of the bar: by its size, but never nothing."""
+        """Each part with its share of the bar: by its size, but never nothing."""
         whole = self.parts[-1].last - self.parts[0].first + 1
         for part in self.parts:
             yield part, max(1, (part.last - part.first + 1) * _BAR_WIDTH // whole)
 
 
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
-    """Ask the kernel about addresses and CIDRs; adjacent parts with one answer are one."""
+    """Ask the kernel about addresses and CIDRs; neighbouring parts with one answer are one."""
     cidrs = [_as_cidr(text) for text in asked]
     return [
         Explanation(text, tuple(_merged(map(_explained, parts))))
@@ -106,7 +106,7 @@ def _as_cidr(text: str) -> str:
 
 
 def _explained(part: Part) -> ExplainedPart:
-    # A connection gets the answer for its source, if rules select by source.
+    # What a connection meets: the answer for the source that it will have, where rules select by that.
     answer = part.sourced[0] if part.sourced else part.plain
     if answer.route is not None:
         reason = "an address of this node" if answer.route.kind == "local" else None

@@ -1,4 +1,4 @@
-"""The result of a proof as a value, as JSON and as text: the message is the documentation."""
+"""What a proof found, as a value, as JSON and as text: the message is the documentation."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Finding:
     route: str | None = None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
+        """For JSON."""
         return attrs.asdict(self, value_serializer=_list_for_tuple)
 
     def line(self, cidr: str) -> str:
-        """The whole finding in one line, as the marker has it."""
+        """One line that says it all, as the marker has it."""
         return f"{cidr}: {self.kind} {self.first}-{self.last}{self._by()}{self._route()}"
 
     def sentence(self) -> str:
-        """Return the fate of these addresses, as a sentence for people."""
+        """What happens to these addresses, for people."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
         if self.kind == "overlap":
             among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
@@ -60,17 +60,17 @@ class Finding:
 
 @attrs.frozen(kw_only=True)
 class SuggestedRoute:
-    """A route for the config that mends findings; `takes_from` are the devices that carry its addresses now."""
+    """A route for the config that mends findings; `takes_from` are the interfaces that carry its addresses now."""
 
     destination: str
     gateway: str
     dev: str
     takes_from: tuple[str, ...] = ()
-    #: The harm that it would do.
+    #: What it would break.
     warning: str | None = None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the route for JSON; `warning` only if there is one."""
+        """For JSON; `warning` only where there is one."""
         return attrs.asdict(
             self,
             value_serializer=_list_for_tuple,
@@ -78,14 +78,14 @@ class SuggestedRoute:
         )
 
     def to_config(self) -> dict[str, str]:
-        """Return the member of `staticRoutes.routes`, without `dev` if no config may have its name."""
+        """The member of `staticRoutes.routes`; a device whose name no config may have is left to be looked up."""
         named = {"dev": self.dev} if _may_be_configured(self.dev) else {}
         return {"destination": self.destination, "gateway": self.gateway, **named}
 
 
 @attrs.frozen(kw_only=True)
 class CidrReport:
-    """The findings of one expected CIDR, by address, and the routes that would mend them."""
+    """What was found in one expected CIDR, by address, and the routes that would mend it."""
 
     cidr: str
     findings: tuple[Finding, ...] = ()
@@ -95,11 +95,11 @@ class CidrReport:
 
     @property
     def ok(self) -> bool:
-        """True if every address is fine."""
+        """Whether every address is fine."""
         return not self.findings
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """For JSON."""
         return {
             "cidr": self.cidr,
             "ok": self.ok,
@@ -109,7 +109,7 @@ class CidrReport:
         }
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
-        """Return the report without suggestions that a route of the config already covers."""
+        """Suggest nothing that a route of the config already says."""
         covers = {
             route: [destination for destination in destinations if contains(destination, route.destination)]
             for route in self.suggested_routes
@@ -129,7 +129,7 @@ class OverlapReport:
     172.16.8.0/22 leaves by eth0
     """
 
-    #: The devices of the default route; none if there is no default route.
+    #: The devices of the default route; none where there is no default route.
     expected_devs: tuple[str, ...]
     cidrs: tuple[CidrReport, ...]
     #: Policy rules that a lookup by address does not cover, since they select by marks, ports or the like.
@@ -137,7 +137,7 @@ class OverlapReport:
 
     @property
     def ok(self) -> bool:
-        """True if there is no finding."""
+        """Whether there is no finding."""
         return all(report.ok for report in self.cidrs)
 
     @property
@@ -151,11 +151,11 @@ class OverlapReport:
         return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
 
     def knowing(self, destinations: Sequence[str]) -> OverlapReport:
-        """Return the report for a config with routes to these destinations, which need an apply and not a new route."""
+        """The report for a config with routes to these destinations: what it has is to be applied, not to be added."""
         return attrs.evolve(self, cidrs=tuple(report.knowing(destinations) for report in self.cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
-        """Return the JSON of `check`; `not_covered` only if there is any."""
+        """What `check --json` prints; `not_covered` only where there is something."""
         return {
             "ok": self.ok,
             **({} if mode is None else {"mode": str(mode)}),
@@ -175,7 +175,7 @@ class OverlapReport:
 
     @property
     def advice(self) -> str:
-        """The next steps for the findings, and the rules that the proof does not cover; empty if there are none."""
+        """What to do about the findings, and what the proof does not cover; empty where there is nothing to say."""
         return "\n".join([*self._advice(), *self._gaps()])
 
     def __str__(self) -> str:
@@ -263,7 +263,7 @@ def _may_be_configured(dev: str) -> bool:
 
 
 def _pattern_for(dev: str) -> str:
-    """Return a pattern that a config may have and that matches the device; byte by byte, as patterns are matched."""
+    """A pattern that a config may have and that matches the device; byte by byte, as patterns are matched."""
     known = string.ascii_letters + string.digits + "_.@+-"
     name = dev.encode(errors="surrogateescape").decode("latin-1")
     plain = "".join(character if character in known else "?" for character in name)

@@ -1,4 +1,4 @@
-"""The boot files of the check: a script that gives the proof of the task with bash and ip alone, and its unit."""
+"""What runs at boot: the script that proves what the task proves, with nothing but bash and ip, and its unit."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = [
 UNIT_NAME: Final = "check-route-overlap.service"
 SCRIPT_PATH: Final = f"{SCRIPT_DIRECTORY}/check-route-overlap.sh"
 UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
-#: All installed files, in the order in which they are written.
+#: All that is installed, in the order in which it is written.
 PATHS: Final = (SCRIPT_PATH, UNIT_PATH)
-#: One finding a line. Exactly one of the two files exists after a check.
+#: One finding a line. Exactly one of the two exists after a check.
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
-#: All files of the script on a machine that runs; the last holds its last verdict.
+#: All that the script may leave on a machine that runs; the last is what it told the journal last.
 RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
 
 #: Each costs the script a reading of all tables, and each row outside of the CIDRs that it lets through a line of work.
@@ -48,7 +48,7 @@ _ASSETS: Final = Path(__file__).parent / "assets"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
+    """The boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
     overlap = config.route_overlap
     template = with_shared((_ASSETS / "check-route-overlap.sh").read_text(encoding="utf-8"))
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
@@ -66,18 +66,18 @@ def render_script(config: HostRoutingConfig) -> bytes:
 
 
 def render_unit() -> bytes:
-    """Return the oneshot that runs it, the same on every node."""
+    """The oneshot that runs it, the same on every node."""
     return (_ASSETS / UNIT_NAME).read_bytes()
 
 
 def boot_unit(config: HostRoutingConfig) -> BootUnit:
-    """Return the unit to install for this config."""
+    """What is to be installed for this config."""
     script = BootFile(path=SCRIPT_PATH, content=render_script(config), mode=0o755)
     return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
 
 
 def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the addresses of the CIDRs, as (first, last) without overlap, sorted; adjacent ranges are one."""
+    """What the CIDRs cover, as (first, last) without overlap, sorted; neighbours are one."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(map(_bounds, cidrs)):
         if merged and first <= merged[-1][1] + 1:
@@ -93,7 +93,7 @@ def _is_inside(cidr: str, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _roots(cidrs: Iterable[str]) -> list[str]:
-    """Return a few CIDRs that cover all these, and little else.
+    """A few CIDRs that cover all these, and little else.
 
     >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12"])
     ['10.0.0.0/23', '172.16.0.0/12']
@@ -101,14 +101,14 @@ def _roots(cidrs: Iterable[str]) -> list[str]:
     roots = [_root(first, last) for first, last in _merged(cidrs)]
     while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
         joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
-        # Adjacent ones first, then those that are the smallest together.
+        # Those that touch first of all, else those that are the smallest together.
         best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
         roots[best : best + 2] = [joined[best]]
     return [format_cidr(first, 32 - (last - first).bit_length()) for first, last in roots]
 
 
 def _root(first: int, last: int) -> tuple[int, int]:
-    """Return the smallest CIDR around a range."""
+    """The smallest CIDR around a range."""
     length = 32 - (first ^ last).bit_length()
     network = first & netmask(length)
     return network, network | ~netmask(length) & 0xFFFFFFFF

@@ -1,8 +1,8 @@
 """Desired and observed -> the changes that lead from one to the other, in an order that the kernel accepts. Pure.
 
 The kernel lists routes by their place: table, destination, type of service and metric. The first of a place that is
-alive decides. If foreign routes stand there, ours is put before them, and the routes that it hides are displaced:
-recorded and removed, so that an owner that replaces its route takes only ours. To restore them, they are appended in
+alive decides. Where other owners' routes stand, ours is put before them, and what it hides is displaced: recorded and
+removed, so that an owner who replaces its route takes only ours. On the way back the recorded routes are appended, in
 their order, and then ours is removed.
 """
 
@@ -30,16 +30,16 @@ _Routes = tuple[ObservedRoute, ...]
 
 
 class GivenUp(NamedTuple):
-    """A displaced route that will not be restored, and the reason."""
+    """A displaced route that will not come back, and why."""
 
     route: ObservedRoute
     reason: str
 
 
 class WayBack(NamedTuple):
-    """The restoration of one place: first the changes, then the removal of ours when the next reading shows the order.
+    """How one place becomes what it was: what comes back first, and ours goes when the next reading shows the order.
 
-    If foreign routes follow ours already, the restored ones are put before ours, which is removed at once.
+    Where routes of others stand behind ours already, what comes back is put before ours, which goes at once.
     """
 
     changes: tuple[RouteChange, ...]
@@ -49,34 +49,34 @@ class WayBack(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Reconciliation:
-    """The changes, and their meaning for foreign routes."""
+    """What to change, and what that means for routes of others."""
 
     #: Additions and replacements first, on-link routes before the routes via them; then removals.
     changes: tuple[RouteChange, ...] = ()
-    #: After them, and each by itself. Between the reading and a change another program may append a route, which has to
-    #: follow the restored ones.
+    #: After them, and each by itself. Between the reading and a change another program may append a route, which is
+    #: to stand behind what comes back.
     ways_back: tuple[WayBack, ...] = ()
-    #: Then removals of routes that decide nothing: hidden and stale ones. Each can be made by itself; one that is
-    #: refused (ESRCH) was made by its owner.
+    #: Then removals of routes that decide nothing: what ours hides, and what is stale. Each can be made by itself; one
+    #: that is refused (ESRCH) its owner has made.
     clearings: tuple[RouteChange, ...] = ()
-    #: Changes of ours that hide foreign routes, or remove one of them, and these routes.
+    #: Changes of ours that hide routes of others, or remove one of them, and these routes.
     displaced: Mapping[RouteChange, _Routes] = attrs.field(factory=dict)
-    #: Places where ours is put before foreign routes, and these: read again, then the rest can be decided.
+    #: Places where ours is put before routes of others, and these: read again, then the rest can be decided.
     prepended: Mapping[Place, _Routes] = attrs.field(factory=dict)
-    #: Places where ours is removed, and the routes after it: if the removal is refused, these were not replaced.
+    #: Places where ours goes and these stand behind it: if its removal is refused, what took ours has not taken them.
     hidden: Mapping[Place, _Routes] = attrs.field(factory=dict)
-    #: Changes that restore displaced routes.
+    #: Changes that bring back what was displaced.
     put_back: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: Changes that only move a foreign route after a restored one.
+    #: Changes that only move a route of another owner behind one that comes back.
     moved: frozenset[RouteChange] = frozenset()
-    #: Additions that the kernel will refuse, since one of its own routes, which are never overwritten, holds the place.
+    #: Additions that the kernel will refuse, since a route of its own, which is never overwritten, holds the place.
     in_the_way: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
     given_up: tuple[GivenUp, ...] = ()
     #: Removals of routes that their owner would have replaced, had it not replaced ours, which stood before them.
     stale: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: The records that must exist while the changes are made: with them a run that is killed can be undone.
+    #: What has to be on record while the changes are made: with it a run that is killed can be undone.
     safeguard: _Routes = ()
-    #: The records that remain after the changes: displaced routes that are still to be restored.
+    #: Of all that was ever displaced, what has yet to come back when the changes are made.
     records: _Routes = ()
 
     @property
@@ -98,8 +98,8 @@ def reconcile(
     """Compare.
 
     `displaced` are the routes that we took the place of earlier, those of one place in their order; `undecided` places
-    are left as they are; `prepended` is that field of the reconciliation before this one, if its changes were made, and
-    `stale` has its stale routes, if they were not.
+    are left as they are; `prepended` is what the reconciliation before this one said, if its changes were made, and
+    `stale` what it found stale, if they were not.
 
     >>> from hostrouting.host import Route
     >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -132,12 +132,12 @@ def reconcile(
 
 
 def _nearest_first(route: Route | ObservedRoute) -> int:
-    """Order by scope: a local address before a destination on a link, and that before one with a gateway."""
+    """By scope: a local address before what is on a link, and that before what lies behind a gateway on the link."""
     return -route.scope
 
 
 def _held(observed: Sequence[ObservedRoute], places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
-    """Return the routes of the places, and of all places that hold one of ours, each in the kernel's order."""
+    """Who holds the places, and all places that we hold, each in the kernel's order."""
     networks = {spot[2:4] for spot in places}
     networks.update(map(_network, [route for route in observed if route.protocol == OUR_PROTOCOL]))
     held: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
@@ -149,7 +149,7 @@ def _held(observed: Sequence[ObservedRoute], places: Iterable[Place]) -> dict[Pl
 
 
 def _resting(route: ObservedRoute) -> ObservedRoute:
-    """Return the route without the state of its devices, so that it equals its record."""
+    """The route whatever state its devices are in, so that it equals its record."""
     return route._replace(flags=route.flags & FLAG_ONLINK)
 
 
@@ -160,10 +160,10 @@ def _foreign(standing: Iterable[ObservedRoute]) -> list[ObservedRoute]:
 def _without_us(
     standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]
 ) -> tuple[list[ObservedRoute], list[GivenUp]]:
-    """Return the routes of a place as they would be without ours, in their order; and the records that are obsolete."""
+    """What would stand in a place had we never come, in its order; and which records are of no use any more."""
     foreign = _foreign(standing)
     if not foreign or standing[0].protocol == OUR_PROTOCOL:
-        # The routes after ours came after we displaced the others.
+        # What stands behind ours came after we took the place of the others.
         return [*recorded, *(route for route in foreign if route not in recorded)], []
     # Without ours before it, a route took the place by replacing ours. It would have replaced the first of the others.
     first = foreign[0]
@@ -175,9 +175,9 @@ def _without_us(
 
 
 def _stale(standing: Sequence[ObservedRoute], before: Sequence[ObservedRoute]) -> ObservedRoute | None:
-    """Return the route that the first one would have replaced, had it not replaced ours, which stood before it.
+    """The route that the first one would have replaced, had it not replaced ours, which stood before it.
 
-    `before` are the routes of the reading, before which ours was put. The route that replaced ours is first.
+    `before` stood there when we looked, and then ours was put before them. What replaced ours is one more, and first.
     """
     if len(standing) < 2 or not before or any(route.protocol == OUR_PROTOCOL for route in standing):
         return None
@@ -189,7 +189,7 @@ def _stale(standing: Sequence[ObservedRoute], before: Sequence[ObservedRoute]) -
 
 
 class _Outcome:
-    """The decisions, collected place by place."""
+    """Collects what is decided place by place."""
 
     def __init__(self, prepended: Mapping[Place, _Routes]) -> None:
         self._before = prepended
@@ -209,15 +209,15 @@ class _Outcome:
         self._given_up: list[GivenUp] = []
 
     def settle(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Decide for a place that `route` has to hold."""
+        """The place is to be held by `route`."""
         if not standing:
             self._changes.append(RouteChange.add(route))
             self.keep(recorded)
             return
         own = next((other for other in standing if other.protocol == _KERNEL), None)
         if own is not None:
-            # Asked for all the same, as an addition to an empty place: so it is refused together with everything else
-            # that the kernel refuses, and the error shows all of it at once.
+            # Asked for all the same, as an addition to an empty place: so it is refused together with whatever else
+            # the kernel refuses, and whoever reads the error sees all of it at once.
             change = RouteChange.add(route)
             self._in_the_way[change] = own
             self._changes.append(change)
@@ -234,10 +234,10 @@ class _Outcome:
             self._put_before(route, standing, recorded)
 
     def _hide(self, foreign: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Remove the routes after ours, which stands first, if ours was put there by this run."""
+        """Ours stands first: remove what it hides, if it was put there by this run."""
         if foreign and place(foreign[0]) in self._before:
-            # The last first: then a rollback appends them in their order. But a route that the deletion of another
-            # would delete as well goes before that.
+            # The last first: then a rollback appends them in their order. But one that a deletion of another would
+            # take as well goes before that.
             last_first = list(reversed(foreign))
             for route in sorted(last_first, key=lambda route: (route.source is None, not route.extra)):
                 change = RouteChange.remove(route)
@@ -255,13 +255,13 @@ class _Outcome:
         self._changes.append(RouteChange.replace(first, route))
 
     def leave(self, standing: Sequence[ObservedRoute]) -> None:
-        """Decide for a place of ours that is not wanted any more and has no record."""
+        """The place is ours no longer, and nothing of it is on record."""
         if len(standing) > 1 and standing[0].protocol == OUR_PROTOCOL:
             self._hidden[place(standing[0])] = tuple(_foreign(standing))
         self.remove_ours(standing)
 
     def _put_before(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Put ours before the foreign routes that hold the place."""
+        """Other owners' routes hold the place: ours goes before them."""
         without_us = self._without_us(place(route), standing, recorded)
         foreign = tuple(other for other in _foreign(standing) if other in without_us)
         self._changes += _removals_of_ours(standing)
@@ -274,13 +274,13 @@ class _Outcome:
     def _without_us(
         self, spot: Place, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]
     ) -> list[ObservedRoute]:
-        """Return the routes of a place as they would be without ours; remove stale ones."""
+        """What would stand in a place had we never come; what is stale is removed."""
         before = self._before.get(spot)
         if before is None:
             target, given_up = _without_us(standing, recorded)
             self._given_up += given_up
             for route, _ in given_up:
-                # It was about to be restored when another program replaced ours before it.
+                # It was about to come back when another program replaced ours before it.
                 if standing[0] not in recorded and route in target:
                     target.remove(route)
                     self.remove_stale(route)
@@ -306,8 +306,8 @@ class _Outcome:
             back = [route for route in target if route in recorded]
             appended = [route for route in kept if route not in back]
             if appended and standing[0].protocol == OUR_PROTOCOL and kept != target == back + appended:
-                # Before those that were appended after ours meanwhile: to move them would lose the order of foreign
-                # routes that come in the same instant. Ours goes with it, so that its refusal rolls this back.
+                # Before those that were appended behind ours meanwhile: to move them would lose the order of others
+                # that come in the same instant. Ours goes with it, so that its refusal takes back what was put before.
                 self._ways_back.append(WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded)))
                 return
             arranged = self._arranged(kept, target)
@@ -352,7 +352,7 @@ class _Outcome:
         self._clearings.append(change)
 
     def remove_ours(self, standing: Iterable[ObservedRoute]) -> None:
-        """Remove our routes from a place."""
+        """Nothing of ours belongs here."""
         self._removals += _removals_of_ours(standing)
 
     def keep(self, recorded: Sequence[ObservedRoute]) -> None:
@@ -362,7 +362,7 @@ class _Outcome:
 
     def summary(self) -> Reconciliation:
         return Reconciliation(
-            # Removals in reverse order: a rollback goes backwards, and then each finds the routes that it needs.
+            # Removals the other way round: a rollback goes backwards, and then each finds what it stands on.
             changes=(*self._changes, *sorted(self._removals, key=_scope_of_removal)),
             ways_back=tuple(self._ways_back),
             clearings=tuple(self._clearings),

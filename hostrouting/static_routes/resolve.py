@@ -1,4 +1,4 @@
-"""Complete routes from the node's IPv4 default routes; pure, and without waiting."""
+"""What a route leaves open is looked up from the node's IPv4 default routes; pure, and without waiting."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Resolution:
 
     routes: tuple[Route, ...]
     missing: tuple[Unresolved, ...]
-    #: The fields that the default route gave, in words, each once.
+    #: What was taken from the default route, in words, each once.
     looked_up: tuple[str, ...]
 
     @property
     def reasons(self) -> str:
-        """The reasons for missing routes, each once."""
+        """Why something is missing, each reason once."""
         return "; ".join(dict.fromkeys(reason for _, reason in self.missing))
 
 
@@ -45,8 +45,8 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
     """Complete the routes of a config from the default routes in `observed`, which are in the kernel's order.
 
     An empty `dev` is that of the first next hop which is not dead; an empty `gateway` that of the first next hop on the
-    device, since the kernel decides about a route over a device that is down. If this one has no gateway
-    (`default dev ppp0`), neither has the route: every destination of such a device is on its link.
+    device, for what becomes of a route over a device that is down is the kernel's to say. Where this one has none
+    (`default dev ppp0`), neither has the route: whatever lies behind such a link is on it.
     """
     hops = [hop for route in default_routes(observed) for hop in route.hops]
     alive = next((hop.dev for hop in hops if not hop.dead), None)

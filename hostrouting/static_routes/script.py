@@ -1,4 +1,4 @@
-"""The boot files of the static routes: a script that does the task's work with bash and ip alone, and its unit."""
+"""What runs at boot: the script that does what the task does, with nothing but bash and ip, and its unit."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ __all__ = [
 UNIT_NAME: Final = "static-routes.service"
 SCRIPT_PATH: Final = f"{SCRIPT_DIRECTORY}/static-routes.sh"
 UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
-#: All installed files, in the order in which they are written.
+#: All that is installed, in the order in which it is written.
 PATHS: Final = (SCRIPT_PATH, UNIT_PATH)
 
-#: The files of the script on a machine that runs: how long it waited, and its last verdict.
+#: What the script may leave on a machine that runs: how long it waited, and what it told the journal last.
 RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/static-routes.waited", f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 _ASSETS: Final = Path(__file__).parent / "assets"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """Return the boot script; the same config gives the same bytes. Without routes it removes ours."""
+    """The boot script; the same config gives the same bytes. Without routes it takes away those that are ours."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
     template = with_shared((_ASSETS / "static-routes.sh").read_text(encoding="utf-8"))
     return template.replace("@COUNT@", str(len(routes))).replace("@ROUTES@", "".join(map(_line, routes))).encode()
 
 
 def render_unit() -> bytes:
-    """Return the oneshot that runs it, the same on every node."""
+    """The oneshot that runs it, the same on every node."""
     return (_ASSETS / UNIT_NAME).read_bytes()
 
 
 def boot_unit(config: HostRoutingConfig) -> BootUnit:
-    """Return the unit to install for this config."""
+    """What is to be installed for this config."""
     script = BootFile(path=SCRIPT_PATH, content=render_script(config), mode=0o755)
     return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
 
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
-    """Return the sort key of the kernel's listing, so that the script can compare all of them at once."""
+    """As the kernel lists them, so that the script can compare all of them at once."""
     network, prefix_length = parse_cidr(route.destination)
     return network, -prefix_length, route.metric
 
 
 def _line(route: StaticRoute) -> str:
-    """Return a route as ip reads it, and as it shows it: a single address has no length there.
+    """One route as ip reads it, and as it shows it: a single address has no length there.
 
     A device name has no quote in it, nor anything else that bash or ip could take for more than a part of a name: see
     `hostrouting.net.addresses.check_device_name`. A question mark is no part of it either.

@@ -39,7 +39,7 @@ from phases import Context
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-pytestmark = [needs("kernel", "nft"), pytest.mark.kernel]
+pytestmark = needs("kernel", "nft")
 
 #: One header of each protocol, with the payload after it; the rules leave both alone but for checksums.
 HEADERS = {
