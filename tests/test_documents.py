@@ -190,3 +190,11 @@ def test_the_table_of_rooms_is_the_enforced_one() -> None:
         layer & exist for layer in reversed(layers()) if layer & exist
     ]
     assert set.union(*listed) <= set.union(*layers())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_make_has_the_targets_that_a_document_names(document: str) -> None:
+    """A command that a reader copies works."""
+    rules = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = re.findall(r"(?:^|`)make ([\w-]+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert set(named) <= set(" ".join(rules).split())
