@@ -57,7 +57,7 @@ def ours(host: FakeHost) -> list[str]:
 
 
 def test_routes_come_before_their_proof(host: FakeHost) -> None:
-    """The routes mend the overlap that the check would find; afterwards the node is proven."""
+    """The routes mend what the check would find; afterwards the node is proven."""
     execute(configure(host, **ROUTES, **OVERLAP))
     assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
     assert host.files.exists("/run/aks-flex-node/route-overlap.ok")
@@ -66,7 +66,7 @@ def test_routes_come_before_their_proof(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
 def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
-    """Another config is refused before its routes are live; the same one again still mends lost routes."""
+    """Another config is refused before its routes are live; the same one again still mends what was lost."""
     execute(configure(host, **ROUTES))
     before = ours(host), host.files.tree.snapshot()
     host.files.tree.read_only.add(folder)
@@ -127,8 +127,8 @@ def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
 
 
 def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> None:
-    """A second run waits under its own deadline, and then names the holder of the lock."""
-    host.lock.holder_pid = 4711
+    """A second run waits under its own deadline, and then says who holds the lock."""
+    host.lock.holder = 4711
     clock = ManualClock(auto=True)
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **ROUTES), Context(timeout=5, clock=clock))
@@ -139,7 +139,7 @@ def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> Non
 
 
 def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
-    """`skip` takes upstream's names."""
+    """Upstream's names are what `skip` goes by."""
     report = run(configure(host, **ROUTES, **OVERLAP), skip=["configure-static-routes"])
     assert [(each.name, each.status) for each in report.walk()] == [
         ("install-boot-files", "ok"),
@@ -154,7 +154,7 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
 
 
 def test_a_section_that_this_release_cannot_do_is_refused(host: FakeHost) -> None:
-    """A section that this release cannot apply is refused, so that it does not seem to be in force."""
+    """Nobody should believe that a section is in force which nobody brings about."""
     with pytest.raises(InvalidConfigError) as caught:
         configure(host, watch={"enabled": True})
     assert [str(error) for error in caught.value.errors] == [
@@ -195,7 +195,7 @@ def in_time() -> Context:
 
 
 def test_everything_at_once_and_back(crowded: FakeHost) -> None:
-    """All four tasks in their order; reset restores the machine, to the last rule and file."""
+    """All four tasks in their order; reset brings the machine back to what it was, to the last rule and file."""
     before = (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines())
     task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
     planned = [str(change) for change in plan(task).changes]
@@ -216,14 +216,14 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
 
 
 def test_a_config_that_drops_the_sweep_brings_nothing_back(crowded: FakeHost) -> None:
-    """Stale objects stay removed: only reset restores them."""
+    """What was stale stays away: only who resets wants it back."""
     execute(configure(crowded, **SWEEP), in_time())
     execute(configure(crowded), in_time())
     assert crowded.ebtables.lines() == []
 
 
 def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost) -> None:
-    """Table, unit and file are removed; foreign tables in nftables stay."""
+    """Table, unit and file go; what others have in nftables stays."""
     crowded.nftables.load(Context(), "table ip6 other")
     execute(configure(crowded, **PROBES), in_time())
     execute(configure(crowded), in_time())
@@ -232,7 +232,7 @@ def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost
 
 
 def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHost) -> None:
-    """A rule that another program removes in the middle is no change of ours."""
+    """A rule that somebody takes away in the middle is no change of ours."""
     other = DEAD_POD.replace("10.240.0.9", "10.240.0.10")
     crowded.ebtables.add(other)
     task = configure(crowded, **SWEEP)
@@ -253,7 +253,7 @@ def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHo
 
 
 def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
-    """A config without probes and sweep needs neither nft nor ebtables, also for reset."""
+    """Who does not ask for probes or a sweep needs neither nft nor ebtables, also to reset."""
     host.nftables.is_installed = False
     execute(configure(host, **ROUTES))
     execute(Reset(HostRoutingConfig(), host=host))
@@ -338,7 +338,7 @@ def test_a_sibling_in_trouble(
 
 
 def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
-    """However short the time is, a cloud that never answers gets half of the rest: the check comes after it."""
+    """However short the time is, a cloud that never answers gets half of what is left: the check comes after it."""
     slow_imds(crowded)
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
     report = run(task, timeout=40, ctx=Context(clock=ManualClock(auto=True)))
@@ -358,7 +358,7 @@ def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
 
 
 def test_the_pair_waits_once(host: FakeHost) -> None:
-    """The check does not wait again for a lease that the routes have waited for: 30 s in all."""
+    """What the routes have waited for a lease, the check does not wait again: 30 s in all."""
     lose_the_default_route(host)
     ctx = in_time()
     with pytest.raises(TaskFailedError):
@@ -367,7 +367,7 @@ def test_the_pair_waits_once(host: FakeHost) -> None:
 
 
 def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: FakeHost) -> None:
-    """Live, on the disk, and at the next boot: a gateway outside the device's net is a mistake, not a late lease."""
+    """Live, on the disk, and at the next boot: a gateway beside the device's net is a mistake, not a late lease."""
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
     before = (host.routes.routes(), host.files.tree.snapshot())
     typo = {"destination": "172.20.0.0/16", "gateway": "10.9.9.9", "dev": "eth0"}
@@ -379,7 +379,7 @@ def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: Fake
 
 
 def test_what_may_heal_is_installed(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """A device that is not there yet: the next boot applies the new config."""
+    """A device that is not there yet: the new config is what the next boot brings about."""
     execute(configure(host, **GATED, **ROUTES))
     later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
     with pytest.raises(TaskFailedError) as caught:
@@ -392,7 +392,7 @@ def test_what_may_heal_is_installed(host: FakeHost, caplog: pytest.LogCaptureFix
 
 
 def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost) -> None:
-    """/etc is read-only: everything else is done and proven, and the failure names the rest."""
+    """/etc is read-only: what can be done is done and proven, and the failure says what could not."""
 
     class ReadOnly(type(host.files)):  # type: ignore[misc]
         def write(self, path: str, content: bytes, *, mode: int) -> bool:
@@ -410,7 +410,7 @@ def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost) -> No
 
 
 def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None:
-    """The plan is for all boot files at once: a file that both configs need is not removed and installed again."""
+    """The plan is for all boot files at once: what both configs need is not taken away to come back."""
     execute(configure(host, **GATED, **ROUTES))
     planned = plan(configure(host, **GATED, **OVERLAP)).changes
     assert "- /etc/systemd/system/hostrouting-ready.service" not in [str(change) for change in planned]
@@ -438,7 +438,7 @@ def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.Lo
 
 
 def test_what_was_held_is_started_and_named(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """The retry looks at once; an earlier failure of our own units is forgotten."""
+    """The retry looks at once; a failure of our own units, from an earlier look, is forgotten."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.failing.add("check-route-overlap.service")
@@ -453,7 +453,7 @@ def test_what_was_held_is_started_and_named(host: FakeHost, caplog: pytest.LogCa
 
 
 def test_nothing_is_started_while_routing_is_wrong(host: FakeHost) -> None:
-    """A failure of the pair, or of a required sibling, leaves held units held."""
+    """A failure of the pair, or of what is required, leaves what is held where it is."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")

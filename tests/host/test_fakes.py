@@ -172,11 +172,11 @@ class TestMemoryLock(RunLockContract):
     def test_a_test_may_let_somebody_else_have_it(self) -> None:
         """`holder` is a process that has the lock, and that the error names."""
         lock = MemoryLock()
-        lock.holder_pid = 4711
+        lock.holder = 4711
         assert lock.is_held
         with pytest.raises(Exception, match=r"\(process 4711\)"), lock.hold(Context(timeout=0.001)):
             pytest.fail("somebody else has it")
-        lock.holder_pid = None
+        lock.holder = None
         with lock.hold(Context()):
             assert lock.is_held
         assert not lock.is_held
@@ -193,7 +193,7 @@ class TestMemoryLock(RunLockContract):
 
 class TestFakeHost:
     def test_its_parts_make_one_machine(self) -> None:
-        """Units come from the files of the same host."""
+        """Units are what lies in the files of the same host."""
         host = FakeHost()
         host.files.write(f"{UNITS}/a.service", b"[Service]\nType=oneshot\nExecStart=/bin/true\n", mode=0o644)
         host.services.start(Context(), "a.service")
@@ -207,7 +207,7 @@ class TestFakeHost:
         assert FakeHost(routes).routes is routes
 
     def test_reading_units_is_no_operation_on_files(self) -> None:
-        """Readings of the fake systemd do not count among the file operations that a test lets fail."""
+        """What the fake systemd reads does not count among the file operations that a test lets fail."""
         host = FakeHost()
         host.files.fail_at(1)
         assert not host.services.state(Context(), "a.service").exists

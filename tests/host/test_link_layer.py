@@ -1,4 +1,4 @@
-"""The contract of `LinkLayer` on the fake and on the kernel, and facts that only the kernel shows."""
+"""The contract of `LinkLayer` on the fake and on the kernel, and what only the kernel can show."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def listing(node: KernelLinks) -> tuple[list[str], list[str]]:
 
 @needs_kernel
 class TestAgainstIproute2:
-    """The answers of `ip` and `bridge` for the same namespace."""
+    """What `ip` and `bridge` say of the same namespace."""
 
     def test_devices_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """Names, indexes, addresses, kinds, masters, and whether there is carrier."""
@@ -221,7 +221,7 @@ def test_a_station_has_its_vlan() -> None:
 
 @needs_kernel
 class TestPuttingBack:
-    """Objects that were removed and are added again."""
+    """What was removed and is added again."""
 
     def test_all_details_come_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """`ip -d neigh` and `ip -6 -d route` print the same lines: several next hops, tunnels, metrics, sources, ..."""
@@ -259,7 +259,7 @@ class TestPuttingBack:
         assert 490 < again.expires <= route.expires
 
     def test_a_place_that_traffic_has_asked_for_is_free(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A packet to the removed neighbour leaves an entry without hardware address, which is not in the way."""
+        """A packet to the removed neighbour leaves an entry without hardware address; it hinders nobody."""
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         before = layer.neighbours()
         layer.apply(remove=before)
@@ -269,7 +269,7 @@ class TestPuttingBack:
         assert layer.neighbours() == before
 
     def test_a_neighbour_in_use_is_removed_and_put_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The kernel keeps an entry that is in use, as failed; it is removed and replaced all the same."""
+        """The kernel keeps an entry that somebody refers to, as failed; it is removed and replaced all the same."""
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         node.kernel.run(
             *(sys.executable, "-c"),
@@ -397,7 +397,7 @@ def _packed(address: str) -> bytes:
     )
 )
 def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
-    """The message contains every detail."""
+    """What is sent says every detail."""
     packed = message(28, 0, pack_neighbour(neighbour, 3))
     assert parse_neighbours([packed], {3: "azure0"}).known == [neighbour]
 
@@ -420,12 +420,12 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
     )
 )
 def test_a_packed_route_parses_to_itself(route: ObservedRoute) -> None:
-    """The message contains every detail; but for the expiry, which the kernel shows in another form."""
+    """What is sent says every detail; but for the expiry, which the kernel shows in another form."""
     assert RouteReader({5: "azv1"}).read(message(24, 0, pack_route(route, {"azv1": 5}))) == route
 
 
 def test_pyroute2_reads_the_same_messages() -> None:
-    """The second opinion on the message: addresses, states, flags, and attributes by their names."""
+    """The second opinion on what is sent: addresses, states, flags, and attributes by their names."""
     from pyroute2.netlink.rtnl.ndmsg import ndmsg
     from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
@@ -509,7 +509,7 @@ def test_a_device_that_vanishes_midway_is_told() -> None:
 
 
 def test_a_rollback_that_fails_says_what_is_missing() -> None:
-    """Nothing is hidden: objects that could not be restored are named."""
+    """Nothing is hidden: what could not be put back is named."""
     layer = arranged()
     layer.refuse_at(3)
     layer.refuse_at(4)
@@ -562,7 +562,7 @@ def test_lost_answers_are_found_out_by_reading() -> None:
 
 
 def test_what_is_put_back_meanwhile_is_a_refusal() -> None:
-    """A removal that does not last, because another program adds the neighbour at once, is reported."""
+    """A removal that does not last, since somebody puts the neighbour back at once, is told."""
     script = Script([[POD], [POD]], refusals={})
     with pytest.raises(RouteRejectedError, match="is still there") as caught:
         commit_links(script, remove=[POD], add=[], devices={"azure0"})

@@ -1,4 +1,4 @@
-"""The nftables port: the fake and the real nft keep the same promises, and facts that only one of them shows."""
+"""The nftables port: the fake and the real nft keep the same promises, and what only one of them can show."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestMemoryNftables(NftablesContract):
             nftables.table(Context(), "ip6", "ours")
 
     def test_somebody_may_be_quicker(self, nftables: MemoryNftables) -> None:
-        """`after_load` is called when a script is in force; `flush` acts as another program."""
+        """`after_load` is called when a script is in force; `flush` is what somebody else does."""
         nftables.after_load = nftables.flush
         nftables.load(Context(), "table ip6 ours")
         assert nftables.table(Context(), "ip6", "ours") is None
@@ -79,7 +79,7 @@ class TestMemoryNftables(NftablesContract):
         ]
 
     def test_what_is_looked_at_is_a_copy(self, nftables: MemoryNftables) -> None:
-        """Changing a listing changes no rule."""
+        """Whoever changes a listing changes no rule."""
         nftables.load(Context(), "table ip6 ours { chain a { accept; }; }")
         nftables.tables["ip6", "ours"][-1]["rule"]["expr"].clear()
         assert nftables.tables["ip6", "ours"][-1]["rule"]["expr"] == [{"accept": None}]
@@ -155,7 +155,7 @@ class TestNftCommand(NftablesContract):
         assert "table ip6 ours" in node.run("nft", "list", "ruleset")
 
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
-        """Status, place and reason, if nft refuses, and if the kernel does."""
+        """Status, place and reason, whoever refuses: nft or the kernel."""
         with pytest.raises(
             BackendError, match=r"cannot load the ruleset: nft said \(status 1\)\n.*1:10-10: Error: syntax"
         ):
@@ -164,9 +164,9 @@ class TestNftCommand(NftablesContract):
             nftables.check(Context(), "delete table ip6 absent")
 
     def test_reading_and_changing_need_privilege(self, node: KernelNode) -> None:
-        """An ordinary user gets a `PermissionDeniedError` from every method, to read, to change or to check."""
+        """Nobody gets a `PermissionDeniedError` from every method, be it asked to read, to change or to check."""
         nobody = ("setpriv", "--reuid=65534", "--clear-groups")
-        # Through another pipe: nft 0.9.8 opens its input by name.
+        # Through a pipe of their own: nft 0.9.8 opens its input by name.
         piped = ("bash", "-c", 'cat | nft "$@"', "bash")
         nftables = NftCommand(("ip", "netns", "exec", node.name, *nobody, *piped))
         with pytest.raises(PermissionDeniedError, match=r"(?s)needs root or CAP_NET_ADMIN.*Operation not permitted"):
@@ -248,7 +248,7 @@ def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, chai
 
 
 class TestNftCommandAlone:
-    """These need no nft, because another program answers in its place."""
+    """What needs no nft, for something else answers in its place."""
 
     def ask(self, answer: str, ctx: Context | None = None) -> object:
         """List a table with a line of bash in the place of nft."""
@@ -277,7 +277,7 @@ class TestNftCommandAlone:
             NftCommand().load(Context(), "")
 
     def test_a_file_that_is_no_programme(self, tmp_path: Path) -> None:
-        """A file that is there but cannot be started is no missing package."""
+        """What is there but cannot be started is no matter of packages."""
         (tmp_path / "nft").touch()
         with pytest.raises(BackendError, match=r"could not be started: .*Permission denied") as caught:
             NftCommand((str(tmp_path / "nft"),)).load(Context(), "")
@@ -305,7 +305,7 @@ class TestNftCommandAlone:
             self.ask(f"cat {tmp_path}/answer")
 
     def test_flags_that_are_whatever_was_in_memory(self) -> None:
-        """Cut in the middle or whole, the flags in nft's JSON are not trusted; those in its text are."""
+        """Cut in the middle or whole, what nft's JSON says of them is not believed; what it says in words is."""
         for said in '{"nftables": [{"table": {"flags": ', '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}':
             script = f"[[ $0 == -j ]] && echo '{said}' || echo 'table ip6 ours {{ flags dormant'"
             assert self.ask(script) == [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]

@@ -79,13 +79,13 @@ def test_what_an_endpoint_does_not_say_is_empty() -> None:
 
 @pytest.mark.parametrize("address", ["::ffff:10.240.0.33", "::FFFF:0AF0:21", "10.240.0.33"])
 def test_an_ipv4_address_in_the_clothes_of_ipv6_is_one(address: str) -> None:
-    """An IPv4 address in this form means the IPv4 pod."""
+    """Whoever has it written down so means the IPv4 pod."""
     (endpoint,) = parse_state(state_of({"azv1": [address]}))
     assert endpoint.addresses == ("10.240.0.33",)
 
 
 def test_addresses_may_be_plain_text() -> None:
-    """With or without a length: the record protects the pod all the same."""
+    """With or without a length: whoever has them written down so protects the pod all the same."""
     content = re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16", "fd00::9"]', state_of({"a": []}))
     (endpoint,) = parse_state(content)
     assert endpoint.addresses == ("10.240.0.9", "fd00::9")
@@ -151,7 +151,7 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     ],
 )
 def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) -> None:
-    """Then live pods are unknown: the error names the file, the fault, and the next step."""
+    """Then nobody knows who is alive: the error names the file, what is wrong with it, and the way out."""
     with pytest.raises(StaleCNIError) as caught:
         read_endpoints(written(STATE_PATH, content))
     text = str(caught.value)
@@ -175,7 +175,7 @@ KEYS = ("Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses",
     )
 )
 def test_no_state_is_a_foreign_error(document: object) -> None:
-    """Any JSON is either understood or refused by one of our errors."""
+    """Any JSON is either understood or refused by an error of ours."""
     with suppress(StaleCNIError):
         read_endpoints(written(STATE_PATH, json.dumps(document)))
 
@@ -200,7 +200,7 @@ def test_no_state_is_a_foreign_error(document: object) -> None:
 )
 @pytest.mark.parametrize("name", ["10-azure.conflist", "10-azure.conf", "azure.json"])
 def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: str) -> None:
-    """Alone, in a list of plugins, as the one that gives out addresses, as a delegate of another, by path."""
+    """By itself, in a list of plugins, as the one that gives out addresses, as what another plugin calls, by path."""
     assert configured(written(f"/etc/cni/net.d/{name}", json.dumps(document))) == [
         f"/etc/cni/net.d/{name} names azure-vnet"
     ]
@@ -222,7 +222,7 @@ def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: 
     ],
 )
 def test_other_configurations_are_none(name: str, content: str) -> None:
-    """Another CNI, a file that no runtime reads, and a file of another shape."""
+    """Another CNI, a file that no runtime reads, and what is not of the right shape."""
     assert configured(written(f"/etc/cni/net.d/{name}", content)) == []
 
 
@@ -239,14 +239,14 @@ def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
 
 
 def test_a_configuration_of_any_depth_is_found() -> None:
-    """A file that is nested too deeply to be read counts if the name is in it."""
+    """What is nested too deeply to be looked through counts if the name is in it."""
     nested = '{"a": ' * 900 + '{"type": "azure-vnet"}' + "}" * 900
     (reason,) = configured(written("/etc/cni/net.d/10-deep.conf", nested))
     assert "azure-vnet" in reason
 
 
 def test_what_cannot_be_read_counts_and_says_why() -> None:
-    """A folder, or a link that leads to itself, could mean anything to a runtime, so it is a reason."""
+    """A folder, or a link that leads to itself: what a runtime makes of it nobody knows, so it is a reason."""
     files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
     files.tree.make_directory("/etc/cni/net.d/x.conflist")
     assert configured(files) == [
@@ -275,7 +275,7 @@ def test_a_lock_that_a_process_holds_is_found(path: str) -> None:
 
 @pytest.mark.parametrize("path", LOCKS)
 def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
-    """For older versions the file is the lock, and its content the process id of its holder."""
+    """For older versions the file is the lock, and its content the process id of who holds it."""
     files = written(path, "4711\n")
     files.tree.make_directory("/proc/4711")
     assert locked(files) == [f"process 4711 holds the lock {path}"]
@@ -283,7 +283,7 @@ def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "4711", "-1", "no number", "1/../1", "9" * 400, "٤٧"])
 def test_a_lock_file_that_was_left_behind_holds_nothing(content: str) -> None:
-    """Its process is gone, or its content is no process id."""
+    """Its process is gone, or what stands there is none."""
     assert locked(written(LOCKS[0], content)) == []
 
 
@@ -321,12 +321,12 @@ def test_endpoints_of_stateless_mode_are_read() -> None:
     ],
 )
 def test_cns_without_pods_has_no_endpoints(content: bytes) -> None:
-    """As Go writes fields that were never set."""
+    """As Go writes what was never set."""
     assert parse_endpoints(content) == ()
 
 
 def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
-    """Cilium's pods get their addresses from CNS, too: pods without a device on record are the victims of leftovers."""
+    """Cilium's pods get their addresses from CNS, too: with no device on record they are what the leftovers rob."""
     assert parse_endpoints(cns_state_of({"": ["10.240.0.9"], "azv1": ["10.240.0.10"]})) == (
         Endpoint(("10.240.0.10",), "azv1"),
     )

@@ -55,7 +55,7 @@ ARRANGEMENT = (
     arp_reply(LIVE, LIVE_MAC),
     NODE_RULES[0],
 )
-#: The lines of a plan, without the backend of rules.
+#: What a plan names, but for the backend of rules.
 STALE = [
     arp_reply(REUSED, DEAD_MAC),
     dnat(REUSED, DEAD_MAC),
@@ -75,7 +75,7 @@ class World:
         self.backend = backend
         self.fabric, self.node, self.live, self.other = nodes
         self.root = root
-        #: The command prefix for the node.
+        #: What leads a program to the node.
         self.prefix = ("ip", "netns", "exec", self.node.name)
         self.stack = ExitStack()
 
@@ -110,7 +110,7 @@ class World:
         return CleanStaleCNI(config or config_of(), host=self.host(ebtables))
 
     def shown(self) -> dict[str, list[str]]:
-        """Return the output of the tools, without dates and entries that the kernel learns by itself."""
+        """What the tools show, but for what the kernel learns by itself, and for dates."""
         ip = self.node.ip
         return {
             "ebtables": shown(self.node, self.backend),
@@ -126,7 +126,7 @@ class World:
         self.node.run(f"ebtables-{self.backend}", "-t", "nat", *words.split())
 
     def planned(self, task: CleanStaleCNI) -> list[str]:
-        """Return the lines of a plan, in the words of `shown`."""
+        """What a plan names, in the words of `shown`."""
         prefix = f"ebtables {self.backend} nat: "
         subjects = [change.subject for change in task.plan(Context(timeout=60))]
         return [in_full(subject.removeprefix(prefix)) for subject in subjects]
@@ -228,7 +228,7 @@ def _link(here: KernelNode, name: str, mac: str, *, there: KernelNode, peer: str
 
 
 def _wake(server: socket.socket) -> None:
-    """A reader that waits on it gets nothing, and ends; the kernel reports that it is not connected."""
+    """Whoever waits on it gets nothing, and ends; the kernel does that, and says that nobody is connected."""
     with suppress(OSError):
         server.shutdown(socket.SHUT_RDWR)
 
@@ -257,7 +257,7 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / "var/lib").mkdir(parents=True)
     with World.made(tmp_path, request.param) as world:
-        # A pod that has spoken is known to the bridge.
+        # Who has spoken is known to the bridge.
         assert world.asks(LIVE)
         yield world
 
@@ -320,7 +320,7 @@ def test_tunnel_mode_is_decided_by_the_state(world: World) -> None:
 
 
 def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) -> None:
-    """Cilium's router takes one from the pods' pool: the dead pod's rules take its packets."""
+    """Cilium's router takes one from the pods' pool: the dead pod's rules take what is sent to it."""
     ip = world.node.ip
     ip("route", "delete", f"{REUSED}/32", "dev", "lxc1")
     ip("link", "add", "cilium_host", "type", "veth", "peer", "name", "cilium_net")
@@ -340,7 +340,7 @@ def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) ->
 
 
 def test_dead_rules_before_a_live_pods_own_go_alone(world: World) -> None:
-    """They were made for an earlier pod with its address: the first rule of two decides, and leads to no pod."""
+    """They were made for an earlier pod with its address: the first rule of two decides, and leads to nobody."""
     before = world.shown()
     dead = [arp_reply(LIVE, "aa:bb:cc:00:00:77"), dnat(LIVE, "aa:bb:cc:00:00:77")]
     for line in reversed(dead):
@@ -358,7 +358,7 @@ def test_dead_rules_before_a_live_pods_own_go_alone(world: World) -> None:
 
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_a_dead_record_that_shares_a_live_pods_device_protects_nothing(world: World, *, is_heard: bool) -> None:
-    """azure-vnet names devices after pods, so one that came back has its old record's: the device is asked."""
+    """azure-vnet names devices after pods, so one that came back has its old record's: it is asked who is there."""
     state = world.root / STATE_PATH.removeprefix("/")
     state.parent.mkdir(parents=True, exist_ok=True)
     state.write_bytes(state_of([("azv1", [REUSED, DEAD6]), ("azv1", [LIVE])]))
@@ -444,7 +444,7 @@ def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
 if "legacy" in BACKENDS:
 
     def test_a_bridge_that_filters_vlans_has_heard_the_same_pods(world: World) -> None:
-        """Its stations are in VLAN 1 then, and permanent ones are shown twice; the verdicts are the same."""
+        """Its stations are in VLAN 1 then, and what is permanent is shown twice; the verdicts are the same."""
         world.node.ip("link", "set", "azure0", "type", "bridge", "vlan_filtering", "1")
         assert world.asks(LIVE)
         stations = world.host().link_layer.stations("azure0")
@@ -461,7 +461,7 @@ if "legacy" in BACKENDS:
 
 @pytest.mark.parametrize(("node", "device"), [("node", "azv1"), ("live", "eth0")])
 def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, node: str, device: str) -> None:
-    """The bridge forgets it, and it cannot be asked: it is given time, and is there again with its link."""
+    """The bridge forgets it, and nobody can ask it: it is given time, and is there again with its link."""
     before = world.shown()
     there: KernelNode = getattr(world, node)
     there.ip("link", "set", device, "down")
@@ -476,7 +476,8 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, nod
             return super().neighbours()
 
     task = CleanStaleCNI(config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name)))
-    report = run(task, Context(timeout=60))
+    report = run(task, timeout=60)
+    assert report.ok
     assert not any(LIVE in change.subject for change in report.changes)
     after = world.shown()
     for sort in "ebtables", "neigh":
@@ -519,7 +520,7 @@ def test_one_who_puts_rules_back_is_noticed_and_not_fought(world: World) -> None
     thread = threading.Thread(target=reconcile, name="reconciler")
     thread.start()
     try:
-        # The adapter notices a program that is faster than its own reading, the task all others.
+        # The adapter notices one who is faster than its own reading, the task all others.
         with pytest.raises(HostRoutingError, match=r"another program adds them again|something alive undoes it"):
             world.sweep(ebtables=Watched(world.prefix)).do(Context(timeout=60))
     finally:
@@ -578,7 +579,7 @@ def test_what_somebody_else_took_meanwhile_is_named(world: World) -> None:
 
 
 def test_who_may_not_is_told_so(world: World) -> None:
-    """Without privilege the plan has the visible part, and a run that would change something is refused."""
+    """Without privilege the plan is what can be seen, and a run that would change something is refused."""
     unprivileged = (*world.prefix, "setpriv", "--reuid=65534", "--clear-groups")
     before = world.shown()
     task = world.sweep(ebtables=EbtablesCommand(unprivileged))

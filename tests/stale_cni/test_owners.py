@@ -1,6 +1,6 @@
-"""Addresses with a history: pods come and go, and their addresses go to others; dead objects are told from live ones.
+"""Addresses with a history: pods come and go, and their addresses go to others; what is dead is told from what is not.
 
-The oracle knows the history, and nothing of how verdicts are made: an object of a pod is dead when the pod is.
+The oracle knows the history, and nothing of how verdicts are made: what was made for a pod is dead when the pod is.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ DEVICES = [f"azv{number}" for number in range(1, 4)]
 
 
 class Pod(NamedTuple):
-    """A pod, as it was or is: alive or not, and its traces."""
+    """A pod, as it was or is: alive or not, and what there is of it."""
 
     address: str
     mac: str
     device: str
     is_alive: bool
-    #: If azure-vnet's state (still) has it, with tunnel mode's hardware address or its own.
+    #: Whether azure-vnet's state (still) has it, with tunnel mode's hardware address or its own.
     recorded: str
-    #: If its bridge has heard it of late.
+    #: Whether its bridge has heard it of late.
     is_heard: bool
     objects: frozenset[str]
 
@@ -47,7 +47,7 @@ class Pod(NamedTuple):
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
-    """Pods, of which at most one lives with each address and on each device; and an address that the node has.
+    """Pods, of which at most one lives with each address and behind each device; and an address that the node has.
 
     azure-vnet has all its live pods on record, or its state went with it; records of dead pods may have been left.
     """
@@ -68,7 +68,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
 
 
 def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[str]]]:
-    """Return the snapshot of a node with this history before any question, and the answers on each device."""
+    """What is seen of a node with this history before anybody is asked, and who would answer on each device."""
     living = [pod for pod in pods if pod.is_alive]
     veths = [
         Device(pod.device, 10 + number, up=True, kind="veth", master="azure0") for number, pod in enumerate(living)
@@ -96,7 +96,7 @@ def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[s
 
 
 def judged(pods: list[Pod], own: str | None) -> tuple[Verdict, ...]:
-    """Return the verdicts after all questions; a bridge learns from answers."""
+    """Verdicts after everybody was asked who is to be asked; a bridge learns from answers."""
     snapshot, answers = node_of(pods, own)
     verdicts = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
     asked = questions(snapshot, verdicts, bridge="azure0")
@@ -131,7 +131,7 @@ BESIDE = LIVE._replace(address="10.240.0.11", recorded="tunnel")
 @example(([DEAD, LIVE._replace(recorded="tunnel")], None))
 @example(([DEAD._replace(recorded="tunnel"), BESIDE], None))
 def test_what_was_made_for_a_dead_pod_is_stale_and_nothing_else(history: tuple[list[Pod], str | None]) -> None:
-    """Its address may have gone to another pod, to the node, or to none; and any of its records may remain."""
+    """Whoever has its address now: another pod, the node, nobody; and whatever records of it were left behind."""
     pods, own = history
     living = {pod.mac for pod in pods if pod.is_alive}
     for verdict in judged(pods, own):

@@ -97,7 +97,7 @@ class World(NamedTuple):
         for pod in self.pods:
             self._arrange(host, pod)
         alive = {p.device: p.addresses for p in self.pods if p.alive == "state"}
-        # An endpoint in the state without a device counts as alive; one whose device is gone does not.
+        # What is in the state without a device counts as alive; what names a device that is gone does not.
         unnamed = {"": [a for p in self.pods if p.alive == "unnamed" for a in p.addresses]}
         dead = {f"azv{p.number + 100}": p.addresses for p in self.pods if p.is_gone and p.number % 2}
         write_state(host, {**alive, **unnamed, **dead})
@@ -128,7 +128,7 @@ class World(NamedTuple):
             host.link_layer.add_route(f"{v6}/128", device)
 
     def stale(self) -> set[str]:
-        """The subjects of all objects that no live pod has."""
+        """The subjects of all that nobody alive has."""
         subjects = set()
         for pod in self.pods:
             v4, v6 = pod.addresses
@@ -181,7 +181,7 @@ def sweep(host: FakeHost) -> CleanStaleCNI:
 
 
 def objects(host: FakeHost) -> list[str]:
-    """All objects that a sweep might remove, as reports name them, without those that the kernel makes itself."""
+    """All that a sweep might take away, as reports name it, without what the kernel makes itself."""
     rules, neighbours, routes6, routes, _ = whole_state(host)
     texts = [f"ebtables {rule.backend} nat: {rule.line}" for rule in rules]  # type: ignore[attr-defined]
     return texts + [str(other) for others in (neighbours, routes6, routes) for other in others]  # type: ignore[attr-defined]
@@ -189,7 +189,7 @@ def objects(host: FakeHost) -> list[str]:
 
 @given(worlds())
 def test_only_what_is_stale_goes_and_all_of_it_comes_back(world: World) -> None:
-    """With any objects in any order, a sweep removes exactly those of the plan, and undo leaves no trace."""
+    """Whatever stands in whatever order: the plan is exactly what goes, and undo leaves no trace."""
     host = world.make()
     before, seen = whole_state(host), objects(host)
     planned = [change.subject for change in sweep(host).plan(context())]

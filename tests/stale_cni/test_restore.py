@@ -1,4 +1,4 @@
-"""The removed objects that are restored, and those that cannot be."""
+"""What comes back of that which was taken away, and what cannot."""
 
 from __future__ import annotations
 

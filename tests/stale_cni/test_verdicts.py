@@ -1,4 +1,4 @@
-"""Verdicts: stale objects, unknown ones, the questions to pods, and the agreement of several readings."""
+"""Verdicts: what is stale, what is not understood, who is asked, and what several readings say together."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def asked(what: Snapshot) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_who_answers_when_asked_is_alive(leftover: Restorable) -> None:
-    """Before anything counts as stale the pods' devices are asked; a pod that answers was only silent."""
+    """Before anything is taken for stale the pods' devices are asked; what answers is a pod that was silent."""
     address = POD6 if leftover in OF_POD6 else POD
     assert asked(snapshot(leftover)) == [("azv1", address)]
     what = snapshot(leftover, answered=frozenset([("azv1", address)]))
@@ -142,7 +142,7 @@ def verdicts(*leftovers: Restorable, kind: str = "stale") -> Sequence[Verdict]:
 
 
 def test_readings_agree_on_what_is_stale_in_all_of_them() -> None:
-    """An object that came, went or was found alive between readings has changed, and is not deleted."""
+    """What came, went or was found alive between readings has changed, and is nobody's to delete."""
     a, b, c, d = (neighbour(f"10.240.0.{number}") for number in range(10, 14))
     first = [*verdicts(a, b), *verdicts(c, kind="live")]
     second = [*verdicts(a, c, d), *verdicts(b, kind="live")]
@@ -158,7 +158,7 @@ def test_a_rule_that_moved_is_the_same_rule() -> None:
 
 
 def test_a_rule_that_came_a_second_time_has_changed() -> None:
-    """Identical rules are counted: a program that adds one more is at work."""
+    """Rules that are alike are counted: somebody who adds one more is at work."""
     rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
     stale, changed = agree([verdicts(rule), verdicts(rule, again)])
     assert (stale, [v.object for v in changed]) == ([], [rule])
@@ -166,7 +166,7 @@ def test_a_rule_that_came_a_second_time_has_changed() -> None:
 
 @given(st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")]))
 def test_verdicts_do_not_depend_on_order(order: list[Restorable]) -> None:
-    """In any order of the readings, each object gets the same verdict (routes on the bridge are among them)."""
+    """In whatever order things are seen, each gets the same verdict (routes on the bridge are beside the others)."""
     evidence = {"endpoints": (Endpoint((POD6,), "azv1"),)}
     found = judge(snapshot(*order, **evidence), pod_cidrs=POD_CIDRS, bridge="azure0")
     assert {v.object for v in found if v.kind == "stale"} == set(OF_POD[:-1])
