@@ -9,8 +9,8 @@
 =============================================  ========================================================================
 
 Both have the same form: each object in every detail that it takes to restore it, and as its own tool prints it. Root
-restores what a record says, so only root may have written it. A damaged record is set aside under another name and does
-not keep other records from being restored.
+restores the objects of a record, so only root may have written it. A damaged record is set aside under another name
+and does not keep other records from being restored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Record:
     #: The output of ebtables-save before the sweep for each backend, as (backend, text).
     texts: tuple[tuple[str, str], ...] = ()
     path: str = attrs.field(default="", eq=False)
-    #: Why `objects` lacks some or all of the objects in the file, and what to do; empty if it has all.
+    #: Why `objects` lacks objects of the file, and the next step for the user; empty if it has all.
     damage: str = ""
 
 
@@ -239,7 +239,7 @@ class Sweeps:
         self._remove_folder()
 
     def clean_up(self) -> None:
-        """Remove what a killed run has left: an unfinished file, and an empty folder."""
+        """Remove the unfinished file and the empty folder that a killed run has left."""
         self._files.sweep(self._folder)
         self._remove_folder()
 

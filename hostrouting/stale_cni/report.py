@@ -1,4 +1,4 @@
-"""The sweep as a command (`hostrouting sweep`) and as a part of `check`, and what both report."""
+"""The sweep as a command (`hostrouting sweep`) and as a part of `check`, with the reports of both."""
 
 from __future__ import annotations
 

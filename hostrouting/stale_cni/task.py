@@ -40,7 +40,7 @@ _SECONDS_TO_RESTORE: Final = 60.0
 _OVER: Final = (CancelledError, DeadlineExceededError)
 _OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
 _CANNOT_TELL: Final = (
-    "cannot tell if a removed CNI left anything behind without root (CAP_NET_ADMIN to read ebtables rules, "
+    "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
     "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
 )
 
@@ -209,7 +209,8 @@ class CleanStaleCNI:
             # A node without leftovers needs no confirmation.
             if not _any_stale(readings):
                 return agree(readings), found.ebtables
-            self._refuse(in_use, self._in_use())
+            for look in in_use, self._in_use():
+                self._refuse(*look)
             if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
                 given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
@@ -218,11 +219,10 @@ class CleanStaleCNI:
                 return agree(readings), found.ebtables
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
-    def _refuse(self, *looks: tuple[str | None, str | None]) -> None:
+    def _refuse(self, in_use: str | None, overlooked: str | None) -> None:
         wrong = self._wrong_bridge()
         if wrong:
             raise StaleCNIError(f"{wrong}. Nothing was changed")
-        in_use, overlooked = (next(filter(None, told), None) for told in zip(*looks, strict=True))
         if in_use:
             raise StaleCNIError(
                 f"{in_use}. Nothing was changed. Remove azure-vnet first; if you know that no pod of it is alive, "

@@ -1,4 +1,4 @@
-"""What was seen of a node -> a verdict on each object that azure-vnet may have left behind, with its reason; pure.
+"""A snapshot of a node -> a verdict on each object that azure-vnet may have left, with its reason; pure.
 
 An object is stale only if nothing suggests that its pod lives, and only if it is understood. These prove that a pod
 lives, the strongest first: azure-vnet's record of a pod whose device exists; an answer to a probe; a hardware address
@@ -133,7 +133,7 @@ def agree(readings: Sequence[Sequence[Verdict]]) -> Agreement:
 
 
 def identity(leftover: Restorable) -> Restorable:
-    """Return what the object is told apart by: a rule is the same at any position of its chain."""
+    """Return the object without its position: a rule is the same at any position of its chain."""
     return leftover._replace(position=0) if isinstance(leftover, EbtablesRule) else leftover
 
 
