@@ -333,7 +333,7 @@ def _build(shape: Shape, world: _World) -> Task:
 
 
 @given(pipelines, st.booleans())
-def test_undo_of_a_run(shape: Shape, fails: bool) -> None:  # noqa: FBT001 - hypothesis draws it
+def test_undo_of_a_run(shape: Shape, fails: bool) -> None:
     """After an undone run each place is as before, or as another program has left it; no report shows a change."""
     world = _World()
     pipeline = Serial(_build(shape, world), *([FAIL] if fails else []))

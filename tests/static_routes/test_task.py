@@ -217,11 +217,11 @@ class TestPlan:
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
             (
                 "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (displaces '172.16.8.0/22 via 10.224.0.9 dev eth0 "
-                "proto static', which comes back when ours goes)"
+                "proto static', restored when ours is removed)"
             ),
             (
                 "~ 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (displaces '172.16.16.0/24 via 10.224.0.1 dev "
-                "eth0', which comes back when ours goes)"
+                "eth0', restored when ours is removed)"
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
@@ -252,9 +252,9 @@ class TestPlan:
         changes = list(map(str, ConfigureStaticRoutes(NONE, host=host).plan(ctx)))
         assert changes[-5:] == [
             "- 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
-            "+ 172.16.8.0/22 via 10.224.0.9 dev eth0 proto static (put back)",
+            "+ 172.16.8.0/22 via 10.224.0.9 dev eth0 proto static (restored)",
             "- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-            "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 (put back)",
+            "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 (restored)",
             "- 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
         ]
         assert f"- {SCRIPT_PATH}" in changes
