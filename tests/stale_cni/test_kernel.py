@@ -555,7 +555,7 @@ def test_a_refusal_of_the_kernel_leaves_everything_as_it_was(world: World) -> No
             super().apply(remove=[*remove, Neighbour("10.240.0.99", "azure0", DEAD_MAC, permanent=True)], add=add)
 
     host = attrs.evolve(world.host(), link_layer=Refused(netns=world.node.name))
-    with world.stream(LIVE) as lost, pytest.raises(StaleCNIError, match=r"back in its place$"):
+    with world.stream(LIVE) as lost, pytest.raises(StaleCNIError, match=r"removed before that are back$"):
         CleanStaleCNI(config_of(), host=host).do(Context(timeout=60))
     assert (world.shown(), lost, list((world.root / "var/lib").iterdir())) == (before, [], [])
 
