@@ -14,6 +14,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
+from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
+    parser.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:

@@ -207,7 +207,8 @@ def test_tasks_side_by_side_take_turns() -> None:
         return plain()
 
     host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
-    tasks = Parallel(*(kind(config("172.16.8.0/22", cidrs=("10.1.0.0/16",)), host=host) for kind in TASKS[:2] * 2))
+    wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
+    tasks = Parallel(*(kind(wanted, host=host) for kind in (ConfigureStaticRoutes, CheckRouteOverlap) * 2))
     execute(tasks)
     with host.lock.hold(Context()) as held:
         execute(tasks, held)

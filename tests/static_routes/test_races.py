@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hostrouting.host import ObservedRoute
     from hostrouting.host.netlink.commit import Failure
 
+pytestmark = pytest.mark.thorough
+
 PREFIX = "172.16.1.0/24"
 OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
 
