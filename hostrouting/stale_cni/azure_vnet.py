@@ -185,12 +185,8 @@ def parse_state(content: bytes) -> tuple[Endpoint, ...]:
     other document. A file of 0 bytes is an empty store.
     """
     network = _typed(_get(_document(content), "Network", "the file"), {}, "Network")
-    return tuple(
-        _endpoint(endpoint, path)
-        for interface, at in _members(network, "ExternalInterfaces", "Network")
-        for pods, within in _members(interface, "Networks", at)
-        for endpoint, path in _members(pods, "Endpoints", within)
-    )
+    endpoints = _leaves(network, "Network", "ExternalInterfaces", "Networks", "Endpoints")
+    return tuple(_endpoint(endpoint, path, "HostIfName", "IPAddresses") for endpoint, path in endpoints)
 
 
 def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
@@ -203,14 +199,9 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
     CNS may serve another CNI (Cilium, for example). Only azure-vnet tells it devices and hardware addresses, so
     endpoints without both are another CNI's and are left out.
     """
+    infos = _leaves(_document(content), "the file", "Endpoints", "IfnameToIPMap")
     endpoints = (
-        Endpoint(
-            (*_addresses(info, "IPv4", path), *_addresses(info, "IPv6", path)),
-            _text(info, "HostVethName"),
-            _mac(_text(info, "MacAddress")),
-        )
-        for pod, at in _members(_document(content), "Endpoints", "the file")
-        for info, path in _members(pod, "IfnameToIPMap", at)
+        _endpoint({"IPv4": [], "IPv6": [], **info}, path, "HostVethName", "IPv4", "IPv6") for info, path in infos
     )
     return tuple(endpoint for endpoint in endpoints if endpoint.host_device or endpoint.mac)
 
@@ -224,11 +215,12 @@ def _document(content: bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from error
 
 
-def _members(mapping: dict[str, Any], key: str, path: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each object in the object under the key, with its path."""
-    here = f"{path}.{key}"
-    for name, member in _typed(_get(mapping, key, path), {}, here).items():
-        yield _typed(member, {}, f"{here}[{name!r}]"), f"{here}[{name!r}]"
+def _leaves(mapping: dict[str, Any], path: str, key: str, *keys: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each object that is nested in objects under the keys, with its path."""
+    for name, value in _typed(_get(mapping, key, path), {}, f"{path}.{key}").items():
+        at = f"{path}.{key}[{name!r}]"
+        member: dict[str, Any] = _typed(value, {}, at)
+        yield from _leaves(member, at, *keys) if keys else ((member, at),)
 
 
 def _get(mapping: dict[str, Any], key: str, path: str) -> object:
@@ -247,20 +239,16 @@ def _typed(value: object, empty: Json, name: str) -> Json:
     return value
 
 
-def _endpoint(mapping: dict[str, Any], path: str) -> Endpoint:
-    _get(mapping, "IPAddresses", path)
-    return Endpoint(
-        _addresses(mapping, "IPAddresses", path),
-        _text(mapping, "HostIfName"),
-        _mac(_text(mapping, "MacAddress")),
-    )
-
-
-def _addresses(mapping: dict[str, Any], key: str, path: str) -> tuple[str, ...]:
-    networks: list[object] = _typed(mapping.get(key), [], f"{path}.{key}")
-    texts = [_address_text(network, f"an entry of {path}.{key}") for network in networks]
+def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> Endpoint:
+    networks = [(network, f"an entry of {path}.{key}") for key in keys for network in _networks(mapping, key, path)]
+    texts = [_address_text(network, at) for network, at in networks]
     # An address that was never set is empty text.
-    return tuple(_address(text) for text in texts if text)
+    addresses = tuple(_address(text) for text in texts if text)
+    return Endpoint(addresses, _text(mapping, device), _mac(_text(mapping, "MacAddress")))
+
+
+def _networks(mapping: dict[str, Any], key: str, path: str) -> list[object]:
+    return _typed(_get(mapping, key, path), [], f"{path}.{key}")
 
 
 def _address_text(network: object, path: str) -> str:

@@ -127,7 +127,7 @@ class PodRule(NamedTuple):
 def _of_rule(rule: EbtablesRule) -> Candidate:
     pod = read_pod_rule(rule)
     if pod is not None:
-        return Candidate(rule, pod.address, pod.mac)
+        return Candidate(rule, *pod)
     return Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else _FOREIGN)
 
 

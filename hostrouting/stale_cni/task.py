@@ -213,9 +213,9 @@ class CleanStaleCNI:
                     f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was changed: "
                     f"{'; '.join(found.ebtables.notes)}"
                 )
-            readings.append(found.verdicts)
+            readings.append(found.stale)
             # A node without leftovers needs no confirmation.
-            if not _any_stale(readings):
+            if not any(readings):
                 return agree(readings), found.ebtables
             if wrong := self._wrong_bridge():
                 raise StaleCNIError(f"{wrong}. Nothing was changed")
@@ -358,10 +358,6 @@ class CleanStaleCNI:
         """The command that restores a sweep; it needs the config if that names the folder of the records."""
         is_usual = self._section.backup_dir == type(self._section)().backup_dir
         return "hostrouting reset" if is_usual else "hostrouting reset CONFIG"
-
-
-def _any_stale(readings: Iterable[Sequence[Verdict]]) -> bool:
-    return any(verdict.kind == "stale" for reading in readings for verdict in reading)
 
 
 def _no_record(error: HostFileError) -> str:
