@@ -1,4 +1,4 @@
-"""Verdicts: what is stale, what is not understood, who is asked, and what several readings say together."""
+"""Verdicts: stale and unknown objects, the probes, and the agreement of several readings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def asked(what: Snapshot) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_who_answers_when_asked_is_alive(leftover: Restorable) -> None:
-    """Before anything is taken for stale the pods' devices are asked; what answers is a pod that was silent."""
+    """Before anything is taken for stale the pods' devices are asked; an answer comes from a pod that was silent."""
     address = POD6 if leftover in OF_POD6 else POD
     assert asked(snapshot(leftover)) == [("azv1", address)]
     what = snapshot(leftover, answered=frozenset([("azv1", address)]))
@@ -164,7 +164,7 @@ def test_a_rule_that_came_a_second_time_has_changed() -> None:
 
 @given(st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")]))
 def test_verdicts_do_not_depend_on_order(order: list[Restorable]) -> None:
-    """In whatever order things are seen, each gets the same verdict (routes on the bridge are beside the others)."""
+    """In any order of objects, each gets the same verdict."""
     evidence = {"endpoints": (Endpoint((POD6,), "azv1"),)}
     found = judge(snapshot(*order, **evidence), pod_cidrs=POD_CIDRS, bridge="azure0")
     assert {v.object for v in found if v.kind == "stale"} == set(OF_POD[:-1])
