@@ -22,7 +22,6 @@ from hostrouting.journal import (
     Sweeps,
     from_json,
     read_record,
-    refuse_unsafe_folder,
     set_aside,
     to_json,
 )
@@ -376,7 +375,7 @@ def test_a_sticky_folder_is_not_safe(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o1777)
     with pytest.raises(HostFileError, match=r"/open/records is not safe .*/open \(mode 1777\)"):
-        refuse_unsafe_folder(files, "/open/records")
+        Sweeps(files, "/open/records").refuse_unsafe_folder()
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, None])

@@ -11,7 +11,7 @@ from hostrouting.config import require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import RESTORED, refused
 from hostrouting.host import EbtablesRule, Host
-from hostrouting.journal import Sweeps, refuse_unsafe_folder, set_aside
+from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
 from hostrouting.stale_cni.restore import add, by_sort, remove, still_there, what_is_missing
@@ -188,7 +188,7 @@ class CleanStaleCNI:
 
     def _unsafe_folder(self) -> str | None:
         try:
-            refuse_unsafe_folder(self._host.files, self._section.backup_dir)
+            self._sweeps.refuse_unsafe_folder()
         except HostFileError as error:
             return _no_record(error)
         return None
