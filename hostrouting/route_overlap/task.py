@@ -14,7 +14,7 @@ from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.net.default_route import default_route
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, RUN_FILES, UNIT_NAME, boot_unit
+from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -57,18 +57,18 @@ class CheckRouteOverlap:
         if self._section.expected_cidrs:
             self._boot.install(ctx, boot_unit(self._config))
         else:
-            self._boot.remove(ctx, UNIT_NAME, PATHS)
+            self._boot.remove(ctx, *DEPARTURE)
         self.act(ctx)
 
     def plan(self, ctx: Context) -> list[Change]:
         """What `do` would install or take away; the markers that say how the check went are none of it."""
         if self._section.expected_cidrs:
             return self._boot.plan_install(ctx, boot_unit(self._config))
-        return [*self._boot.plan_remove(ctx, UNIT_NAME, PATHS), *self.plan_act(ctx)]
+        return [*self._boot.plan_remove(ctx, *DEPARTURE), *self.plan_act(ctx)]
 
     def undo(self, ctx: Context) -> None:
         """Files, unit and markers go."""
-        self._boot.remove(ctx, UNIT_NAME, PATHS)
+        self._boot.remove(ctx, *DEPARTURE)
         self.undo_act(ctx)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once

@@ -167,5 +167,5 @@ class TestErrors:
 def test_properties_that_cannot_be_read_are_a_refusal_with_a_next_step(said: str) -> None:
     """A systemctl that is another program, or one that was cut off, was an IndexError, KeyError or ValueError."""
     services = Systemctl(("sh", "-c", 'printf "%s" "$0"', said))
-    with pytest.raises(UnitError, match=r"printed cannot be read.*systemctl status"):
+    with pytest.raises(UnitError, match=r"cannot read the output of .*systemctl status"):
         services.state(Context(), "a.service")

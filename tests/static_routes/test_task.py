@@ -24,7 +24,7 @@ from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.displaced import RECORDS_PATH
-from hostrouting.static_routes.script import SCRIPT_PATH, UNIT_PATH, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, boot_unit
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, Plannable, Task, Undoable
 from phases.testing import ManualClock
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hostrouting.host import ObservedRoute, Route
     from hostrouting.host.netlink.commit import Failure
 
+SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 CONFIG = config_of(
     [
         StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),
