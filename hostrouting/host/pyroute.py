@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 import threading
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import commit
-from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
 from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS
 from hostrouting.net.addresses import format_ipv4, parse_ipv4
@@ -34,7 +33,6 @@ from hostrouting.net.routes import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.host.netlink.commit import Steps
     from hostrouting.net.routes import Extra, Route, RouteChange
 
 _AF_INET: Final = 2
@@ -152,16 +150,16 @@ class Pyroute2Backend:
         """Make all the changes, in their order, or none of them."""
         with self._translated():
             indexes = {name: index for index, name in self._names().items()}
-            commit.check_devices(changes, indexes)
+            check_devices(changes, indexes)
             for change in changes:
                 # A route that pyroute2 cannot be told of has to be found out before anything is sent.
                 for route in change.before, change.after:
                     if route is not None:
                         _request(route, indexes)
-            commit.commit(_Pyroute2Transport(self, indexes), changes, verify=verify)
+            transport = OneByOne(partial(self._change, indexes), self.routes)
+            commit_routes(transport, changes, verify=verify)
 
-    def request(self, verb: str, route: Route | ObservedRoute, indexes: dict[str, int]) -> Failure | None:
-        """Send one change; the refusal, if it is one."""
+    def _change(self, indexes: dict[str, int], verb: str, route: Route | ObservedRoute) -> Failure | None:
         from pyroute2 import NetlinkError
 
         with self._lock:
@@ -204,27 +202,6 @@ class Pyroute2Backend:
                 raise BackendError(f"pyroute2: {_reason(error)}", errno=error.code) from error
             except OSError as error:
                 raise BackendError(f"pyroute2: {error.strerror or error}", errno=error.errno) from error
-
-
-class _Pyroute2Transport:
-    """How `transaction` reaches the kernel."""
-
-    def __init__(self, backend: Pyroute2Backend, indexes: dict[str, int]) -> None:
-        self._backend = backend
-        self._indexes = indexes
-
-    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
-        answers = [
-            self._backend.request(verb, route, self._indexes)
-            for verb, route in zip(steps.verbs, steps.routes, strict=True)
-        ]
-        return {position: answer for position, answer in enumerate(answers) if answer is not None}
-
-    def routes(self) -> list[ObservedRoute]:
-        return self._backend.routes()
-
-    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
-        return commit.missing_after(steps, self.routes())
 
 
 @cache

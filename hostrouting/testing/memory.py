@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink import commit
+from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Link, Lookup, ObservedRoute, Rule
 from hostrouting.testing.fib import Refused
 from hostrouting.testing.memory_node import MemoryNode
@@ -13,7 +13,6 @@ from hostrouting.testing.memory_node import MemoryNode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host.netlink.commit import Failure, Steps
     from hostrouting.net.routes import Route, RouteChange
 
 __all__ = ["MemoryBackend"]
@@ -88,8 +87,8 @@ class MemoryBackend(MemoryNode):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        commit.check_devices(changes, self.devices)
-        commit.commit(_MemoryTransport(self), changes, verify=verify)
+        check_devices(changes, self.devices)
+        commit_routes(OneByOne(self.take, self.routes), changes, verify=verify)
 
     def _answer(self, destination: int, source: int | None, *, resolve: bool) -> Lookup:
         if source and not self.holds(source):
@@ -131,29 +130,12 @@ class MemoryBackend(MemoryNode):
         if step in self._vanishing:
             self.remove_link(self._vanishing.pop(step))
         if step in self._failing:
-            return commit.Failure(*self._failing.pop(step))
+            return Failure(*self._failing.pop(step))
         try:
             if verb == "remove":
                 self.fib.delete(route)
             else:
                 self.insert(route, **_FLAGS[verb])
         except Refused as refused:
-            return commit.Failure(refused.errno, refused.reason)
+            return Failure(refused.errno, refused.reason)
         return None
-
-
-class _MemoryTransport:
-    """How `transaction` reaches the model."""
-
-    def __init__(self, backend: MemoryBackend) -> None:
-        self._backend = backend
-
-    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:
-        answers = [self._backend.take(verb, route) for verb, route in zip(steps.verbs, steps.routes, strict=True)]
-        return {position: answer for position, answer in enumerate(answers) if answer is not None}
-
-    def routes(self) -> list[ObservedRoute]:
-        return self._backend.routes()
-
-    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
-        return commit.missing_after(steps, self.routes())

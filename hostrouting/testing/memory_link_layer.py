@@ -10,9 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink import link_changes
-from hostrouting.host.netlink.commit import Failure
-from hostrouting.host.netlink.link_changes import Things, shares_place, slot
+from hostrouting.host.netlink.commit import Failure, OneByOne, commit_links, shares_place, slot
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.links import Device, IPv6Route, Neighbour, Station, is_as_shown, neighbour_order, route_order
 from hostrouting.testing.faults import Operations
@@ -20,7 +18,7 @@ from hostrouting.testing.faults import Operations
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.host.netlink.link_changes import Step, Thing
+    from hostrouting.host.netlink.commit import LinkThing
     from phases import Context
 
 __all__ = ["MemoryLinkLayer"]
@@ -49,7 +47,7 @@ class MemoryLinkLayer:
         self._devices: dict[str, Device] = {}
         self._stations: list[tuple[str, Station]] = []
         #: Neighbours and routes by the slot in which the kernel would look for them.
-        self._things: dict[tuple[object, ...], list[Thing]] = defaultdict(list)
+        self._things: dict[tuple[object, ...], list[LinkThing]] = defaultdict(list)
         self._changes = 0
         self._refusals: dict[int, Failure] = {}
         self._vanishing: dict[int, str] = {}
@@ -174,32 +172,26 @@ class MemoryLinkLayer:
         self.operations.record("routes")
         return sorted((thing for thing in self._all() if isinstance(thing, IPv6Route)), key=route_order)
 
-    def apply(self, *, remove: Sequence[Thing] = (), add: Sequence[Thing] = ()) -> None:
+    def apply(self, *, remove: Sequence[LinkThing] = (), add: Sequence[LinkThing] = ()) -> None:
         """See `LinkLayer.apply`."""
         changes = [f"- {thing}" for thing in remove] + [f"+ {thing}" for thing in add]
         self.operations.record("apply", *changes)
-        link_changes.commit(_MemoryTransport(self), remove=remove, add=add)
+        commit_links(OneByOne(self.take, self._all), remove=remove, add=add, devices=self._devices.keys())
 
-    def read(self) -> Things:
-        """All that there is, without a note of it."""
-        return Things(frozenset(self._devices), list(self._all()))
-
-    def take(self, step: Step) -> Failure | None:
-        """One change of a batch; the refusal, if it is one."""
+    def take(self, verb: str, thing: LinkThing) -> Failure | None:
+        """Make one change of a batch and return the refusal, if there is one."""
         self._changes += 1
         if self._changes in self._vanishing:
             self.remove_device(self._vanishing.pop(self._changes))
         planned = self._refusals.pop(self._changes, None)
-        return planned or self._change(step)
+        return planned or self._change(verb, thing)
 
-    def _insist(self, thing: Thing) -> None:
-        step = link_changes.Step("add", thing)
-        failure = self._change(step) if is_as_shown(thing) else _failure(errno.EINVAL)
+    def _insist(self, thing: LinkThing) -> None:
+        failure = self._change("add", thing) if is_as_shown(thing) else _failure(errno.EINVAL)
         if failure is not None:
-            raise BackendError(f"{step}: {failure.reason}", errno=failure.errno)
+            raise BackendError(f"+ {thing}: {failure.reason}", errno=failure.errno)
 
-    def _change(self, step: Step) -> Failure | None:
-        verb, thing = step
+    def _change(self, verb: str, thing: LinkThing) -> Failure | None:
         here = self._things[slot(thing)]
         if thing.dev is not None and thing.dev not in self._devices:
             return _failure(errno.ENODEV)
@@ -218,7 +210,7 @@ class MemoryLinkLayer:
         here.append(thing)
         return None
 
-    def _all(self) -> Iterator[Thing]:
+    def _all(self) -> Iterator[LinkThing]:
         return chain.from_iterable(self._things.values())
 
     def _is_reachable(self, gateway: str, dev: str | None) -> bool:
@@ -228,20 +220,6 @@ class MemoryLinkLayer:
             for thing in self._all()
             if isinstance(thing, IPv6Route)
         )
-
-
-class _MemoryTransport:
-    """How `link_changes` reaches the model."""
-
-    def __init__(self, layer: MemoryLinkLayer) -> None:
-        self._layer = layer
-
-    def read(self) -> Things:
-        return self._layer.read()
-
-    def send(self, steps: Sequence[Step]) -> dict[int, Failure]:
-        answers = [self._layer.take(step) for step in steps]
-        return {position: answer for position, answer in enumerate(answers) if answer is not None}
 
 
 def _failure(number: int) -> Failure:

@@ -16,11 +16,17 @@ from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.host.netlink.commit import (
+    AnswersLostError,
+    Failure,
+    LinkThing,
+    Steps,
+    commit_links,
+    missing_after,
+)
 from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
 from hostrouting.host.netlink.frames import attribute, message
 from hostrouting.host.netlink.ipv6_messages import pack_route, parse_route
-from hostrouting.host.netlink.link_changes import Step, Things, commit
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
 from hostrouting.host.netlink.neighbour_messages import pack_neighbour, parse_neighbours, parse_stations
 from hostrouting.net.links import IPv6Route, Neighbour, Station
@@ -275,20 +281,59 @@ class TestPuttingBack:
 @needs_kernel
 @pytest.mark.kernel
 def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> None:
-    """Before a reading has shown that, it is the kernel that says so; afterwards we know it. The rest is done."""
-    wanted = [
-        Step("restore", Neighbour("10.240.0.9", dev, POD_MAC, permanent=True)) for dev in ("azv2", "azure0", "azv2")
+    """The kernel refuses those steps and says so; the others are done, before and after a reading."""
+    wanted: list[LinkThing] = [
+        Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0", "azv2")
     ]
+    steps = Steps(["append"] * 3, wanted, [0, 1, 2])
     with rtnetlink_socket(node.name) as opened:
-        transport = _KernelTransport(Conversation(opened))
-        transport.read()
+        conversation = Conversation(opened)
+        transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
+        transport.standing()
         node.remove_device("azv2")
-        assert {position: failure.errno for position, failure in transport.send(wanted).items()} == {
-            0: errno.ENODEV,
-            2: errno.ENODEV,
-        }
-        assert wanted[1].thing in transport.read().things
-        assert transport.send(wanted) == dict.fromkeys((0, 2), Failure(errno.ENODEV, "there is no device azv2"))
+        for _ in range(2):
+            refused = transport.send(steps, will_verify=True)
+            assert {number: failure.errno for number, failure in refused.items()} == {0: errno.ENODEV, 2: errno.ENODEV}
+            assert wanted[1] in transport.standing()
+
+
+@needs_kernel
+@pytest.mark.kernel
+def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -> None:
+    """The kernel would remove it, since it goes by address and device alone: so the rollback reads first."""
+    ours: list[LinkThing] = [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)]
+    with rtnetlink_socket(node.name) as opened:
+        conversation = Conversation(opened)
+        transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
+        transport.standing()
+        assert transport.send(Steps(["add"], ours, [0]), will_verify=True) == {}
+        node.kernel.ip("neigh", "replace", "10.240.0.9", "dev", "azure0", "lladdr", "02:00:00:00:00:09")
+        refused = transport.send(Steps(["remove"], ours, [0]), will_verify=False)
+        assert [failure.errno for failure in refused.values()] == [errno.ENOENT]
+        assert [thing.mac for thing in transport.standing() if isinstance(thing, Neighbour)] == ["02:00:00:00:00:09"]
+
+
+@needs_kernel
+@pytest.mark.kernel
+@pytest.mark.parametrize("first", ["without a gateway", "with a gateway"])
+def test_a_removal_that_would_hit_another_route_is_refused(
+    node: KernelLinks, layer: NetlinkLinkLayer, first: str
+) -> None:
+    """The kernel removes the first route that fits, and a route without gateway fits all: only the first is removed."""
+    ways = {"without a gateway": (), "with a gateway": ("via", "fd00:1::1")}
+    for verb, way in zip(("add", "append"), (first, *(ways.keys() - {first})), strict=True):
+        node.kernel.ip("-6", "route", verb, "fd00:9::/64", *ways[way], "dev", "azure0", "metric", "1024")
+    before = layer.routes()
+    plain, via = sorted((one for one in before if one.destination == "fd00:9::/64"), key=lambda one: one.gateway or "")
+    if first == "with a gateway":
+        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{via}' instead"):
+            layer.apply(remove=[plain])
+        assert layer.routes() == before
+        layer.apply(remove=[via, plain])
+    else:
+        layer.apply(remove=[plain])
+        layer.apply(remove=[via])
+    assert layer.routes() == [one for one in before if one not in {plain, via}]
 
 
 @needs_kernel
@@ -307,7 +352,7 @@ except PermissionDeniedError as error:
     print(error, error.errno, len(layer.neighbours()))
 """
     assert node.kernel.run(*powerless(), sys.executable, "-c", program) == (
-        f"changing neighbours and routes needs root or CAP_NET_ADMIN; nothing was changed {errno.EPERM} 1\n"
+        f"changing neighbours needs root or CAP_NET_ADMIN; nothing was changed {errno.EPERM} 1\n"
     )
 
 
@@ -436,7 +481,7 @@ def test_a_failure_at_any_change_takes_the_others_back(change: int) -> None:
 
 
 def test_a_device_that_vanishes_midway_is_told() -> None:
-    """What was on it cannot be put back, and is named; the rest is."""
+    """A neighbour that the batch removed from it cannot be restored, and is named; the rest is restored."""
     layer = arranged()
     layer.add_device("azv9")
     layer.add_neighbour("10.240.0.3", "azv9", POD_MAC)
@@ -447,10 +492,7 @@ def test_a_device_that_vanishes_midway_is_told() -> None:
     with pytest.raises(RouteRejectedError) as caught:
         layer.apply(remove=things)
     assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
-    assert caught.value.left_behind == [
-        "missing: fd00:9::3 dev azv9 metric 1024",
-        "missing: 10.240.0.3 dev azv9 lladdr 12:34:56:78:9a:bc PERMANENT",
-    ]
+    assert caught.value.left_behind == ["missing: 10.240.0.3 dev azv9 lladdr 12:34:56:78:9a:bc PERMANENT"]
     assert layer.neighbours() == before
 
 
@@ -479,21 +521,24 @@ def test_the_fake_fails_where_it_is_told_to() -> None:
 
 
 class Script:
-    """A way to the kernel that answers what it is told to; the readings come one after the other."""
+    """A way to the kernel with planned answers; the readings come one after the other, and the last one stays."""
 
     def __init__(self, readings: Sequence[Sequence[Any]], *, refusals: dict[int, Failure] | None = None) -> None:
-        self.readings = [Things(frozenset({"azure0"}), reading) for reading in readings]
+        self.readings = [*readings]
         self.refusals = refusals
         self.sent: list[str] = []
 
-    def read(self) -> Things:
-        return self.readings.pop(0)
+    def standing(self) -> Sequence[Any]:
+        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
-    def send(self, steps: Sequence[Step]) -> dict[int, Failure]:
-        self.sent += [f"{step.verb} {step.thing}" for step in steps]
+    def send(self, steps: Steps[LinkThing], *, will_verify: bool) -> dict[int, Failure]:
+        self.sent += [f"{verb} {thing}" for verb, thing in zip(steps.verbs, steps.things, strict=True)]
         if self.refusals is None:
             raise AnswersLostError
         return self.refusals
+
+    def unfulfilled(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+        return missing_after(steps, self.standing())
 
 
 POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
@@ -501,29 +546,31 @@ POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
 
 def test_lost_answers_are_found_out_by_reading() -> None:
     """When the answers are lost but the changes were made, all is well."""
-    commit(Script([[POD], []]), remove=[POD], add=[])
+    commit_links(Script([[POD], []]), remove=[POD], add=[], devices={"azure0"})
 
 
 def test_what_is_put_back_meanwhile_is_a_refusal() -> None:
     """A removal that does not last, since somebody puts the neighbour back at once, is told."""
     script = Script([[POD], [POD]], refusals={})
-    with pytest.raises(RouteRejectedError, match="not refused, but still there on reading back") as caught:
-        commit(script, remove=[POD], add=[])
+    with pytest.raises(RouteRejectedError, match="is still there") as caught:
+        commit_links(script, remove=[POD], add=[], devices={"azure0"})
     assert caught.value.rolled_back
-    assert script.sent == [f"remove {POD}"]
+    assert script.sent == [f"remove {POD}", f"append {POD}"]
 
 
 def test_an_addition_that_does_not_last_is_a_refusal() -> None:
     """Nor does one that is not there on reading back count as made."""
     with pytest.raises(RouteRejectedError, match="not refused, but not there on reading back"):
-        commit(Script([[], []], refusals={}), remove=[], add=[POD])
+        commit_links(Script([[], []], refusals={}), remove=[], add=[POD], devices={"azure0"})
 
 
-def test_a_bystander_that_went_along_is_put_back() -> None:
-    """Should a removal hit another route of the same device, both come back, with the time that they had."""
+def test_a_route_that_counts_down_is_restored_with_its_time() -> None:
+    """A removal may be named without the time that is left; its rollback has it as it was read."""
     wanted = IPv6Route("fd00:9::/64", "azure0", metric=1024, protocol=3)
-    bystander = wanted._replace(gateway="fd00:1::1", expires=50)
-    script = Script([[wanted, bystander], [], [wanted, bystander]], refusals={})
-    with pytest.raises(RouteRejectedError, match="it took 'fd00:9::/64 via fd00:1::1 dev azure0 metric 1024' along"):
-        commit(script, remove=[wanted], add=[])
-    assert script.sent == [f"remove {wanted}", f"restore {wanted}", f"restore {bystander}"]
+    standing = wanted._replace(expires=50)
+    layer = arranged()
+    layer.refuse_at(2)
+    layer._insist(standing)
+    with pytest.raises(RouteRejectedError):
+        layer.apply(remove=[wanted, POD])
+    assert standing in layer.routes()

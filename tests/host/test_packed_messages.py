@@ -116,7 +116,7 @@ def test_the_echo_of_a_route_is_what_was_sent() -> None:
     """A dump that shows what we packed strikes every echo, and leaves those that it does not show."""
     routes = [Route(network=number << 8, prefix_length=24, gateway=1, dev="e0") for number in range(1, 5)]
     echoes: dict[tuple[bytes, bytes], set[int]] = {}
-    steps = Steps(["add"] * len(routes), [*routes], [*range(len(routes))])
+    steps = Steps[Route | ObservedRoute](["add"] * len(routes), [*routes], [*range(len(routes))])
     (batch,) = (bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=echoes))
     assert list(echoes.values()) == [{route.network for route in routes}]
     dump = batch[: len(batch) // 4 * 3] + frames.message(frames.DONE, 2, bytes(4))
@@ -127,7 +127,7 @@ def test_the_echo_of_a_route_is_what_was_sent() -> None:
 def test_batches_end_at_their_size_and_number_their_messages() -> None:
     """No batch has more messages than answers fit in the queue, and each message knows its place."""
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
-    steps = Steps(["add"] * len(routes), [*routes], [*range(len(routes))])
+    steps = Steps[Route | ObservedRoute](["add"] * len(routes), [*routes], [*range(len(routes))])
     sizes, numbers = [], []
     for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None):
         length = struct.unpack_from("=I", batch)[0]

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import commit
-from hostrouting.host.netlink.commit import AnswersLostError, Failure
+from hostrouting.host.netlink.commit import AnswersLostError, Failure, check_devices, commit_routes, missing_after
 from hostrouting.host.netlink.conversation import BATCH, rtnetlink_socket
 from hostrouting.host.netlink.kernel_socket import KernelSocket
 from hostrouting.host.netlink.route_writer import RouteWriter
@@ -21,7 +20,7 @@ from hostrouting.host.netlink.route_writer import RouteWriter
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.host.netlink.route_writer import Signature
     from hostrouting.net.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
 
@@ -77,8 +76,8 @@ class NetlinkBackend:
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, _collector_paused():
             indexes = {name: index for index, name in kernel.names().items()}
-            commit.check_devices(changes, indexes)
-            commit.commit(_KernelTransport(kernel, indexes), changes, verify=verify)
+            check_devices(changes, indexes)
+            commit_routes(_KernelTransport(kernel, indexes), changes, verify=verify)
 
     @contextmanager
     def _open(self, *, batch: int | None = None) -> Iterator[KernelSocket]:
@@ -87,7 +86,7 @@ class NetlinkBackend:
 
 
 class _KernelTransport:
-    """How `transaction` reaches the kernel."""
+    """The transport of a commit that sends routes to the kernel."""
 
     def __init__(self, kernel: KernelSocket, indexes: Mapping[str, int]) -> None:
         self._kernel = kernel
@@ -95,14 +94,14 @@ class _KernelTransport:
         self._echoes: dict[Signature, set[int]] | None = None
         self._writer = RouteWriter(indexes)
 
-    def send(self, steps: Steps, *, will_verify: bool) -> dict[int, Failure]:
+    def send(self, steps: Steps[AnyRoute], *, will_verify: bool) -> dict[int, Failure]:
         self._echoes = {} if will_verify else None
         return self._kernel.send(steps, self._writer, self._echoes)
 
-    def routes(self) -> list[ObservedRoute]:
+    def standing(self) -> list[ObservedRoute]:
         return self._kernel.routes()
 
-    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Steps[AnyRoute]) -> dict[int, Failure]:
         """What is not in force of `steps`, which end with the last that were sent.
 
         Routes were sent as the kernel writes them, so what it shows of a healthy one is, byte for byte, what was
@@ -115,7 +114,7 @@ class _KernelTransport:
                 self._kernel.strike_seen(self._echoes, table=table, protocol=protocol)
             if not any(self._echoes.values()):
                 return {}
-        return commit.missing_after(steps, self._kernel.routes())
+        return missing_after(steps, self._kernel.routes())
 
 
 def _only(numbers: set[int]) -> int | None:

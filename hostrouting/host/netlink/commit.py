@@ -1,29 +1,58 @@
-"""All or nothing: what every backend does around its own way to send changes.
+"""One all-or-nothing commit for every batch of changes: IPv4 routes, IPv6 routes and neighbours.
 
-The kernel has no transaction for routes. So a batch is a list of steps each of which has an inverse: a route
-that was added is removed by its full description, one that was removed is appended. No step overwrites a
-route, so none takes what another program has put there meanwhile. What succeeded of a refused batch is taken
-back newest first, and the routes are read again: what was refused or not answered on the way back, and is not
-as before, is left behind. (What was answered and is not as before, another program has changed since.)
+The kernel has no transaction. So a batch is a list of steps, and each step has an inverse: a thing that was added is
+removed by its full description, a thing that was removed is appended. No step overwrites a route, so no step destroys
+a route that another program has added meanwhile. If the kernel refuses a step, the steps that succeeded are rolled
+back, the newest first, and the things are read again. A step of the rollback that was refused or not answered, and
+that is not in force on reading back, is reported as left behind. (If it was answered and is not in force, another
+program has changed the thing since.)
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+from collections import defaultdict
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, PermissionDeniedError, Refusal, RouteRejectedError
-from hostrouting.net.routes import signature
+from hostrouting.net.links import IPv6Route, Neighbour, is_as_shown
+from hostrouting.net.routes import ObservedRoute, Route, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
-    from hostrouting.net.routes import ObservedRoute, Route, RouteChange
+    from hostrouting.net.routes import RouteChange
+
+__all__ = [
+    "AnswersLostError",
+    "AnyRoute",
+    "Failure",
+    "LinkThing",
+    "OneByOne",
+    "Places",
+    "Steps",
+    "Transport",
+    "check_devices",
+    "commit_links",
+    "commit_routes",
+    "identity",
+    "missing_after",
+    "shares_place",
+    "slot",
+]
 
 _logger = logging.getLogger(__name__)
 _dev = attrgetter("dev")
+
+#: The things that the port `RouteBackend` changes.
+AnyRoute: TypeAlias = Route | ObservedRoute
+#: The things that the port `LinkLayer` changes.
+LinkThing: TypeAlias = Neighbour | IPv6Route
+Thing = TypeVar("Thing", bound="AnyRoute | LinkThing")
 
 
 class Failure(NamedTuple):
@@ -33,92 +62,241 @@ class Failure(NamedTuple):
     reason: str
 
 
-class Steps(NamedTuple):
+@attrs.frozen
+class Steps(Generic[Thing]):
     """Messages in their order, as columns.
 
-    A verb is `add` (to an empty place), `prepend` (before others), `append` (behind others) or `remove`.
+    A verb is `add` (to an empty place), `prepend` (before the others of a place), `append` (after them) or `remove`.
     """
 
-    verbs: list[str]
-    routes: list[Route | ObservedRoute]
-    #: Of the changes that the steps belong to.
-    positions: list[int]
+    verbs: list[str] = attrs.field(factory=list)
+    things: list[Thing] = attrs.field(factory=list)
+    #: The positions of the changes that the steps belong to.
+    positions: list[int] = attrs.field(factory=list)
 
-    def add(self, verb: str, route: Route | ObservedRoute, position: int) -> None:
-        """One step more."""
+    def add(self, verb: str, thing: Thing, position: int) -> None:
+        """Append one step."""
         self.verbs.append(verb)
-        self.routes.append(route)
+        self.things.append(thing)
         self.positions.append(position)
+
+    def followed_by(self, others: Steps[Thing]) -> Steps[Thing]:
+        """Return these steps and then the others."""
+        if not self.verbs:
+            return others
+        return Steps(self.verbs + others.verbs, self.things + others.things, self.positions + others.positions)
+
+    def without(self, numbers: Collection[int]) -> Steps[Thing]:
+        """Return the steps but for those with the given numbers, counted from 0."""
+        if not numbers:
+            return self
+        kept = [number for number in range(len(self.verbs)) if number not in numbers]
+        return Steps(
+            [self.verbs[number] for number in kept],
+            [self.things[number] for number in kept],
+            [self.positions[number] for number in kept],
+        )
 
 
 class AnswersLostError(Exception):
-    """Some answers did not arrive, so nobody knows which steps succeeded: read the routes back."""
+    """Some answers did not arrive: only reading back shows which steps succeeded."""
 
 
-class Transport(Protocol):
-    """A backend's own way to the routes."""
+class Transport(Protocol[Thing]):
+    """A backend's way to the kernel, or to a model of it."""
 
-    def send(self, steps: Steps, *, will_verify: bool) -> Mapping[int, Failure]:
-        """Do all the steps, going on past refusals, which are returned by the step's position.
+    def send(self, steps: Steps[Thing], *, will_verify: bool) -> Mapping[int, Failure]:
+        """Do all the steps and return the refusals by the step's number; a refusal does not stop the rest.
 
-        `will_verify` says that `unfulfilled` may be asked about them next.
+        A removal takes the thing of its full description and no other. `will_verify` says that `unfulfilled` may be
+        asked about these steps next.
         """
         ...
 
-    def routes(self) -> list[ObservedRoute]:
-        """All routes, as `RouteBackend.routes`."""
+    def standing(self) -> Iterable[Thing]:
+        """Return everything that exists now."""
         ...
 
-    def unfulfilled(self, steps: Steps) -> dict[int, Failure]:
-        """`missing_after` on a fresh reading, or a faster way to the same answer."""
+    def unfulfilled(self, steps: Steps[Thing]) -> dict[int, Failure]:
+        """Return `missing_after` of a fresh reading, or the same answer found faster."""
         ...
 
 
-def commit(transport: Transport, changes: Sequence[RouteChange], *, verify: bool) -> None:
-    """Make all the changes or none; see `RouteBackend.apply` for what it raises."""
-    sent = Steps([], [], [])
-    for part in _parts(changes):
-        failures: dict[int, Failure] = {}
-        refused: Mapping[int, Failure] = {}
+@attrs.frozen
+class OneByOne(Generic[Thing]):
+    """A transport that sends one step at a time: `take` does it and returns the refusal, if there is one."""
+
+    take: Callable[[str, Thing], Failure | None]
+    standing: Callable[[], Iterable[Thing]]
+
+    def send(self, steps: Steps[Thing], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
+        """Do all the steps and return the refusals by the step's number."""
+        answers = [self.take(verb, thing) for verb, thing in zip(steps.verbs, steps.things, strict=True)]
+        return {number: answer for number, answer in enumerate(answers) if answer is not None}
+
+    def unfulfilled(self, steps: Steps[Thing]) -> dict[int, Failure]:
+        """Return `missing_after` of a fresh reading."""
+        return missing_after(steps, self.standing())
+
+
+@attrs.frozen
+class _Batch(Generic[Thing]):
+    """One batch on its way."""
+
+    transport: Transport[Thing]
+    #: The changes in words, by their position.
+    describe: Callable[[int], str]
+    what: str = "route"
+
+    def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
+        done: Steps[Thing] = Steps()
+        for part in parts:
+            accepted, failures = self._send(part, done, verify=verify)
+            done = done.followed_by(accepted)
+            if failures:
+                raise self._roll_back(failures, done)
+        if verify and done.verbs:
+            failures = self.transport.unfulfilled(done)
+            if failures:
+                raise self._roll_back(failures, done)
+
+    def _send(
+        self, part: Steps[Thing], done: Steps[Thing], *, verify: bool
+    ) -> tuple[Steps[Thing], Mapping[int, Failure]]:
+        """Send one part; return the accepted steps, and the failures by the change's position."""
         try:
-            refused = transport.send(part, will_verify=verify)
+            refused = self.transport.send(part, will_verify=verify)
         except AnswersLostError:
-            done = part
-            failures = transport.unfulfilled(_joined(sent, part))
-        else:
-            done = _without(part, refused)
-        if (
-            not sent.verbs
-            and len(refused) == len(part.verbs)
-            and all(failure.errno == errno.EPERM for failure in refused.values())
-        ):
+            _logger.warning("the kernel's answers were lost; reading back decides")
+            return part, self.transport.unfulfilled(done.followed_by(part))
+        all_refused = not done.verbs and len(refused) == len(part.verbs)
+        if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
+            plural = self.what.replace(" and ", "s and ") + "s"
             raise PermissionDeniedError(
-                "changing routes needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
+                f"changing {plural} needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
             )
-        for number, failure in refused.items():
-            failures.setdefault(part.positions[number], failure)
-        sent = _joined(sent, done)
-        if failures:
-            raise _roll_back(transport, changes, failures, sent)
-    if verify and changes:
-        failures = transport.unfulfilled(sent)
-        if failures:
-            raise _roll_back(transport, changes, failures, sent)
+        return part.without(refused), {part.positions[number]: failure for number, failure in refused.items()}
+
+    def rejection(
+        self,
+        failures: Mapping[int, Failure],
+        *,
+        left_behind: Sequence[str] = (),
+        overtaken: Sequence[str] = (),
+    ) -> RouteRejectedError:
+        return RouteRejectedError(
+            [Refusal(self.describe(position), *failure) for position, failure in sorted(failures.items())],
+            rolled_back=not left_behind,
+            left_behind=[*left_behind],
+            overtaken=[*overtaken],
+            what=self.what,
+        )
+
+    def _roll_back(self, failures: Mapping[int, Failure], done: Steps[Thing]) -> RouteRejectedError:
+        back = _inverse(done)
+        doubtful = back
+        overtaken: list[str] = []
+        try:
+            refused = self.transport.send(back, will_verify=False)
+        except AnswersLostError:
+            _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
+        else:
+            doubtful = back.without(set(range(len(back.verbs))).difference(refused))
+            overtaken = [
+                self.describe(back.positions[number])
+                for number, failure in refused.items()
+                if back.verbs[number] == "remove" and failure.errno in {errno.ESRCH, errno.ENOENT}
+            ]
+        left_behind = [
+            f"{'missing' if wrong.there else 'still there'}: {wrong.thing}"
+            for wrong in _unmet(_expectations(doubtful), self.transport.standing())
+        ]
+        return self.rejection(failures, left_behind=left_behind, overtaken=overtaken)
 
 
-def _parts(changes: Sequence[RouteChange]) -> list[Steps]:
-    """The steps of the changes, in one or two sends.
+def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> dict[int, Failure]:
+    """Return which changes are not in force in `standing`, by their position."""
+    return {
+        wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
+        if wrong.there
+        else Failure(errno.EEXIST, f"not refused, but on reading back '{wrong.thing}' is still there")
+        for wrong in _unmet(_expectations(steps), standing)
+    }
 
-    Removals that end a batch are sent only when all before them succeeded: a route that is never taken away cannot
-    fail to come back, and keeps its place among its duplicates. So are those of changes that add a route first.
+
+def identity(thing: AnyRoute | LinkThing) -> Hashable:
+    """Return the part of a thing that stays the same from reading to reading."""
+    if isinstance(thing, (ObservedRoute, Route)):
+        return thing.network, signature(thing)
+    return thing.without_expiry() if isinstance(thing, IPv6Route) else thing
+
+
+def _inverse(done: Steps[Thing]) -> Steps[Thing]:
+    """Newest first: a gateway's on-link route was added before the routes through it, and goes after them."""
+    verbs = ["append" if verb == "remove" else "remove" for verb in reversed(done.verbs)]
+    back = Steps(verbs, done.things[::-1], done.positions[::-1])
+    if len(set(verbs)) == 1:
+        return back
+    # A thing that was removed and added again is there as before. If its owner has deleted it since, it stays so.
+    identities = list(map(identity, back.things))
+    newest = dict(zip(reversed(identities), reversed(verbs), strict=True))
+    oldest = dict(zip(identities, verbs, strict=True))
+    seen: set[Hashable] = set()
+    superfluous = set()
+    for number, one in enumerate(identities):
+        if one in seen or newest[one] != oldest[one]:
+            superfluous.add(number)
+        seen.add(one)
+    return back.without(superfluous)
+
+
+class _Expectation(NamedTuple):
+    position: int
+    thing: object
+    there: bool
+
+
+def _expectations(steps: Steps[Thing]) -> dict[Hashable, _Expectation]:
+    """Return what must be there after the steps and what must not; of several steps with one thing the last decides."""
+    return {
+        identity(thing): _Expectation(position, thing, there=verb != "remove")
+        for verb, thing, position in zip(steps.verbs, steps.things, steps.positions, strict=True)
+    }
+
+
+def _unmet(expected: dict[Hashable, _Expectation], standing: Iterable[Thing]) -> list[_Expectation]:
+    """Return which expectations `standing` does not meet; `expected` is used up."""
+    unmet = []
+    for thing in standing:
+        expectation = expected.pop(identity(thing), None)
+        if expectation is not None and not expectation.there:
+            unmet.append(expectation)
+    return unmet + [expectation for expectation in expected.values() if expectation.there]
+
+
+# --- IPv4 routes
+
+
+def commit_routes(transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, verify: bool) -> None:
+    """Make all the changes or none; see `RouteBackend.apply` for the errors."""
+    batch = _Batch(transport, lambda position: str(changes[position]))
+    batch.commit(_route_parts(changes), verify=verify)
+
+
+def _route_parts(changes: Sequence[RouteChange]) -> list[Steps[AnyRoute]]:
+    """Return the steps of the changes, in one or two parts.
+
+    Removals that end a batch are sent only after everything before them has succeeded: a route that is never removed
+    cannot fail to return, and keeps its place among its duplicates. The same holds for the removals of replacements.
     """
     if all(change.before is None for change in changes):
-        added = [change.after for change in changes if change.after is not None]
-        return [Steps([change.verb for change in changes], [*added], [*range(len(added))])] if added else []
+        added: list[AnyRoute] = [change.after for change in changes if change.after is not None]
+        return [Steps([change.verb for change in changes], added, [*range(len(added))])] if added else []
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    first, last = Steps([], [], []), Steps([], [], [])
+    first: Steps[AnyRoute] = Steps()
+    last: Steps[AnyRoute] = Steps()
     for position, change in enumerate(changes):
         if change.after is not None:
             first.add(change.verb, change.after, position)
@@ -129,12 +307,12 @@ def _parts(changes: Sequence[RouteChange]) -> list[Steps]:
 
 
 def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
-    """Nothing may be sent when a device does not exist: name all that are missing, at once."""
-    routes: list[Route | ObservedRoute] = [change.after for change in changes if change.after is not None]
+    """Raise LinkNotFoundError for every device that does not exist, before anything is sent."""
+    routes: list[AnyRoute] = [change.after for change in changes if change.after is not None]
     routes += [change.before for change in changes if change.before is not None]
     used = set(map(_dev, routes))
     if None in used:
-        # Devices of a multipath route are those of its legs; of a blackhole there are none.
+        # The devices of a multipath route are those of its next hops; a blackhole has none.
         used |= {hop.dev for route in routes if route.dev is None for hop in route.nexthops}
         used.discard(None)
     missing = sorted(used.difference(names))
@@ -146,104 +324,113 @@ def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> Non
         )
 
 
-def missing_after(steps: Steps, routes: Iterable[ObservedRoute]) -> dict[int, Failure]:
-    """Which changes are not in force in `routes`, by their position."""
-    return {
-        wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
-        if wrong.there
-        else Failure(errno.EEXIST, f"not refused, but on reading back '{wrong.route}' is still there")
-        for wrong in _unmet(_expectations(steps), routes)
-    }
+# --- neighbours and IPv6 routes
 
 
-def _joined(first: Steps, second: Steps) -> Steps:
-    if not first.verbs:
-        return second
-    return Steps(first.verbs + second.verbs, first.routes + second.routes, first.positions + second.positions)
+def commit_links(
+    transport: Transport[LinkThing],
+    *,
+    remove: Sequence[LinkThing],
+    add: Sequence[LinkThing],
+    devices: Collection[str],
+) -> None:
+    """Make all the changes, removals first, or none; see `LinkLayer.apply` for the errors.
+
+    Everything is read first, so most refusals are known before anything is sent. For these things the kernel compares
+    less than the full description of a removal, so only the reading shows which one it would remove.
+    """
+    things = [*remove, *add]
+    if not things:
+        return
+
+    def describe(position: int) -> str:
+        return f"{'-' if position < len(remove) else '+'} {things[position]}"
+
+    kinds = {"neighbour" if isinstance(thing, Neighbour) else "route" for thing in things}
+    batch = _Batch(transport, describe, " and ".join(sorted(kinds)))
+    places = Places(transport.standing())
+    failures: dict[int, Failure] = {}
+    removals: Steps[LinkThing] = Steps()
+    additions: Steps[LinkThing] = Steps()
+    for position, thing in enumerate(things):
+        part, verb = (removals, "remove") if position < len(remove) else (additions, "add")
+        step = _unusable(thing, devices) or (places.add(thing) if part is additions else places.remove(thing))
+        if isinstance(step, Failure):
+            failures[position] = step
+        else:
+            part.add(verb, step, position)
+    if failures:
+        raise batch.rejection(failures)
+    batch.commit([part for part in (removals, additions) if part.verbs], verify=True)
 
 
-def _without(steps: Steps, refused: Collection[int]) -> Steps:
-    if not refused:
-        return steps
-    kept = [number for number in range(len(steps.verbs)) if number not in refused]
-    return Steps(
-        [steps.verbs[number] for number in kept],
-        [steps.routes[number] for number in kept],
-        [steps.positions[number] for number in kept],
-    )
+class Places:
+    """The neighbours and IPv6 routes of one reading, and how the kernel would answer to changes of them."""
+
+    def __init__(self, things: Iterable[LinkThing]) -> None:
+        self._held: dict[tuple[object, ...], list[LinkThing]] = defaultdict(list)
+        for thing in things:
+            self._held[slot(thing)].append(thing)
+
+    def add(self, thing: LinkThing) -> LinkThing | Failure:
+        """Add the thing, or return the reason why the kernel would refuse it."""
+        here = self._held[slot(thing)]
+        other = next((other for other in here if shares_place(thing, other)), None)
+        if other is not None:
+            return Failure(errno.EEXIST, f"its place is taken by '{other}'")
+        here.append(thing)
+        return thing
+
+    def remove(self, thing: LinkThing) -> LinkThing | Failure:
+        """Remove the thing and return it as it was read, or return the reason why the kernel would not remove it."""
+        here = self._held[slot(thing)]
+        number = errno.ENOENT if isinstance(thing, Neighbour) else errno.ESRCH
+        same = identity(thing)
+        if same not in map(identity, here):
+            other = next((other for other in here if shares_place(thing, other)), None)
+            return Failure(number, f"it differs from what is there: '{other}'" if other else "there is none")
+        # The kernel removes the first one that fits.
+        first = next(other for other in here if _is_deleted_by(thing, other))
+        if identity(first) != same:
+            return Failure(number, f"the kernel would remove '{first}' instead")
+        here.remove(first)
+        return first
 
 
-def _roll_back(
-    transport: Transport, changes: Sequence[RouteChange], failures: Mapping[int, Failure], done: Steps
-) -> RouteRejectedError:
-    back = _inverse(done)
-    doubtful = back
-    overtaken: list[str] = []
-    try:
-        refused = transport.send(back, will_verify=False)
-        doubtful = _without(back, set(range(len(back.verbs))).difference(refused))
-        overtaken = [
-            str(changes[back.positions[number]])
-            for number, failure in refused.items()
-            if back.verbs[number] == "remove" and failure.errno == errno.ESRCH
-        ]
-    except AnswersLostError:
-        _logger.warning("the kernel's answers to a rollback were lost; reading the routes back decides")
-    left_behind = [
-        f"{'missing' if wrong.there else 'still there'}: {wrong.route}"
-        for wrong in _unmet(_expectations(doubtful), transport.routes())
-    ]
-    refusals = [
-        Refusal(str(changes[position]), failure.errno, failure.reason) for position, failure in sorted(failures.items())
-    ]
-    return RouteRejectedError(refusals, rolled_back=not left_behind, left_behind=left_behind, overtaken=overtaken)
+def slot(thing: LinkThing) -> tuple[object, ...]:
+    """Return the key by which the kernel looks for a thing's place."""
+    if isinstance(thing, Neighbour):
+        return thing.address, thing.dev
+    return thing.table, thing.destination, thing.from_prefix, thing.metric
 
 
-def _inverse(done: Steps) -> Steps:
-    """Newest first: a gateway's on-link route was added before the routes through it, and goes after them."""
-    verbs = ["append" if verb == "remove" else "remove" for verb in reversed(done.verbs)]
-    back = Steps(verbs, done.routes[::-1], done.positions[::-1])
-    if len(set(verbs)) == 1:
-        return back
-    # A route that was removed and added again is there as before. If its owner has deleted it since, it stays so.
-    identities = list(map(_identity, back.routes))
-    newest = dict(zip(reversed(identities), reversed(verbs), strict=True))
-    oldest = dict(zip(identities, verbs, strict=True))
-    seen: set[_Identity] = set()
-    superfluous = set()
-    for number, identity in enumerate(identities):
-        if identity in seen or newest[identity] != oldest[identity]:
-            superfluous.add(number)
-        seen.add(identity)
-    return _without(back, superfluous)
+def shares_place(thing: LinkThing, other: LinkThing) -> bool:
+    """Return True if two things of one slot cannot exist at the same time.
+
+    Routes of different devices can (every device has its `fe80::/64`), unless both have gateways: the kernel makes
+    next hops of one route of those.
+    """
+    if isinstance(thing, Neighbour) or isinstance(other, Neighbour):
+        return True
+    return thing.dev == other.dev or (_has_gateway(thing) and _has_gateway(other))
 
 
-_Identity = tuple[int, tuple[object, ...]]
+def _has_gateway(route: IPv6Route) -> bool:
+    return route.gateway is not None or (route.dev is None and route.kind == "unicast")
 
 
-class _Expectation(NamedTuple):
-    position: int
-    route: Route | ObservedRoute
-    there: bool
+def _is_deleted_by(named: LinkThing, standing: LinkThing) -> bool:
+    """Return True if the kernel's deletion of `named` may take `standing`, which is of the same slot."""
+    if isinstance(named, Neighbour) or isinstance(standing, Neighbour):
+        return True
+    same_owner = (named.dev, named.protocol) == (standing.dev, standing.protocol)
+    return same_owner and named.gateway in {None, standing.gateway}
 
 
-def _identity(route: Route | ObservedRoute) -> _Identity:
-    return route.network, signature(route)
-
-
-def _expectations(steps: Steps) -> dict[_Identity, _Expectation]:
-    """What must be there afterwards and what must not; of several steps with one route the last one decides."""
-    return {
-        _identity(route): _Expectation(position, route, there=verb != "remove")
-        for verb, route, position in zip(*steps, strict=True)
-    }
-
-
-def _unmet(expected: dict[_Identity, _Expectation], routes: Iterable[ObservedRoute]) -> list[_Expectation]:
-    """Which expectations `routes` do not meet; `expected` is used up."""
-    unmet = []
-    for route in routes:
-        expectation = expected.pop(_identity(route), None)
-        if expectation is not None and not expectation.there:
-            unmet.append(expectation)
-    return unmet + [expectation for expectation in expected.values() if expectation.there]
+def _unusable(thing: LinkThing, devices: Collection[str]) -> Failure | None:
+    if thing.dev is not None and thing.dev not in devices:
+        return Failure(errno.ENODEV, f"there is no device {thing.dev}")
+    if not is_as_shown(thing):
+        # Once removed, it could not be restored; once added, it could not be found.
+        return Failure(errno.EINVAL, "the kernel would make something else of it")
+    return None

@@ -18,7 +18,7 @@ from hostrouting.net.routes import Lookup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hostrouting.host.netlink.commit import Failure, Steps
+    from hostrouting.host.netlink.commit import AnyRoute, Failure, Steps
     from hostrouting.host.netlink.route_writer import RouteWriter, Signature
     from hostrouting.net.routes import Link, ObservedRoute, Rule
 
@@ -121,9 +121,11 @@ class KernelSocket(Conversation):
     def _receive_each(self, count: int) -> bytes:
         return b"".join([self._socket.recv(_LONGEST_ANSWER, socket.MSG_DONTWAIT) for _ in range(count)])
 
-    def send(self, steps: Steps, writer: RouteWriter, echoes: dict[Signature, set[int]] | None) -> dict[int, Failure]:
+    def send(
+        self, steps: Steps[AnyRoute], writer: RouteWriter, echoes: dict[Signature, set[int]] | None
+    ) -> dict[int, Failure]:
         """Send route messages by the batch, going on past refusals, which are returned by the step's position."""
-        return self.deliver(writer.batches(steps, size=self._batch, echoes=echoes), len(steps.routes))
+        return self.deliver(writer.batches(steps, size=self._batch, echoes=echoes), len(steps.things))
 
 
 def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink import ipv6_messages, link_changes, link_messages, neighbour_messages, probes
-from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink import ipv6_messages, link_messages, neighbour_messages, probes
+from hostrouting.host.netlink.commit import Failure, Places, commit_links, missing_after, slot
 from hostrouting.host.netlink.conversation import BATCH, Conversation, rtnetlink_socket
 from hostrouting.host.netlink.frames import REQUEST, message
-from hostrouting.host.netlink.link_changes import Things, slot
 from hostrouting.host.netlink.route_writer import DELROUTE, NEWROUTE
 from hostrouting.net.links import Neighbour, route_order
 from hostrouting.net.route_text import LOCAL_TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.netlink.link_changes import Step
+    from hostrouting.host.netlink.commit import LinkThing, Steps
     from hostrouting.host.netlink.neighbour_messages import NeighbourTable
     from hostrouting.net.links import Device, IPv6Route, Station
     from phases import Context
@@ -80,12 +78,13 @@ class NetlinkLinkLayer:
     def routes(self) -> list[IPv6Route]:
         """The IPv6 routes of every table but the local one."""
         with self._open() as kernel:
-            return _routes(kernel)
+            return sorted(_routes(kernel), key=route_order)
 
     def apply(self, *, remove: Sequence[Neighbour | IPv6Route] = (), add: Sequence[Neighbour | IPv6Route] = ()) -> None:
         """Make all of it happen, removals first, or nothing."""
         with self._open() as kernel:
-            link_changes.commit(_KernelTransport(kernel), remove=remove, add=add)
+            indexes = {name: index for index, name in kernel.names().items()}
+            commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
 
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
@@ -94,34 +93,47 @@ class NetlinkLinkLayer:
 
 
 class _KernelTransport:
-    """How `link_changes` reaches the kernel."""
+    """The transport of a commit that sends neighbours and IPv6 routes to the kernel."""
 
-    def __init__(self, kernel: Conversation) -> None:
+    def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
         self._kernel = kernel
-        self._indexes: dict[str, int] = {}
-        #: Slots in which something is that need not hinder an addition: a neighbour that nobody could resolve, or that
-        #: was removed (it stays a while if somebody refers to it), a route of another device.
+        self._indexes = indexes
+        #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
+        #: removed one (it stays a while if the kernel still refers to it), a route of another device.
         self._shared: set[tuple[object, ...]] = set()
+        self._has_sent = False
 
-    def read(self) -> Things:
+    def standing(self) -> list[LinkThing]:
         table, routes = _neighbours(self._kernel), _routes(self._kernel)
-        self._indexes = {name: index for index, name in self._kernel.names().items()}
         self._shared = {*table.unresolved, *map(slot, routes)}
-        return Things(frozenset(self._indexes), [*table.known, *routes])
+        return [*table.known, *routes]
 
-    def send(self, steps: Sequence[Step]) -> dict[int, Failure]:
-        # Of a device that was gone when we last read, no message can be made.
-        gone = {
-            position: Failure(errno.ENODEV, f"there is no device {step.thing.dev}")
-            for position, step in enumerate(steps)
-            if step.thing.dev is not None and step.thing.dev not in self._indexes
-        }
-        packed = [self._pack(position, step) for position, step in enumerate(steps) if position not in gone]
+    def send(self, steps: Steps[LinkThing], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
+        # The commit has read everything before its first removal. A rollback removes later: read again, since the
+        # kernel would also remove another program's neighbour of the same address.
+        refused = self._not_standing(steps) if self._has_sent and "remove" in steps.verbs else {}
+        self._has_sent = True
+        packed = [
+            self._pack(number, verb, thing)
+            for number, (verb, thing) in enumerate(zip(steps.verbs, steps.things, strict=True))
+            if number not in refused
+        ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
-        return gone | self._kernel.deliver(batches, len(steps))
+        return refused | self._kernel.deliver(batches, len(steps.verbs))
 
-    def _pack(self, position: int, step: Step) -> bytes:
-        verb, thing = step
+    def unfulfilled(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+        return missing_after(steps, self.standing())
+
+    def _not_standing(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+        places = Places(self.standing())
+        answers = {
+            number: places.remove(thing)
+            for number, (verb, thing) in enumerate(zip(steps.verbs, steps.things, strict=True))
+            if verb == "remove"
+        }
+        return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
+
+    def _pack(self, number: int, verb: str, thing: LinkThing) -> bytes:
         is_neighbour = isinstance(thing, Neighbour)
         if verb == "remove":
             kind, flags = neighbour_messages.DELNEIGH if is_neighbour else DELROUTE, REQUEST
@@ -137,7 +149,7 @@ class _KernelTransport:
             if isinstance(thing, Neighbour)
             else ipv6_messages.pack_route(thing, self._indexes)
         )
-        return message(kind, flags, payload, sequence=socket.htonl(position + 1))
+        return message(kind, flags, payload, sequence=socket.htonl(number + 1))
 
 
 def _neighbours(kernel: Conversation) -> NeighbourTable:
@@ -147,5 +159,6 @@ def _neighbours(kernel: Conversation) -> NeighbourTable:
 
 
 def _routes(kernel: Conversation) -> list[IPv6Route]:
+    """Return the routes in the order in which the kernel looks for the one to remove."""
     routes = kernel.consistently(lambda: ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), kernel.names()))
-    return sorted((route for route in routes if route.table != LOCAL_TABLE), key=route_order)
+    return [route for route in routes if route.table != LOCAL_TABLE]

@@ -23,7 +23,7 @@ from hostrouting.net.routes import FLAG_ONLINK, KIND_NUMBERS, signature
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
 NEWROUTE: Final = 24
@@ -75,15 +75,17 @@ class RouteWriter:
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
-    def batches(self, steps: Steps, *, size: int, echoes: dict[Signature, set[int]] | None) -> Iterator[memoryview]:
+    def batches(
+        self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]] | None
+    ) -> Iterator[memoryview]:
         """Pack the steps into batches of at most `size` messages, each valid until the next one is asked for.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects what the
         kernel would show: networks by signature.
         """
         buffer = memoryview(bytearray(_BATCH_BYTES + _LONGEST_MESSAGE))
-        for start in range(0, len(steps.routes), size):
-            verbs, routes = steps.verbs[start : start + size], steps.routes[start : start + size]
+        for start in range(0, len(steps.things), size):
+            verbs, routes = steps.verbs[start : start + size], steps.things[start : start + size]
             keys = list(map(signature, routes))
             parts = self._signatures.get(keys[0]) or self._pack_signature(keys[0], routes[0])
             fits = len(routes) * (BEHIND_DST + len(parts[1])) <= _BATCH_BYTES
