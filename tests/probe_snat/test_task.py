@@ -190,8 +190,8 @@ class TestDo:
         with pytest.raises(BackendError) as caught:
             ConfigureProbeSNAT(CONFIG, host=host).do(Context(timeout=3, clock=ManualClock(auto=True)))
         assert str(caught.value) == (
-            "IPv6 probes cannot reach pods: there is no IPv6 default route, also not within the time that "
-            "there was. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
+            "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
+            "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
         )
         assert state(host) == before
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.net.routes import NextHop, Route, RouteChange
+from hostrouting.net.routes import SCOPE_LINK, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.testing.contracts.routes import RouteReadingContract, deciding, find, ours, place
 
 if TYPE_CHECKING:
@@ -171,6 +172,27 @@ class RouteBackendContract(RouteReadingContract):
         """Without verification the same routes are installed."""
         backend.apply([_add(Route.parse("9.0.0.0/8", dev="eth0"))], verify=False)
         assert ours(backend) == ["9.0.0.0/8 dev eth0 proto 142 scope link"]
+
+    def test_unknown_attributes_are_kept(self, eth0: Node, backend: RouteBackend) -> None:
+        """An attribute that a backend does not understand is installed, read and removed with its route."""
+        # RTA_METRICS with an RTAX_MTU of 1400.
+        metrics = (8, struct.pack("=HHI", 8, 2, 1400))
+        wanted = Route(network=9 << 24, prefix_length=8, gateway=parse_ipv4("10.224.0.1"), dev="eth0", extra=(metrics,))
+        backend.apply([_add(wanted)])
+        held = find(backend, str(wanted))
+        assert held.extra == (metrics,)
+        eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0")
+        backend.apply([_remove(held)])
+        assert place(backend) == ["9.0.0.0/8 via 10.224.0.9 dev eth0"]
+
+    def test_verification_finds_a_route_that_did_not_last(self, eth0: Node, backend: RouteBackend) -> None:
+        """The kernel lets a removal without a metric take the route of the same batch; only a reading shows it."""
+        absent = ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, scope=SCOPE_LINK)
+        changes = [_add(Route.parse("9.0.0.0/8", dev="eth0", metric=7)), _remove(absent)]
+        backend.apply(changes, verify=False)
+        assert ours(backend) == []
+        with pytest.raises(RouteRejectedError, match="not there on reading back"):
+            backend.apply(changes)
 
     # --- refusals
 
