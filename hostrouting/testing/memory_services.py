@@ -1,4 +1,4 @@
-"""systemd in memory: a `ServiceManager` that knows what the unit files of a fake machine say, and no more."""
+"""systemd in memory: a `ServiceManager` that knows the unit files of a fake machine and nothing else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FAILING_PROGRAMS: Final = frozenset({"/bin/false", "/usr/bin/false"})
 
 @attrs.define
 class _Unit:
-    """A unit in the manager's memory, with its files, text by path, and links as they were when it read them."""
+    """A unit in the manager's memory, with its files, text by path, and its links at the time of reading."""
 
     texts: dict[str, str]
     requires: frozenset[str]
@@ -49,19 +49,19 @@ class _Unit:
 
 
 class MemoryServices:
-    """The units below the usual folders of `tree`: what systemd would do with them, in a small, true model.
+    """The units below the usual folders of `tree`: a small, true model of systemd.
 
-    A start needs a unit file, and pulls in what the unit requires by `Requires=` and by `.requires/` links; a oneshot
-    runs to its end, another service stays. A unit in `failing` fails, as does one that runs `/bin/false`. Once it runs
-    or has failed, a unit stays in memory as it was read, until `daemon_reload`. Not modelled: wants, order, conditions,
-    timeouts, restarts, specifiers, aliases. With `is_live=False` it is the manager of an image.
+    A start needs a unit file, and starts the units that this one requires by `Requires=` and by `.requires/` links. A
+    oneshot runs to its end, another service stays. A unit in `failing` fails, and so does one that runs `/bin/false`.
+    Once it runs or has failed, a unit stays in memory as it was read, until `daemon_reload`. Not modelled: wants,
+    order, conditions, timeouts, restarts, specifiers, aliases. With `is_live=False` it is the manager of an image.
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
         self.operations = Operations()
-        #: Names of units that fail when they are started.
+        #: Names of units that fail at their start.
         self.failing: set[str] = set()
-        #: Names of units that were run, in order.
+        #: Names of units that ran, in order.
         self.started: list[str] = []
         self._tree = tree
         self._unit_files = UnitFiles(tree)
@@ -70,7 +70,7 @@ class MemoryServices:
         self._pids = count(1000)
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default nobody answers at the bus."""
+        """Let the `number`-th operation from now (1 is the next) fail: by default the bus does not answer."""
         self.operations.fail(number, error or UnitError("Failed to connect to bus: Connection refused"))
 
     def daemon_reload(self, ctx: Context) -> None:
@@ -160,15 +160,15 @@ class MemoryServices:
     def _run(self, name: str, unit: _Unit) -> None:
         self.started.append(name)
         programs = words(unit.texts.values(), "Service", "ExecStart")
-        # Of a setting with one value the last assignment counts.
+        # The last assignment of a setting with one value counts.
         oneshot = words(unit.texts.values(), "Service", "Type")[-1:] == ["oneshot"]
         remains = words(unit.texts.values(), "Service", "RemainAfterExit")[-1:] in (["yes"], ["true"])
-        # What runs or has failed stays in memory; a oneshot that has run to its end is forgotten.
+        # A running or failed unit stays in memory; a oneshot that has run to its end is forgotten.
         self._memory.pop(name, None)
         if name in self.failing or not _FAILING_PROGRAMS.isdisjoint(programs):
             unit.active_state, unit.sub_state, unit.result = "failed", "failed", "exit-code"
             self._memory[name] = unit
-            # Of a service whose process is once begun, systemd has nothing more to say to the caller.
+            # Once the process of a service has begun, systemd reports nothing more to the caller.
             if oneshot:
                 said = f"Job for {name} failed because the control process exited with error code."
                 raise _refusal("start", name, 1, said)
@@ -181,7 +181,7 @@ class MemoryServices:
             self._memory[name] = unit
 
     def _read(self, name: str) -> tuple[dict[str, str], frozenset[str]]:
-        """What systemd takes in when it loads a unit: the texts, and what it requires."""
+        """Return the state that systemd keeps of a loaded unit: its texts and the units that it requires."""
         texts = self._unit_files.texts(name)
         folders = [f"{folder}/{own}.requires" for own in (name, template_of(name)) if own for folder in UNIT_FOLDERS]
         links = [link for folder in folders for link in self._tree.names(folder)]
@@ -201,7 +201,7 @@ class MemoryServices:
             result=unit.result,
             main_pid=unit.main_pid,
             unit_file_state=self._unit_file_state(name),
-            # As systemd: it looks again at what it has read, and not for what may be new.
+            # Like systemd, look again at the files that were read, and not for new ones.
             needs_reload=any(now.get(path) != text for path, text in unit.texts.items()),
             drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf")) if self._is_live else frozenset(),
             requires=unit.requires if self._is_live else frozenset(),
