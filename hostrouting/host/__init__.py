@@ -140,7 +140,7 @@ class Host:
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.offline import OfflineRoutes
-        from hostrouting.host.systemd.systemctl import OfflineSystemctl
+        from hostrouting.host.systemd.systemctl import OfflineUnits
 
         # Absolute, for we are not told when somebody changes the working directory; and systemctl takes no other.
         folder = Path(root).absolute()
@@ -149,7 +149,7 @@ class Host:
         root = str(folder)
         return cls(
             routes=OfflineRoutes(),
-            services=OfflineSystemctl(root),
+            services=OfflineUnits(root),
             files=RootedFiles(root),
             lock=FileLock(root=root),
             is_live=False,

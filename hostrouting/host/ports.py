@@ -208,17 +208,6 @@ class ServiceManager(Protocol):
         """Make systemd read all unit files and links again."""
         ...
 
-    def enable(self, ctx: Context, *units: str) -> None:
-        """Make the links that the [Install] sections ask for; systemd heeds them after the next `daemon_reload`.
-
-        Units that are enabled already, and units without [Install], are fine; one that has no unit file is refused.
-        """
-        ...
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """Take away every link that pulls in one of the units, also of those whose unit file is gone."""
-        ...
-
     def start(self, ctx: Context, unit: str) -> None:
         """Start the unit with all that it requires, and wait: a oneshot has run to its end, a service is up.
 

@@ -22,15 +22,11 @@ from hostrouting.testing.faults import Operations
 from phases import CommandFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hostrouting.testing.memory_files import MemoryTree
     from phases import Context
 
 __all__ = ["MemoryServices"]
 
-_ETC: Final = UNIT_FOLDERS[0]
-_LINK_FOLDERS: Final = {"WantedBy": "wants", "RequiredBy": "requires"}
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 #: Programs whose units fail on any machine.
 _FAILING_PROGRAMS: Final = frozenset({"/bin/false", "/usr/bin/false"})
@@ -79,28 +75,6 @@ class MemoryServices:
         for name, unit in self._memory.items():
             unit.texts, unit.requires = self._read(name)
 
-    def enable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.enable`."""
-        self._begin(ctx, "enable", *units)
-        for unit in units:
-            if self._unit_files.path(unit) is None:
-                raise _refusal("enable", unit, 1, f"Failed to enable unit: Unit file {unit} does not exist.")
-            if self._unit_files.is_masked(unit):
-                raise _refusal("enable", unit, 1, f"Failed to enable unit: Unit file {_ETC}/{unit} is masked.")
-        for unit in units:
-            for key, folder in _LINK_FOLDERS.items():
-                for target in self._unit_files.words(unit, "Install", key):
-                    path = self._unit_files.path(unit)
-                    self._tree.make_link(f"{_ETC}/{target}.{folder}/{unit}", str(path))
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.disable`."""
-        self._begin(ctx, "disable", *units)
-        for unit in units:
-            for link in list(self._links_to(unit)):
-                self._tree.remove(link)
-                self._tree.remove_directory_if_empty(link.rpartition("/")[0])
-
     def start(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.start`."""
         self._begin(ctx, "start", unit)
@@ -144,17 +118,17 @@ class MemoryServices:
             return
         unit = self._memory.get(name) or _Unit(*self._read(name))
         if not unit.texts or is_template(name):
-            raise _refusal("start", name, 5, f"Failed to start {name}: Unit {name} not found.")
+            raise _refusal(name, 5, f"Failed to start {name}: Unit {name} not found.")
         if self._unit_files.is_masked(name):
-            raise _refusal("start", name, 1, f"Failed to start {name}: Unit {name} is masked.")
+            raise _refusal(name, 1, f"Failed to start {name}: Unit {name} is masked.")
         for requirement in sorted(unit.requires):
             if self._unit_files.path(requirement) is None:
-                raise _refusal("start", name, 5, f"Failed to start {name}: Unit {requirement} not found.")
+                raise _refusal(name, 5, f"Failed to start {name}: Unit {requirement} not found.")
             try:
                 self._start(requirement)
             except UnitError as error:
                 said = f"A dependency job for {name} failed. See 'journalctl -xe' for details."
-                raise _refusal("start", name, 1, said) from error
+                raise _refusal(name, 1, said) from error
         self._run(name, unit)
 
     def _run(self, name: str, unit: _Unit) -> None:
@@ -171,7 +145,7 @@ class MemoryServices:
             # Once the process of a service has begun, systemd reports nothing more to the caller.
             if oneshot:
                 said = f"Job for {name} failed because the control process exited with error code."
-                raise _refusal("start", name, 1, said)
+                raise _refusal(name, 1, said)
         elif not oneshot:
             unit.active_state, unit.sub_state, unit.result = "active", "running", "success"
             unit.main_pid = next(self._pids)
@@ -200,29 +174,12 @@ class MemoryServices:
             sub_state=unit.sub_state,
             result=unit.result,
             main_pid=unit.main_pid,
-            unit_file_state=self._unit_file_state(name),
             # Like systemd, look again at the files that were read, and not for new ones.
             needs_reload=any(now.get(path) != text for path, text in unit.texts.items()),
             drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf")) if self._is_live else frozenset(),
             requires=unit.requires if self._is_live else frozenset(),
         )
 
-    def _unit_file_state(self, name: str) -> str:
-        if self._unit_files.path(name) is None:
-            return ""
-        if self._unit_files.is_masked(name):
-            return "masked"
-        if any(self._links_to(name)):
-            return "enabled"
-        installs = any(self._unit_files.words(name, "Install", key) for key in _LINK_FOLDERS)
-        return "disabled" if installs else "static"
 
-    def _links_to(self, name: str) -> Iterator[str]:
-        for folder in self._tree.names(_ETC):
-            if folder.endswith((".wants", ".requires")) and self._tree.read_link(f"{_ETC}/{folder}/{name}") is not None:
-                yield f"{_ETC}/{folder}/{name}"
-
-
-def _refusal(verb: str, unit: str, status: int, said: str) -> UnitError:
-    advice = journal_advice(unit) if verb == "start" else ""
-    return unit_error(CommandFailedError(("systemctl", verb, "--", unit), status, stderr=said), advice)
+def _refusal(unit: str, status: int, said: str) -> UnitError:
+    return unit_error(CommandFailedError(("systemctl", "start", "--", unit), status, stderr=said), journal_advice(unit))

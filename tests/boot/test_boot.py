@@ -217,7 +217,6 @@ class TestInstall:
     def test_planning_changes_nothing(self, host: FakeHost, ctx: Context) -> None:
         """A plan names every path in the order of the work, and writes none."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         unchanged, before = host.files.tree.snapshot(), seen(host.files.tree)
         planned = boot(host).plan_install(ctx, stand_in(STATIC))
         assert host.files.tree.snapshot() == unchanged
@@ -280,7 +279,6 @@ class TestUpgrade:
     def test_upstreams_units_become_ours(self, host: FakeHost, ctx: Context) -> None:
         """The links that bound machines go, what upstream left active is stopped, and the next start runs ours."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.state(ctx, "systemd-nspawn@kube1.service")
         assert machine.requires == {"static-routes.service", "check-route-overlap.service"}
@@ -296,7 +294,6 @@ class TestUpgrade:
     def test_no_unit_is_stopped_while_a_machine_requires_one(self, host: FakeHost, ctx: Context) -> None:
         """The links of every unit of ours have gone, and systemd has read that, before the first unit stops."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         host.services.operations.calls.clear()
         boot(host).install(ctx, stand_in(STATIC))
@@ -358,7 +355,7 @@ class TestRemove:
         """To take another one away does not open the gate for it, although no link requires it now."""
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
-        host.services.disable(ctx, "check-route-overlap.service")
+        host.files.remove(f"{READY}.requires/check-route-overlap.service")
         boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
         assert host.files.exists(DROP_IN)
         assert boot(host).install(ctx, stand_in(CHECK))
@@ -374,7 +371,6 @@ class TestRemove:
     def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
         """A unit that the config no longer has is taken away, whoever installed it, and the machine goes on."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.running(ctx, NSPAWN)
         boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))

@@ -101,11 +101,6 @@ class TestMemoryServices(LiveServiceManagerContract):
         assert isinstance(files, MemoryTree)
         return MemoryServices(files)
 
-    def mask(self, files: FileStore, name: str) -> None:
-        """See the contract."""
-        assert isinstance(files, MemoryTree)
-        files.make_link(f"{UNITS}/{name}", "/dev/null")
-
     def test_the_chosen_operation_fails(self, ctx: Context) -> None:
         """`fail_at` lets exactly that operation fail; the journal has all of them."""
         services = MemoryServices(MemoryTree())
@@ -113,11 +108,11 @@ class TestMemoryServices(LiveServiceManagerContract):
         services.daemon_reload(ctx)
         with pytest.raises(UnitError, match="Failed to connect to bus: Connection refused"):
             services.daemon_reload(ctx)
-        services.disable(ctx, "a.service", "b.service")
+        services.stop(ctx, "a.service")
         assert services.operations.calls == [
             ("daemon_reload",),
             ("daemon_reload",),
-            ("disable", "a.service", "b.service"),
+            ("stop", "a.service"),
         ]
 
     def test_a_unit_fails_where_the_test_says_so(self, ctx: Context) -> None:
@@ -145,11 +140,6 @@ class TestMemoryServicesOfAnImage(ServiceManagerContract):
         """The units of the contract."""
         assert isinstance(files, MemoryTree)
         return MemoryServices(files, is_live=False)
-
-    def mask(self, files: FileStore, name: str) -> None:
-        """See the contract."""
-        assert isinstance(files, MemoryTree)
-        files.make_link(f"{UNITS}/{name}", "/dev/null")
 
     def test_nothing_is_started(self, ctx: Context) -> None:
         """In an image a start does nothing, be the unit there or not."""

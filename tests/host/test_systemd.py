@@ -9,7 +9,7 @@ from support.systemd_box import SystemdBox, require_systemd_box
 
 from hostrouting.exceptions import UnitError
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.systemd.systemctl import OfflineSystemctl, Systemctl
+from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
 from hostrouting.testing.contracts import LiveServiceManagerContract, ServiceManagerContract
 from phases import CommandFailedError, Context, DeadlineExceededError
 
@@ -42,10 +42,6 @@ class TestSystemctl(LiveServiceManagerContract):
         """The units of the contract."""
         return Systemctl((*box.enter, "systemctl"))
 
-    def mask(self, files: FileStore, name: str) -> None:
-        """See the contract."""
-        make_mask(files, name)
-
     def test_a_start_that_takes_too_long_is_left_to_itself(
         self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
@@ -60,16 +56,6 @@ class TestSystemctl(LiveServiceManagerContract):
         services.stop(ctx, "ct-slow.service")
         assert services.state(ctx, "ct-slow.service").active_state == "inactive"
 
-    def test_the_running_machine_may_be_an_image(
-        self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """With the root `/` links are made, and the systemd that runs there does not notice."""
-        self.start_daemon(services, files, ctx, "ct-unaware.service")
-        self.install(files, "ct-silent.service", install="RequiredBy=ct-unaware.service")
-        box.run(*OfflineSystemctl("/")._command, "enable", "--", "ct-silent.service")
-        assert files.exists(f"{UNITS}/ct-unaware.service.requires/ct-silent.service")
-        assert "ct-silent.service" not in services.state(ctx, "ct-unaware.service").requires
-
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
@@ -78,9 +64,8 @@ def image(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@needs("systemctl")
-class TestOfflineSystemctl(ServiceManagerContract):
-    """The contract on real `systemctl --root`."""
+class TestOfflineUnits(ServiceManagerContract):
+    """The contract on the files of an image."""
 
     @pytest.fixture
     def files(self, image: Path) -> FileStore:
@@ -90,17 +75,13 @@ class TestOfflineSystemctl(ServiceManagerContract):
     @pytest.fixture
     def services(self, image: Path) -> ServiceManager:
         """The units of the contract."""
-        return OfflineSystemctl(str(image))
-
-    def mask(self, files: FileStore, name: str) -> None:
-        """See the contract."""
-        make_mask(files, name)
+        return OfflineUnits(str(image))
 
     def test_nothing_is_started(
         self, image: Path, files: FileStore, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Reload, start and stop do nothing in an image, and the log says so."""
-        services = OfflineSystemctl(str(image))
+        services = OfflineUnits(str(image))
         self.install(files, "ct-offline.service", program=f"/bin/touch {image}/started")
         with caplog.at_level("INFO"):
             services.daemon_reload(ctx)
@@ -113,26 +94,13 @@ class TestOfflineSystemctl(ServiceManagerContract):
             for verb in ("daemon-reload", "start ct-offline.service", "stop ct-offline.service")
         ]
 
-    def test_links_stay_inside_the_image(self, image: Path, files: FileStore, ctx: Context) -> None:
-        """What enable makes leads to the unit as seen from the image's own root."""
-        self.install(files, "ct-inside.service", install="RequiredBy=ct-ready.service")
-        OfflineSystemctl(str(image)).enable(ctx, "ct-inside.service")
-        link = f"{UNITS}/ct-ready.service.requires/ct-inside.service"
-        assert str(image) not in str(files.read_link(link))
-        assert files.read(link) == files.read(f"{UNITS}/ct-inside.service")
-
     def test_units_of_the_distribution_are_found(self, files: FileStore, image: Path, ctx: Context) -> None:
         """A gate may lie in any folder that systemd reads, over a link or not."""
         files.write("/usr/lib/systemd/system/ct-vendor@.service", b"[Unit]\nBefore=network.target\n", mode=0o644)
         (image / "lib").symlink_to("usr/lib")
-        services = OfflineSystemctl(str(image))
+        services = OfflineUnits(str(image))
         assert services.state(ctx, "ct-vendor@.service").exists
         assert "network.target" in services.ordered_before(ctx, "ct-vendor@.service")
-
-
-def make_mask(files: FileStore, name: str) -> None:
-    assert isinstance(files, RootedFiles)
-    (Path(files._root) / "etc/systemd/system" / name).symlink_to("/dev/null")
 
 
 class TestErrors:

@@ -215,7 +215,6 @@ class TestLive:
 
         def upstream(image: Host) -> None:
             install_upstream(image.files)
-            image.services.enable(Context(timeout=30), "static-routes.service", "check-route-overlap.service")
 
         route = f"ip route add {CIDR} via 10.224.0.1 dev eth0\n"
         with GatedMachine(tmp_path, units=(), arrange=upstream, prepare=LINKS + DEFAULT_ROUTE + route) as machine:

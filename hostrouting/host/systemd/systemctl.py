@@ -1,4 +1,4 @@
-"""systemd through `systemctl`, whose exit status is the answer: the running manager, or the links in an image."""
+"""systemd: the running manager through `systemctl`, whose exit status is the answer, or the unit files of an image."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["OfflineSystemctl", "Systemctl", "journal_advice", "unit_error"]
+__all__ = ["OfflineUnits", "Systemctl", "journal_advice", "unit_error"]
 
 _logger = logging.getLogger(__name__)
 
-_PROPERTIES: Final = (
-    "Id,LoadState,ActiveState,SubState,Result,MainPID,UnitFileState,NeedDaemonReload,DropInPaths,Requires"
-)
+_PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
 #: systemctl does not show a template. So it is asked about an unused instance, which systemd loads for the answer.
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
@@ -46,22 +44,6 @@ class Systemctl:
     def daemon_reload(self, ctx: Context) -> None:
         """See `ServiceManager.daemon_reload`."""
         self._run(ctx, "daemon-reload")
-
-    def enable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.enable`."""
-        if units:
-            # Without --no-reload every call would reload systemd; callers reload once after several changes.
-            self._run(ctx, "enable", "--no-reload", "--", *units)
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.disable`."""
-        # One by one: systemctl refuses a whole call in which one unit has neither a file nor links.
-        for unit in units:
-            try:
-                self._run(ctx, "disable", "--no-reload", "--", unit)
-            except UnitError:
-                if self.state(ctx, unit).exists:
-                    raise
 
     def start(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.start`."""
@@ -126,11 +108,14 @@ class Systemctl:
         ]
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
-        return _run(ctx, [*self._command, *arguments], advice=advice)
+        try:
+            return run_command(ctx, [*self._command, *arguments]).stdout
+        except CommandFailedError as error:
+            raise unit_error(error, advice) from error
 
 
-class OfflineSystemctl:
-    """The units of an image: `systemctl --root` makes and removes links, and nothing is ever started.
+class OfflineUnits:
+    """The units of an image, by their files; nothing is ever started.
 
     It implements `ServiceManager`.
     """
@@ -146,21 +131,6 @@ class OfflineSystemctl:
         """See `ServiceManager.daemon_reload`."""
         self._leave_out(ctx, "daemon-reload")
 
-    def enable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.enable`."""
-        if units:
-            self._run(ctx, "enable", "--", *units)
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.disable`."""
-        # One by one, and lenient, as Systemctl.disable.
-        for unit in units:
-            try:
-                self._run(ctx, "disable", "--", unit)
-            except UnitError:
-                if self.state(ctx, unit).exists:
-                    raise
-
     def start(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.start`."""
         self._leave_out(ctx, "start", unit)
@@ -171,13 +141,10 @@ class OfflineSystemctl:
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
+        ctx.check()
         if self._unit_files.path(unit) is None:
             return UnitState(unit)
-        if self._unit_files.is_masked(unit):
-            return UnitState(unit, load_state="masked", unit_file_state="masked")
-        # is-enabled prints the state, and exits 1 for each state that is not a kind of `enabled`.
-        said = _run(ctx, [*self._command, "is-enabled", "--", unit], check=False)
-        return UnitState(unit, load_state="loaded", unit_file_state=said.strip())
+        return UnitState(unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded")
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
         """See `ServiceManager.running`."""
@@ -194,24 +161,10 @@ class OfflineSystemctl:
         ctx.check()
         return settings(self._unit_files.texts(unit).values(), *names)
 
-    @property
-    def _command(self) -> tuple[str, str]:
-        return "systemctl", f"--root={self._root}"
-
-    def _run(self, ctx: Context, *arguments: str) -> str:
-        return _run(ctx, [*self._command, *arguments])
-
     def _leave_out(self, ctx: Context, *verb: str) -> None:
         ctx.check()
         words = " ".join(verb)
         _logger.info("offline: no 'systemctl %s' in the image %s", words, self._root, extra={"root": self._root})
-
-
-def _run(ctx: Context, argv: Sequence[str], *, advice: str = "", check: bool = True) -> str:
-    try:
-        return run_command(ctx, argv, check=check).stdout
-    except CommandFailedError as error:
-        raise unit_error(error, advice) from error
 
 
 def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
@@ -258,7 +211,6 @@ def _unit_state(properties: dict[str, str]) -> UnitState:
         # Units that run nothing (targets, slices) have neither a result nor a process.
         result=properties.get("Result", "success"),
         main_pid=int(properties.get("MainPID", "0")),
-        unit_file_state=properties["UnitFileState"],
         needs_reload=properties["NeedDaemonReload"] == "yes",
         drop_ins=frozenset(_names(properties["DropInPaths"])),
         requires=frozenset(_names(properties["Requires"])),

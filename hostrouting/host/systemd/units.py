@@ -39,8 +39,6 @@ class UnitState(NamedTuple):
     #: `success`, or the failure of the last run: `exit-code`, `timeout`, `signal`, ...
     result: str = "success"
     main_pid: int = 0
-    #: `enabled`, `disabled`, `static`, `masked`, ...; empty if there is no unit file.
-    unit_file_state: str = ""
     #: The file, or a drop-in that systemd has read, has changed since. New drop-ins and links show in the two fields
     #: below.
     needs_reload: bool = False
@@ -53,11 +51,6 @@ class UnitState(NamedTuple):
     def exists(self) -> bool:
         """True if systemd has a unit of this name, even a masked or broken one."""
         return self.load_state != "not-found"
-
-    @property
-    def enabled(self) -> bool:
-        """True if the [Install] section of the unit takes effect."""
-        return self.unit_file_state in {"enabled", "enabled-runtime"}
 
     @property
     def is_running(self) -> bool:

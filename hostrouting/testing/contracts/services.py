@@ -39,90 +39,21 @@ class ServiceManagerContract:
         """Long enough for every start here."""
         return Context(timeout=60)
 
-    def install(
-        self, files: FileStore, name: str, *, unit: str = "", install: str = "", program: str = "/bin/true"
-    ) -> None:
+    def install(self, files: FileStore, name: str, *, unit: str = "", program: str = "/bin/true") -> None:
         """Write a unit file: a oneshot that runs `program`."""
         text = f"[Unit]\n{unit}\n[Service]\nType=oneshot\nExecStart={program}\n"
-        files.write(f"{_UNITS}/{name}", f"{text}[Install]\n{install}\n".encode(), mode=0o644)
+        files.write(f"{_UNITS}/{name}", text.encode(), mode=0o644)
 
-    def test_a_unit_that_is_enabled_is_pulled_in(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """The links of [Install] exist after enable and not after disable, and the state says so."""
-        self.install(files, "ct-a.service", install="RequiredBy=ct-ready.service\nWantedBy=ct-other.service")
-        links = (f"{_UNITS}/ct-ready.service.requires/ct-a.service", f"{_UNITS}/ct-other.service.wants/ct-a.service")
-        assert services.state(ctx, "ct-a.service").unit_file_state == "disabled"
-        services.enable(ctx, "ct-a.service")
-        assert [files.read(link) for link in links] == [files.read(f"{_UNITS}/ct-a.service")] * 2
-        services.daemon_reload(ctx)
-        assert services.state(ctx, "ct-a.service").enabled
-        services.disable(ctx, "ct-a.service")
-        assert [files.exists(link) for link in links] == [False, False]
-        services.daemon_reload(ctx)
-        assert services.state(ctx, "ct-a.service").unit_file_state == "disabled"
+    def require(self, files: FileStore, unit: str, requirement: str) -> None:
+        """Let a unit require another one by a link."""
+        files.link(f"{_UNITS}/{unit}.requires/{requirement}", f"{_UNITS}/{requirement}")
 
-    def test_enabling_and_disabling_twice_is_fine(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """Units in the wanted state stay so, without an error."""
-        self.install(files, "ct-twice.service", install="RequiredBy=ct-ready.service")
-        services.enable(ctx, "ct-twice.service")
-        services.enable(ctx, "ct-twice.service")
-        assert files.exists(f"{_UNITS}/ct-ready.service.requires/ct-twice.service")
-        services.disable(ctx, "ct-twice.service")
-        services.disable(ctx, "ct-twice.service")
-        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-twice.service")
-
-    def test_several_units_at_once(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """Enable and disable take any number of units, even none."""
-        names = ("ct-one.service", "ct-two.service")
-        for name in names:
-            self.install(files, name, install="RequiredBy=ct-several.service")
-        services.enable(ctx)
-        services.enable(ctx, *names)
-        assert files.names(f"{_UNITS}/ct-several.service.requires") == list(names)
-        services.disable(ctx)
-        services.disable(ctx, *names)
-        assert files.names(f"{_UNITS}/ct-several.service.requires") == []
-
-    def test_a_unit_without_install_is_static(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """It has no [Install] section, which is no error."""
-        self.install(files, "ct-static.service")
-        services.enable(ctx, "ct-static.service")
-        assert services.state(ctx, "ct-static.service").unit_file_state == "static"
-
-    def test_a_unit_without_file_cannot_be_enabled(self, services: ServiceManager, ctx: Context) -> None:
-        """The refusal names the command, its status and the unit."""
-        with pytest.raises(UnitError, match=r"systemctl .*enable .*ct-absent\.service.* ended with status 1: .*exist"):
-            services.enable(ctx, "ct-absent.service")
-
-    def test_a_masked_unit_cannot_be_enabled(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """A link to /dev/null in place of the unit file is a mask."""
-        self.mask(files, "ct-masked.service")
+    def test_a_link_to_dev_null_is_a_mask(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """A masked unit exists, and says so."""
+        files.link(f"{_UNITS}/ct-masked.service", "/dev/null")
         services.daemon_reload(ctx)
         assert services.state(ctx, "ct-masked.service").load_state == "masked"
         assert services.state(ctx, "ct-masked.service").exists
-        with pytest.raises(UnitError, match="masked"):
-            services.enable(ctx, "ct-masked.service")
-
-    def mask(self, files: FileStore, name: str) -> None:
-        """Make a symbolic link to /dev/null in place of the unit file."""
-        raise NotImplementedError
-
-    def test_disabling_what_has_no_file_is_fine(self, services: ServiceManager, ctx: Context) -> None:
-        """There is nothing to remove."""
-        services.disable(ctx, "ct-absent.service")
-
-    def test_disabling_reaches_links_whose_file_is_gone(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """A unit that was removed by hand does not stay required for ever."""
-        self.install(files, "ct-gone.service", install="RequiredBy=ct-ready.service")
-        services.enable(ctx, "ct-gone.service")
-        files.remove(f"{_UNITS}/ct-gone.service")
-        services.disable(ctx, "ct-gone.service", "ct-absent.service")
-        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-gone.service")
 
     def test_what_exists_is_known(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         """A unit file makes a unit, a template makes instances; a mere name makes nothing."""
@@ -134,7 +65,7 @@ class ServiceManagerContract:
             assert (state.active_state, state.main_pid, state.is_running) == ("inactive", 0, False)
         for name in ("ct-absent.service", "ct-none@.service"):
             state = services.state(ctx, name)
-            assert (state.name, state.exists, state.unit_file_state) == (name, False, "")
+            assert (state.name, state.exists) == (name, False)
 
     def test_order_is_followed_through_other_units(
         self, services: ServiceManager, files: FileStore, ctx: Context
@@ -197,13 +128,11 @@ class ServiceManagerContract:
 
     def test_nothing_is_done_for_one_who_gave_up(self, services: ServiceManager, files: FileStore) -> None:
         """A cancelled context ends every method before it does anything."""
-        self.install(files, "ct-late.service", install="RequiredBy=ct-ready.service")
+        self.install(files, "ct-late.service")
         ctx = Context()
         ctx.cancel("enough")
         for call in (
             lambda: services.daemon_reload(ctx),
-            lambda: services.enable(ctx, "ct-late.service"),
-            lambda: services.disable(ctx, "ct-late.service"),
             lambda: services.start(ctx, "ct-late.service"),
             lambda: services.stop(ctx, "ct-late.service"),
             lambda: services.state(ctx, "ct-late.service"),
@@ -213,7 +142,6 @@ class ServiceManagerContract:
         ):
             with pytest.raises(CancelledError, match="enough"):
                 call()
-        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-late.service")
 
 
 class LiveServiceManagerContract(ServiceManagerContract):
@@ -308,19 +236,13 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_what_is_required_runs_first(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         """A unit is refused while one that is RequiredBy= it fails, and starts again when that succeeds."""
         self.install(files, "ct-gate.service")
-        self.install(
-            files,
-            "ct-check.service",
-            unit="Before=ct-gate.service",
-            install="RequiredBy=ct-gate.service",
-            program="/bin/false",
-        )
-        services.enable(ctx, "ct-check.service")
+        self.install(files, "ct-check.service", unit="Before=ct-gate.service", program="/bin/false")
+        self.require(files, "ct-gate.service", "ct-check.service")
         services.daemon_reload(ctx)
         assert "ct-check.service" in services.state(ctx, "ct-gate.service").requires
         with pytest.raises(UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"):
             services.start(ctx, "ct-gate.service")
-        self.install(files, "ct-check.service", unit="Before=ct-gate.service", install="RequiredBy=ct-gate.service")
+        self.install(files, "ct-check.service", unit="Before=ct-gate.service")
         services.daemon_reload(ctx)
         services.start(ctx, "ct-gate.service")
 
@@ -348,10 +270,10 @@ class LiveServiceManagerContract(ServiceManagerContract):
     ) -> None:
         """A new drop-in and a new requirement of a running unit take effect with a reload, and not before."""
         before = self.start_daemon(services, files, ctx, "ct-extended.service")
-        self.install(files, "ct-extension.service", install="RequiredBy=ct-extended.service")
+        self.install(files, "ct-extension.service")
         drop_in = f"{_UNITS}/ct-extended.service.d/10-x.conf"
         files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
-        services.enable(ctx, "ct-extension.service")
+        self.require(files, "ct-extended.service", "ct-extension.service")
         stale = services.state(ctx, "ct-extended.service")
         assert (stale.drop_ins, "ct-extension.service" in stale.requires) == (frozenset(), False)
         services.daemon_reload(ctx)
