@@ -18,7 +18,7 @@ from hostrouting.testing.contracts import RouteBackendContract
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.host import Link, Lookup, ObservedRoute, RouteBackend, RouteChange, Rule
+    from hostrouting.host import Device, Lookup, ObservedRoute, RouteBackend, RouteChange, Rule
 
 
 class CountingBackend:
@@ -28,7 +28,7 @@ class CountingBackend:
         self.inner = inner
         self.asked: Counter[str] = Counter()
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
         self.asked["links"] += 1
         return self.inner.links()

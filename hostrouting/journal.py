@@ -1,68 +1,140 @@
-"""Records of what was displaced or taken away: whose word is taken, and what becomes of one that is of no use.
+"""The journal: objects that hostrouting displaced or swept, recorded before the change and read to restore them.
 
-A record says what root is to put back, so nobody else may have written it. One that is damaged is named and set aside:
-it keeps nothing else from coming back, and waits for somebody who recognises what is in it.
+=============================================  ========================================================================
+`/run/aks-flex-node/displaced-routes.json`     Foreign routes whose places ours have taken. It does not outlive the
+                                               boot: the programs that made those routes make them again.
+`/var/lib/hostrouting/stale-cni/sweep-*.json`  The objects that a sweep removed, a file for each sweep. It outlives the
+                                               boot for people to read; but objects are restored only in the boot in
+                                               which they were removed, since a later one never had them.
+=============================================  ========================================================================
+
+Both have the same form: each object in every detail that it takes to restore it, and as its own tool prints it. Root
+restores what a record says, so only root may have written it. A damaged record is set aside under another name and does
+not keep other records from being restored.
 """
 
 from __future__ import annotations
 
+import json
+import operator
 import os
-import struct
+import time
+from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import attrs
 
 from hostrouting.exceptions import HostFileError
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.net.links import Neighbour
+from hostrouting.net.mappings import (
+    neighbour_from_mapping,
+    neighbour_to_mapping,
+    route_from_mapping,
+    route_to_mapping,
+)
+from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.host import FileStore
-    from hostrouting.net.routes import Extra, ObservedRoute
 
-__all__ = ["read_record", "refuse_impossible_route", "refuse_unsafe_folder", "set_aside"]
+__all__ = [
+    "Record",
+    "Recorded",
+    "Restorable",
+    "Sweeps",
+    "from_json",
+    "read_record",
+    "refuse_unsafe_folder",
+    "set_aside",
+    "to_json",
+]
 
-Record = TypeVar("Record")
+Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 
-#: What decoders raise for JSON that is not as we write it, down to brackets that are nested too deeply.
-_DAMAGE: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
-_BYTE: Final = 0xFF
-_WORD: Final = 0xFFFFFFFF
+#: The errors of readers for JSON in another form than ours, such as brackets that are nested too deeply.
+_DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _OTHERS_MAY_WRITE: Final = 0o022
 
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+#: The parent of the usual folder of sweeps; no other program uses it.
+_OWN_FOLDER: Final = "/var/lib/hostrouting"
+_PREFIX: Final = "sweep-"
+_SUFFIX: Final = ".json"
+#: Records of sweeps contain the addresses of a cluster.
+_MODE: Final = 0o600
 
-def read_record(files: FileStore, path: str, decode: Callable[[bytes], Record]) -> Record | None:
-    """Return what we wrote at `path`, decoded; None where there is nothing.
 
-    HostFileError says why it is of no use: another user's, a link, unreadable, or not what we wrote.
+@attrs.frozen(kw_only=True)
+class Record:
+    """The content of one file of the journal."""
+
+    objects: tuple[Restorable, ...]
+    #: The kernel's name of the boot; empty where the file does not outlive it.
+    boot_id: str = ""
+    #: In UTC: `2025-11-03T17:04:05Z`.
+    time: str = ""
+    #: The output of ebtables-save before the sweep for each backend, as (backend, text).
+    texts: tuple[tuple[str, str], ...] = ()
+    path: str = attrs.field(default="", eq=False)
+    #: Why `objects` lacks some or all of the objects in the file, and what to do; empty if it has all.
+    damage: str = ""
+
+
+def to_json(record: Record) -> bytes:
+    """Return the content of a record's file."""
+    mapping: dict[str, object] = {"objects": [*map(_to_mapping, record.objects)]}
+    if record.time:
+        mapping |= {"boot_id": record.boot_id, "time": record.time, "ebtables-save": dict(record.texts)}
+    return (json.dumps(mapping, indent=1) + "\n").encode()
+
+
+def from_json(content: bytes, *, path: str = "") -> Record:
+    """Parse the content of a record's file; objects that are damaged are left out and named in `damage`."""
+    mapping = json.loads(content)
+    objects: list[Restorable] = []
+    wrong: list[str] = []
+    # The previous form had "routes" for displaced routes.
+    for number, entry in enumerate(mapping["objects"] if "objects" in mapping else mapping["routes"]):
+        try:
+            objects.append(_from_mapping(entry))
+        except _DAMAGE as error:
+            wrong.append(f"its entry {number} cannot be restored: {error!r}")
+    record = Record(objects=tuple(objects), path=path, damage=_damaged(path, "; ".join(wrong)) if wrong else "")
+    if "time" not in mapping:
+        return record
+    return attrs.evolve(
+        record,
+        boot_id=_text(mapping["boot_id"]),
+        time=_text(mapping["time"]),
+        texts=tuple((backend, _text(text)) for backend, text in mapping["ebtables-save"].items()),
+    )
+
+
+def read_record(files: FileStore, path: str) -> Record | None:
+    """Return the record at `path`; None if there is no file.
+
+    A file that is not a record, or that another user may have written, is a record without objects and with `damage`.
     """
     owner = files.owner(path)
     if owner is None:
         return None
-    if owner not in {0, os.geteuid()}:
-        raise _useless(path, f"it belongs to the user {owner}, and only root's word is taken")
-    if files.read_link(path) is not None:
-        raise _useless(path, "it is a symbolic link, and we make none there")
-    if (files.mode(path) or 0) & _OTHERS_MAY_WRITE:
-        raise _useless(path, "others than root may write to it")
-    try:
-        return decode(files.read(path) or b"")
-    except HostFileError as error:
-        raise _useless(path, str(error)) from error
-    except _DAMAGE as error:
-        raise _useless(path, repr(error)) from error
+    reason = _why_distrusted(files, path, owner)
+    if reason is None:
+        try:
+            return from_json(files.read(path) or b"", path=path)
+        except HostFileError as error:
+            reason = str(error)
+        except _DAMAGE as error:
+            reason = repr(error)
+    return Record(objects=(), path=path, damage=_damaged(path, reason))
 
 
 def set_aside(files: FileStore, path: str) -> str:
-    """Rename a record that is of no use, so that no run meets it again; return a sentence that says where it lies."""
+    """Rename a damaged record so that no later run reads it; return a sentence that says where it is."""
     names = (f"{path}.damaged-{number}" for number in count(1))
     try:
         aside = next(name for name in names if not files.exists(name))
@@ -73,48 +145,158 @@ def set_aside(files: FileStore, path: str) -> str:
 
 
 def refuse_unsafe_folder(files: FileStore, folder: str) -> None:
-    """Raise HostFileError if others than root can put records into the folder, or put another one in its place."""
+    """Raise HostFileError if users other than root can add records to the folder, or replace the folder."""
     reason = files.exposed(folder)
     if reason is not None:
         raise HostFileError(
-            f"{folder} is no place for records of what root puts back: {reason}; use a folder that, with all above "
-            f"it, belongs to root and that nobody else may write to"
+            f"{folder} is not safe for records that root restores: {reason}; use a folder that, like all folders above "
+            f"it, belongs to root and is writable only for root"
         )
 
 
-def refuse_impossible_route(route: ObservedRoute) -> None:
-    """Raise ValueError for a route that no kernel can have shown.
-
-    >>> from hostrouting.net.routes import ObservedRoute
-    >>> refuse_impossible_route(ObservedRoute(0x0A000000, 8, dev="eth0", tos=999))
-    Traceback (most recent call last):
-    ValueError: tos 999 is not from 0 to 255
-    """
-    route.to_route()
-    _refuse_beyond(_BYTE, tos=route.tos, scope=route.scope)
-    _refuse_beyond(_WORD, flags=route.flags, gateway=route.gateway or 0, source=route.source or 0)
-    _refuse_impossible_extra(route.extra)
-    for hop in route.nexthops:
-        _refuse_beyond(_WORD, gateway=hop.gateway or 0)
-        _refuse_beyond(_BYTE, weight=hop.weight - 1)
-        _refuse_impossible_extra(hop.extra)
+def _why_distrusted(files: FileStore, path: str, owner: int) -> str | None:
+    if owner not in {0, os.geteuid()}:
+        return f"it belongs to the user {owner}, and only root's records are trusted"
+    if files.read_link(path) is not None:
+        return "it is a symbolic link, and records are plain files"
+    if (files.mode(path) or 0) & _OTHERS_MAY_WRITE:
+        return "users other than root may write to it"
+    return None
 
 
-def _refuse_beyond(most: int, **numbers: int) -> None:
-    for name, number in numbers.items():
-        if not 0 <= number <= most:
-            raise ValueError(f"{name} {number} is not from 0 to {most}")
+def _damaged(path: str, reason: str) -> str:
+    return f"{path} is damaged: {reason}; restore by hand the objects that are missing, then delete it"
 
 
-def _refuse_impossible_extra(extra: Extra) -> None:
-    for number, payload in extra:
-        # The upper two bits of an attribute's number are flags, and four of its bytes are its head.
-        _refuse_beyond(0x3FFF, attribute=number)
-        _refuse_beyond(0xFFFF - 4, length=len(payload))
+# --- sweeps
 
 
-def _useless(path: str, reason: str) -> HostFileError:
-    return HostFileError(
-        f"{path} is not what we wrote ({reason}), so what it names cannot be put back; put back by hand what you "
-        f"recognise in it, then delete it"
-    )
+class Recorded(NamedTuple):
+    """The records of all sweeps in a folder."""
+
+    #: Those of this boot, the newest first: a position in a chain is the position after all earlier sweeps.
+    current: list[Record]
+    #: Those of earlier boots, whose objects are gone for good.
+    outlived: list[Record]
+    damaged: list[Record]
+
+
+class Sweeps:
+    """The records of sweeps, a file each, in one folder."""
+
+    def __init__(self, files: FileStore, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+
+    def add(self, objects: Iterable[Restorable], *, texts: Sequence[tuple[str, str]], now: float) -> Record:
+        """Write a new record; it is on the disk when this returns.
+
+        Raise HostFileError if it cannot be written, or if users other than root could replace it.
+        """
+        refuse_unsafe_folder(self._files, self._folder)
+        moment = time.gmtime(now)
+        # A number, since there may be two sweeps in one second, and since clocks are set back.
+        number = 1 + max((_order(name)[1] for name in self._names()), default=0)
+        name = f"{_PREFIX}{time.strftime('%Y%m%dT%H%M%SZ', moment)}-{number}{_SUFFIX}"
+        record = Record(
+            objects=tuple(objects),
+            boot_id=self._boot_id,
+            time=time.strftime("%Y-%m-%dT%H:%M:%SZ", moment),
+            texts=tuple(texts),
+            path=self._path(name),
+        )
+        existed = self._files.exists(self._folder)
+        try:
+            self._files.write(record.path, to_json(record), mode=_MODE)
+        except HostFileError:
+            if not existed:
+                with suppress(HostFileError):
+                    self._remove_folder()
+            raise
+        return record
+
+    def read(self) -> Recorded:
+        """Return every record; raise HostFileError if users other than root could have put records there."""
+        recorded = Recorded([], [], [])
+        names = sorted(self._names(), key=_order, reverse=True)
+        if names:
+            refuse_unsafe_folder(self._files, self._folder)
+        for name in names:
+            record = read_record(self._files, self._path(name))
+            if record is None:
+                continue
+            if not record.time and not record.damage:
+                record = attrs.evolve(record, damage=_damaged(record.path, "it does not name its boot"))
+            is_current = record.boot_id == self._boot_id
+            (recorded.damaged if record.damage else recorded.current if is_current else recorded.outlived).append(
+                record
+            )
+        return recorded
+
+    def remove(self, record: Record) -> None:
+        """Remove a record that has nothing left to restore, and with the last one the folder."""
+        self._files.remove(record.path)
+        self._remove_folder()
+
+    def clean_up(self) -> None:
+        """Remove what a killed run has left: an unfinished file, and an empty folder."""
+        self._files.sweep(self._folder)
+        self._remove_folder()
+
+    @property
+    def _boot_id(self) -> str:
+        return (self._files.read(_BOOT_ID) or b"").decode(errors="replace").strip()
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder.rstrip('/')}/{name}"
+
+    def _names(self) -> list[str]:
+        names = self._files.names(self._folder)
+        return [name for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and _order(name)[1]]
+
+    def _remove_folder(self) -> None:
+        self._files.remove_directory_if_empty(self._folder)
+        if self._folder.startswith(f"{_OWN_FOLDER}/"):
+            self._files.remove_directory_if_empty(_OWN_FOLDER)
+
+
+def _order(name: str) -> tuple[str, int]:
+    """Return the time and number in a file's name, by which records are ordered; the number is 0 without one."""
+    moment, _, number = name.removeprefix(_PREFIX).removesuffix(_SUFFIX).rpartition("-")
+    return moment, int(number) if number.isdecimal() and number.isascii() else 0
+
+
+# --- objects
+
+
+def _to_mapping(each: Restorable) -> dict[str, Any]:
+    if isinstance(each, ObservedRoute):
+        return route_to_mapping(each)
+    if isinstance(each, Neighbour):
+        return {"neighbour": str(each), **neighbour_to_mapping(each)}
+    return {"ebtables rule": str(each), **each._asdict()}
+
+
+def _from_mapping(mapping: dict[str, Any]) -> Restorable:
+    # The previous form of a sweep's record had the kind under "object".
+    kinds = {mapping.get("object"), *mapping}
+    if "neighbour" in kinds:
+        return neighbour_from_mapping(mapping)
+    return _rule(mapping) if "ebtables rule" in kinds else route_from_mapping(mapping)
+
+
+def _rule(mapping: dict[str, Any]) -> EbtablesRule:
+    chain, *spec = (_word(word) for word in (mapping["chain"], *mapping["spec"]))
+    return EbtablesRule(_text(mapping["backend"]), chain, operator.index(mapping["position"]), tuple(spec))
+
+
+def _word(value: object) -> str:
+    if not _text(value).isprintable():
+        raise ValueError(f"{value!r} is not a word of an ebtables rule")
+    return str(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value

@@ -16,6 +16,7 @@ Needs nothing but the standard library, and knows nothing of routing.
 
 from __future__ import annotations
 
+from phases.change import Change
 from phases.command import CommandResult, run_command
 from phases.compose import Parallel, Serial, task, tolerate, with_retry, with_timeout
 from phases.context import Clock, Context
@@ -27,12 +28,11 @@ from phases.exceptions import (
     TaskFailedError,
     UnknownTaskError,
 )
-from phases.report import Report
+from phases.report import Event, Report
 from phases.runner import Plan, cancel_on_signals, execute, plan, run, undo
-from phases.task import Accountable, Change, Group, Plannable, Task, Tolerant, Undoable
+from phases.task import Group, Plannable, Task, Tolerant, Undoable
 
 __all__ = [
-    "Accountable",
     "CancelledError",
     "Change",
     "Clock",
@@ -40,6 +40,7 @@ __all__ = [
     "CommandResult",
     "Context",
     "DeadlineExceededError",
+    "Event",
     "Group",
     "Parallel",
     "PhaseError",

@@ -11,13 +11,13 @@ from phases.context import logger_of
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
 from phases.mistakes import require_plain, require_runnable
 from phases.runner import execute, execute_telling, log_line, plan, undo
-from phases.task import Accountable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from phases.change import Change
     from phases.context import Context
-    from phases.task import Change, Task
+    from phases.task import Task
 
 __all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout"]
 
@@ -199,26 +199,10 @@ class _Made:
         return f"<task {self.name}>"
 
 
-class _MadeOfAccountable(_Made):
-    """One that keeps account, as the task inside does."""
-
-    def __init__(self, inside: Accountable, name: str, do: Callable[[Context], None], **abilities: object) -> None:
-        super().__init__(name, do, **abilities)
-        self._inside = inside
-
-    @property
-    def made(self) -> Sequence[Change]:
-        # Asked for when it is read: the task may make a new list each time.
-        return self._inside.made
-
-
 def _around(task: Task, do: Callable[[Context], None], **others: object) -> Task:
-    """A task with another `do`, and all else as it was: nobody who plans or reports sees the wrapping."""
-    names = ("plan", "undo", "subtasks", "anonymous", "tolerate")
-    abilities = {name: getattr(task, name, None) for name in names} | others
-    if isinstance(task, Accountable):
-        return _MadeOfAccountable(task, task.name, do, **abilities)
-    return _Made(task.name, do, **abilities)
+    """Return a task with another `do`, and everything else of `task`: plans and reports do not show the wrapper."""
+    names = ("plan", "undo", "records", "subtasks", "anonymous", "tolerate")
+    return _Made(task.name, do, **{name: getattr(task, name, None) for name in names} | others)
 
 
 def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:

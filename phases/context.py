@@ -1,9 +1,8 @@
-"""Context: how long a task may take, and whether it is still wanted.
+"""Context: how long a task may take, whether it should stop, and where it records its changes.
 
-Nothing here holds a lock while it looks or wakes, so `cancel` may be called from any thread and
-from a signal handler. Whoever waits first registers a doorbell, then looks, then sleeps: a ring in
-between is not lost. Children look up to their parents and parents know no children, so that a
-long-lived context collects nothing.
+Nothing here holds a lock while it looks or wakes, so any thread and any signal handler may call
+`cancel`. A waiting thread registers a doorbell, then looks, then sleeps, so it misses no ring.
+Children refer to their parents and not the other way round, so a long-lived context does not grow.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging  # for type checkers only, see logger_of
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Mapping
 
-    from phases.task import Task
+    from phases.change import Change
 
-__all__ = ["Clock", "Context", "Observer", "Scope", "SystemClock", "logger_of", "ring"]
+__all__ = ["Account", "Clock", "Context", "Scope", "SystemClock", "logger_of", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
@@ -29,20 +28,20 @@ _TICK: Final = 0.5
 
 
 class Clock(Protocol):
-    """Time, as a context sees it; tests drive theirs (`phases.testing.ManualClock`)."""
+    """The time source of a context; tests use `phases.testing.ManualClock`."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow, from an arbitrary start."""
+        """Return seconds from an arbitrary start; they never decrease."""
 
     def time(self) -> float:
-        """Seconds since 1970, as the machine believes."""
+        """Return seconds since 1970."""
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
-        """Block until somebody releases `doorbell`, or until `monotonic()` reaches `until`; earlier does no harm."""
+        """Block until `doorbell` is released or `monotonic()` reaches `until`; it may return earlier."""
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The time of this machine."""
 
     def monotonic(self) -> float:
         """See `Clock`."""
@@ -55,54 +54,51 @@ class SystemClock:
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
         left = threading.TIMEOUT_MAX if until is None else until - time.monotonic()
-        # Python handles signals in the main thread, as soon as it is awake. One that another thread caught, or
-        # that came in the very moment before the waiting, does not wake it: SIGTERM would be lost.
+        # Python handles signals in the main thread once it is awake. A signal that another thread received, or
+        # that arrived just before the wait, does not wake it: SIGTERM would be lost.
         longest = _TICK if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
         seconds = min(max(left, 0), longest)
         doorbell.acquire(timeout=seconds)
 
 
-class Observer:
-    """What the runner tells of each task; this one does not listen, that of `run` makes the report."""
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
 
-    def enter(self, task: Task) -> Observer:  # noqa: ARG002 - the interface
-        """A task is about to begin; the answer observes it and those inside it."""
-        return self
 
-    def skips(self, task: Task) -> bool:  # noqa: ARG002 - the interface
-        """Whether a task is to be left out."""
-        return False
+class Account(Protocol):
+    """The part of a run's account that a task reaches through its context."""
 
-    def begin(self, ctx: Context) -> None:
-        """The task begins."""
+    def skips(self, name: str) -> bool:
+        """Return True if the run leaves out tasks of this name."""
 
-    def end(self, status: str, error: BaseException | None, duration: float) -> None:
-        """The task ended."""
+    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+        """Add a change, with its inverse."""
 
 
 class Scope:
-    """Where in a run a context is: the path so far, the logger, the observer. The runner's business."""
+    """A context's position in a run: the path so far, the logger and the account. For the runner only."""
 
-    __slots__ = ("logger", "names", "observer")
+    __slots__ = ("account", "logger", "names")
 
     def __init__(
-        self, names: tuple[str, ...] = (), logger: logging.Logger | None = None, observer: Observer | None = None
+        self, names: tuple[str, ...] = (), logger: logging.Logger | None = None, account: Account | None = None
     ) -> None:
         self.names = names
         self.logger = logger
-        self.observer = observer or Observer()
+        self.account = account
 
 
 def logger_of(ctx: Context) -> logging.Logger:
-    """The logger of the run that a context is in."""
-    # Here, as it takes 8 ms that those who only import us need not pay.
+    """Return the logger of the run that a context belongs to."""
+    # Imported here: it takes 8 ms, which `import phases` alone need not pay.
     import logging
 
     return ctx.scope.logger or logging.getLogger("phases")
 
 
 class _Cancellation:
-    """Whether somebody cancelled, here or further up."""
+    """The cancellation of a context, linked to that of its parent."""
 
     __slots__ = ("parent", "reason")
 
@@ -111,7 +107,7 @@ class _Cancellation:
         self.reason: str | None = None
 
     def find(self) -> str | None:
-        """The reason nearest to us, or None."""
+        """Return the nearest reason, or None."""
         node: _Cancellation | None = self
         while node is not None and node.reason is None:
             node = node.parent
@@ -119,7 +115,7 @@ class _Cancellation:
 
 
 class Context:
-    """Tells a task whether it may go on, and for how long.
+    """Tells a task if and for how long it may go on, and receives the changes that it makes.
 
     >>> ctx = Context(timeout=30)
     >>> child = ctx.child(timeout=60)   # inherits the earlier deadline
@@ -131,27 +127,64 @@ class Context:
     phases.exceptions.CancelledError: cancelled: maintenance
     """
 
-    __slots__ = ("_cancellation", "_doorbells", "_limit", "clock", "scope")
+    __slots__ = ("_cancellation", "_doorbells", "_held", "_limit", "clock", "scope")
 
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
-        #: The runner's business, see `Scope`.
+        #: For the runner, see `Scope`.
         self.scope = Scope()
         self._cancellation = _Cancellation()
         self._doorbells: set[threading.Lock] = set()
+        self._held: Mapping[Hashable, threading.Lock] = {}
         self._limit = self._earlier_limit(None, timeout)
 
     def child(self, timeout: float | None = None) -> Context:
-        """A context that ends with this one, or earlier; cancelling it does not touch this one."""
+        """Return a context that ends with this one or earlier; cancelling it does not cancel this one."""
         return self._derive(_Cancellation(self._cancellation), self._earlier_limit(self._limit, timeout), self.scope)
 
     def within(self, scope: Scope) -> Context:
-        """The very same context (cancelling either cancels both) at another place of the run."""
+        """Return the same context (cancelling either cancels both) at another position of the run."""
         return self._derive(self._cancellation, self._limit, scope)
 
+    def shielded(self) -> Context:
+        """Return a context without an end, for work that must finish after this one has ended."""
+        return self._derive(_Cancellation(), None, self.scope)
+
+    def holding(self, resource: Hashable) -> Context:
+        """Return the same context, for code that runs while the caller holds a resource, such as a lock file."""
+        derived = self.within(self.scope)
+        derived._held = {**self._held, resource: threading.Lock()}
+        return derived
+
+    def held(self, resource: Hashable) -> threading.Lock | None:
+        """Return None unless the surrounding code holds the resource; otherwise the lock that its users share."""
+        return self._held.get(resource)
+
+    def record(self, change: Change, *, undo: Callable[[Context], None] | None = None) -> None:
+        """Record a change of the current task; call this after the change is in effect.
+
+        Reports show recorded changes, and `run(undo_on_failure=True)` reverses them, newest first.
+        Outside a run this does nothing.
+
+        Args:
+            change: The change, as reports show it.
+            undo: The inverse. It must be safe to call twice, and must change nothing, but log a
+                warning, if something else has altered the place since. One inverse given for
+                consecutive changes reverses them all and is called once.
+
+        >>> from phases import Change, run, task
+        >>> hosts = task("hosts")(lambda ctx: ctx.record(Change("+", "/etc/hosts")))
+        >>> run(hosts).changes
+        (Change(action='+', subject='/etc/hosts', detail=None),)
+        """
+        if not isinstance(change, tuple):
+            raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject), undo=...)")
+        if self.scope.account is not None:
+            self.scope.account.record(change, undo)
+
     def cancel(self, reason: str) -> None:
-        """End this context and its children, waking whoever waits on them; the first reason stays.
+        """End this context and its children and wake every thread that waits on them; the first reason stays.
 
         Safe in any thread and in a signal handler.
         """
@@ -161,26 +194,26 @@ class Context:
 
     @property
     def reason(self) -> str | None:
-        """Why it was cancelled; None if nobody did."""
+        """The reason for its cancellation; None if it was not cancelled."""
         return self._cancellation.find()
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody cancelled it or a parent; a deadline that passed does not show here."""
+        """True if it or a parent was cancelled; a passed deadline does not count."""
         return self.reason is not None
 
     @property
     def deadline(self) -> float | None:
-        """When time is up, on the clock's `monotonic()`; None if there is no limit."""
+        """The end of its time on the clock's `monotonic()`; None if there is no limit."""
         return self._limit[0] if self._limit else None
 
     def remaining(self) -> float | None:
-        """Seconds left, never less than 0; None if there is no limit."""
+        """Return the seconds left, at least 0; None if there is no limit."""
         return None if self._limit is None else max(0.0, self._limit[0] - self.clock.monotonic())
 
     @property
     def over(self) -> bool:
-        """Whether `check` would raise."""
+        """True if `check` would raise."""
         return self.cancelled or self.remaining() == 0
 
     def check(self) -> None:
@@ -191,10 +224,10 @@ class Context:
         if self._limit is not None and self.remaining() == 0:
             raise DeadlineExceededError(self._limit[1])
 
-    def skips(self, task: Task) -> bool:
-        """Whether `execute(task, ctx)` would leave the task out, as `run(skip=...)` asked; False outside of a run.
+    def skips(self, task: _Named) -> bool:
+        """Return True if `run(skip=...)` leaves the task out; False outside a run.
 
-        For a group that prepares something for its subtasks.
+        A group calls this when it prepares something for its subtasks.
 
         >>> from phases import Serial, run, task
         >>> class Bootstrap(Serial):
@@ -206,7 +239,7 @@ class Context:
         will do ['routes']
         True
         """
-        return self.scope.observer.skips(task)
+        return self.scope.account is not None and self.scope.account.skips(task.name)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""
@@ -215,10 +248,10 @@ class Context:
         self.check()
 
     def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
-        """Wait until `done()`, looked at after every `notify` and `cancel`; False if the clock came to `until` first.
+        """Wait until `done()`, tested after every `notify` and `cancel`; return False if the clock reaches `until` first.
 
-        Raises nothing when the context ends: who wants to end with it lets `done` look at
-        `cancelled` and passes its `deadline` as `until`.
+        It does not raise when the context ends: to end with it, let `done` test `cancelled` and
+        pass `deadline` as `until`.
         """
         doorbell = threading.Lock()
         doorbell.acquire()
@@ -233,12 +266,12 @@ class Context:
             self._doorbells.discard(doorbell)
 
     def notify(self) -> None:
-        """Make all who wait in this context, its parents or its children look again."""
+        """Wake every thread that waits in this context, its parents or its children."""
         for doorbell in tuple(self._doorbells):
             ring(doorbell)
 
     def _earlier_limit(self, limit: tuple[float, float] | None, timeout: float | None) -> tuple[float, float] | None:
-        """The earlier of two limits: each a deadline, with the timeout it came from for the message."""
+        """Return the earlier of two limits: each is a deadline, with its timeout for the message."""
         if timeout is None:
             return limit
         own = (self.clock.monotonic() + _not_negative(timeout), timeout)
@@ -250,12 +283,13 @@ class Context:
         derived.scope = scope
         derived._cancellation = cancellation
         derived._doorbells = self._doorbells
+        derived._held = self._held
         derived._limit = limit
         return derived
 
 
 def ring(doorbell: threading.Lock) -> None:
-    """Release a lock that somebody waits for; a second ring before it is heard is the same ring."""
+    """Release a lock that a thread waits for; a second ring before the first is heard has no effect."""
     with suppress(RuntimeError):
         doorbell.release()
 

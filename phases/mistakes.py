@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from phases.context import Context
-from phases.task import Change
+from phases.change import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable

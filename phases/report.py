@@ -1,34 +1,42 @@
-"""Report: what a run did, task by task; and the observer that writes it while the tasks run."""
+"""Report: the result of a run, task by task; and the account that writes it while the tasks run."""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
-from phases.context import Observer, logger_of
 from phases.exceptions import describe
-from phases.mistakes import require_changes
-from phases.task import Accountable, Group, Plannable, names_in_path
+from phases.task import Group, Undoable, names_in_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
+    from phases.change import Change
     from phases.context import Context
-    from phases.task import Change, Task
+    from phases.task import Task
 
-__all__ = ["Report", "RunObserver"]
+__all__ = ["Event", "Ledger", "Record", "Report", "TaskAccount"]
+
+
+class Event(NamedTuple):
+    """A step of a run, for an observer: `status` is that of the task's report, `change` what it just recorded."""
+
+    path: str
+    status: str
+    change: Change | None = None
+    error: BaseException | None = None
 
 
 class Report:
-    """What became of a task, and of the tasks inside it (`children`).
+    """The result of a task and of its subtasks (`children`).
 
     `status` is `ok`, `failed`, `cancelled`, `undone`, or `skipped`: left out, or never reached.
     A group is `ok` although a subtask that it tolerates `failed`, see `phases.tolerate`.
-    `start` is UTC in ISO 8601, `duration` seconds; both None for what did not run. `error` is what
-    the task raised. `changes` are those that an accountable task has made, or those that a plannable
-    one foresaw when it began; if it could not foresee them, the log says so and the task is no worse for it.
+    `start` is UTC in ISO 8601, `duration` is in seconds; both are None for a task that did not run.
+    `error` is the error that the task raised.
 
     >>> from phases import run, task
     >>> report = run(task("greet")(lambda ctx: None))
@@ -36,18 +44,19 @@ class Report:
     ('greet', 'ok', True)
     """
 
-    __slots__ = ("changes", "children", "duration", "error", "name", "names", "start", "status", "task")
+    __slots__ = ("children", "duration", "error", "name", "names", "records", "start", "status", "task")
 
     def __init__(self, task: Task, names: tuple[str, ...] = ()) -> None:
         self.task = task
-        #: The path that the task stands in, without its own name.
+        #: The path of the task, without its name.
         self.names = names
         self.name = task.name
         self.status = "skipped"
         self.start: str | None = None
         self.duration: float | None = None
         self.error: BaseException | None = None
-        self.changes: tuple[Change, ...] = ()
+        #: For the runner; see `changes`.
+        self.records: list[Record] = []
         inside = (*names, *names_in_path(task))
         self.children = [Report(subtask, inside) for subtask in task.subtasks] if isinstance(task, Group) else []
 
@@ -55,15 +64,20 @@ class Report:
         return f"<Report of {self.name}: {self.status}>"
 
     def walk(self) -> Iterator[Report]:
-        """All inside this report, innermost first, and then itself."""
+        """Yield every report inside this one, innermost first, and then itself."""
         for child in self.children:
             yield from child.walk()
         yield self
 
     @property
     def ok(self) -> bool:
-        """Whether the task did what it should, or was to be left out."""
+        """True if the task completed or was left out."""
         return self.status in {"ok", "skipped"}
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes that the task recorded, in all attempts, without those that the run has undone."""
+        return tuple(record.change for record in self.records if record.change is not None)
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""
@@ -71,7 +85,7 @@ class Report:
             raise self.error
 
     def to_mapping(self) -> dict[str, Any]:
-        """The tree for JSON."""
+        """Return the tree for JSON."""
         return {
             "name": self.name,
             "status": self.status,
@@ -83,91 +97,150 @@ class Report:
         }
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """The tree as JSON text."""
-        import json  # 5 ms, for those who ask for it
+        """Return the tree as JSON text."""
+        import json  # it takes 5 ms
 
         return json.dumps(self.to_mapping(), indent=indent)
 
 
-class RunObserver(Observer):
-    """Writes the report of a whole run."""
+class Record(NamedTuple):
+    """A recorded change with its inverse; without a change it is a task that completed and recorded no inverse."""
 
-    def __init__(self, task: Task, *, skip: Iterable[str]) -> None:
+    report: Report
+    change: Change | None
+    undo: Callable[[Context], None] | None
+
+
+class Ledger:
+    """The account of a whole run: its report, and the records of its tasks in the order of the changes."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        skip: Collection[str] = (),
+        keep: bool = False,
+        observer: Callable[[Event], None] | None = None,
+    ) -> None:
         self.report = Report(task)
-        #: Names of the tasks to leave out.
-        self.skip = frozenset(skip)
-        #: What ended well, oldest first.
-        self.completed: list[Report] = []
-        self._opening = threading.Lock()
+        self._skip = skip
+        # Only a run that may undo keeps the inverses: one that lasts for months must not grow.
+        self._keep = keep
+        self._observer = observer
+        self._records: list[Record] = []
+        self._lock = threading.Lock()
 
-    def enter(self, task: Task) -> Observer:
-        """See `Observer`."""
+    def enter(self, task: Task) -> TaskAccount:
+        """Return the account of the outermost task."""
         return self.open(task, [self.report], ())
 
-    def open(self, task: Task, reports: list[Report], names: tuple[str, ...]) -> Observer:
-        """An observer that writes the report of `task`, which is found among `reports` or added to them."""
-        with self._opening:
-            report = self._find(task, reports) or self._add(task, reports, names)
-            report.status = "skipped" if self.skips(task) else "running"
-        return _TaskObserver(self, report)
+    def open(self, task: Task, reports: list[Report], names: tuple[str, ...]) -> TaskAccount:
+        """Return the account of `task`, whose report is one of `reports` or is added to them."""
+        with self._lock:
+            report = _find(task, reports) or _add(task, reports, names)
+            report.status = "skipped" if self.skips(task.name) else "running"
+        return TaskAccount(self, report)
 
-    def skips(self, task: Task) -> bool:
-        """See `Observer`."""
-        return task.name in self.skip
+    def skips(self, name: str) -> bool:
+        """See `Account`."""
+        return name in self._skip
+
+    def record(self, record: Record) -> None:
+        """Add a record of a task."""
+        with self._lock:
+            record.report.records.append(record)
+            if self._keep:
+                self._records.append(record)
+        self.tell(record.report, change=record.change)
 
     def complete(self, report: Report) -> None:
-        """Remember what ended well; what is done again has ended when it did so last."""
-        with self._opening:
-            self.completed = [*(each for each in self.completed if each is not report), report]
+        """Record the inverse of a completed task that has recorded none."""
+        task = report.task
+        if isinstance(task, Group) or getattr(task, "records", False) or any(each.undo for each in report.records):
+            return
+        undo = task.undo if isinstance(task, Undoable) else None
+        if not self._keep or (undo is None and report.children):
+            return
+        # It reverses the tasks inside, too, and earlier attempts.
+        within = set(map(id, report.walk()))
+        with self._lock:
+            self._records = [each for each in self._records if id(each.report) not in within]
+            self._records.append(Record(report, None, undo))
 
-    def _find(self, task: Task, reports: list[Report]) -> Report | None:
-        """The report that is due for this task: one not begun, or the oldest if it is tried again."""
-        same = [report for report in reports if report.task is task and report.status != "running"]
-        return min(same, key=lambda report: report.start or "", default=None)
+    def batches(self) -> list[list[Record]]:
+        """Return the records that one inverse each reverses, newest first."""
+        batches = [list(batch) for _, batch in groupby(self._records, key=lambda each: (id(each.report), each.undo))]
+        return batches[::-1]
 
-    def _add(self, task: Task, reports: list[Report], names: tuple[str, ...]) -> Report:
-        """A report for a task that another one composed while it ran.
+    def undone(self, batch: list[Record]) -> None:
+        """Take the records of a batch out of their report; a task without any left is undone."""
+        first, gone = batch[0], set(map(id, batch))
+        # The undo of a task reverses everything inside.
+        for each in first.report.walk() if first.change is None else [first.report]:
+            each.records = [old for old in each.records if first.change is not None and id(old) not in gone]
+            if each.status == "ok" and not each.records:
+                each.status = "undone"
+                self.tell(each)
 
-        A loop that makes a task of the same name each time round keeps the latest report only.
-        """
-        for old in [report for report in reports if report.name == task.name and report.status != "running"]:
-            reports.remove(old)
-            forgotten = list(old.walk())
-            self.completed = [report for report in self.completed if report not in forgotten]
-        reports.append(Report(task, names))
-        return reports[-1]
+    def tell(self, report: Report, *, change: Change | None = None) -> None:
+        """Tell the observer of a task's status or change."""
+        if self._observer is None:
+            return
+        event = Event("/".join((*report.names, report.name)), report.status, change, report.error)
+        try:
+            self._observer(event)
+        except Exception:
+            import logging  # rarely needed
+
+            logging.getLogger("phases").exception("the observer of the run failed at %s", event.path)
 
 
-class _TaskObserver(Observer):
-    """Writes the report of one task."""
+def _find(task: Task, reports: list[Report]) -> Report | None:
+    """Return the report that is due for a task: one not begun, or the oldest if the task is tried again."""
+    same = [report for report in reports if report.task is task and report.status != "running"]
+    return min(same, key=lambda report: report.start or "", default=None)
 
-    def __init__(self, run: RunObserver, report: Report) -> None:
-        self._run = run
+
+def _add(task: Task, reports: list[Report], names: tuple[str, ...]) -> Report:
+    """Return a new report for a task that another one composed while it ran.
+
+    If a loop makes a task of the same name in each round, only the latest report stays.
+    """
+    for old in [report for report in reports if report.name == task.name and report.status != "running"]:
+        reports.remove(old)
+    reports.append(Report(task, names))
+    return reports[-1]
+
+
+class TaskAccount:
+    """The account of one task; see `phases.context.Account`."""
+
+    def __init__(self, ledger: Ledger, report: Report) -> None:
+        self._ledger = ledger
         self._report = report
+        self.skips = ledger.skips
 
-    def enter(self, task: Task) -> Observer:
+    def enter(self, task: Task) -> TaskAccount:
+        """Return the account of a task inside this one."""
         within = self._report
-        return self._run.open(task, within.children, (*within.names, *names_in_path(within.task)))
+        return self._ledger.open(task, within.children, (*within.names, *names_in_path(within.task)))
 
-    def skips(self, task: Task) -> bool:
-        return self._run.skips(task)
+    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+        """See `Account`."""
+        self._ledger.record(Record(self._report, change, undo))
 
     def begin(self, ctx: Context) -> None:
+        """Note that the task begins."""
         report = self._report
         now = ctx.clock.time()
         report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
         report.error = None
-        if isinstance(report.task, Plannable) and not isinstance(report.task, Group | Accountable):
-            try:
-                report.changes = require_changes(report.task.plan(ctx))
-            except Exception as error:  # noqa: BLE001 - foreseeing is a courtesy; `do` will meet what is really wrong
-                ctx.check()
-                logger_of(ctx).warning("cannot foresee the changes of %s: %s", report.name, describe(error))
+        self._ledger.tell(report)
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
+        """Note that the task ended."""
         report = self._report
         report.status, report.error, report.duration = status, error, duration
-        if isinstance(report.task, Accountable):
-            report.changes = tuple(report.task.made)
         if status == "ok":
-            self._run.complete(report)
+            self._ledger.complete(report)
+        self._ledger.tell(report)

@@ -1,40 +1,41 @@
-"""The runner: execute, undo or plan a task and all inside it, or run a whole pipeline for a program's main.
+"""The runner: execute, undo or plan a task with its subtasks, or run a whole pipeline.
 
-Groups run their subtasks by `execute` and `undo` again. So every task, at any depth, passes through
-`_step`: there it is logged, timed, observed, and its errors get their path. Where it stands
-travels with the context (`Scope`), so groups know nothing of logs and reports.
+Groups call `execute` and `undo` for their subtasks. So every task, at any depth, passes through
+`_step`, which logs and times it and adds the path to its errors. The position in the run travels
+with the context (`Scope`), so groups know nothing of logs and reports.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
-from phases.context import Context, Observer, Scope, logger_of
+from phases.context import Context, Scope, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import call, context_of, require_changes, require_task
-from phases.report import Report, RunObserver
-from phases.task import Change, Group, Plannable, Task, Tolerant, Undoable, leaves, names_in_path
+from phases.report import Event, Ledger, Report, TaskAccount
+from phases.task import Group, Plannable, Task, Tolerant, Undoable, leaves, names_in_path
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from types import FrameType
 
-    from phases.context import Clock
+    from phases.change import Change
 
 __all__ = ["Plan", "cancel_on_signals", "execute", "execute_telling", "log_line", "plan", "run", "undo"]
 
 
 def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
-    """Do a task: logged, timed, its errors wrapped in one TaskFailedError that names it.
+    """Do a task: log and time it, and wrap its errors in one TaskFailedError that names it.
 
-    CancelledError and DeadlineExceededError pass as they are if `ctx` itself is over; raised by
-    anything narrower (`with_timeout`, a child context of the task's own) they are a failure like
-    any other. KeyboardInterrupt and SystemExit cancel `ctx` and pass as they are. A `do` that
-    returns anything has failed: a coroutine never ran, a returned error was not raised. The logger
-    holds for all that is executed inside; the default is that of the surrounding task, or `phases`.
+    CancelledError and DeadlineExceededError pass unchanged if `ctx` itself is over; raised by a
+    narrower context (`with_timeout`, a child context) they are failures. KeyboardInterrupt and
+    SystemExit cancel `ctx` and pass unchanged. A `do` that returns a value has failed: a coroutine
+    never ran, a returned error was not raised. The logger is also that of all tasks inside; the
+    default is the logger of the surrounding task, or `phases`.
 
     >>> from phases import Serial, task
     >>> @task("static-routes")
@@ -51,38 +52,39 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
 def execute_telling(
     task: Task, ctx: Context, *, logger: logging.Logger | None = None, begun: Callable[[], None] | None = None
 ) -> None:
-    """Execute a task, and call `begun` in the moment before its `do`; never, if it does not come to that."""
-    observer = ctx.scope.observer.enter(task)
+    """Execute a task, and call `begun` just before its `do`; never, if it does not come to that."""
+    above = ctx.scope.account
+    account = (above if isinstance(above, TaskAccount | Ledger) else Ledger(task)).enter(task)
     if ctx.skips(task):
         log_line((logger or logger_of(ctx)).info, "skipped", (*ctx.scope.names, task.name), "skipped")
         return
 
     def begin_and_do(inside: Context) -> None:
-        observer.begin(inside)
+        account.begin(inside)
         if begun is not None:
             begun()
         call(task.do, inside, "do")
 
-    _step(task, ctx, begin_and_do, done="ok", logger=logger, observer=observer, tolerable=True)
+    _step(task, ctx, begin_and_do, done="ok", logger=logger, account=account)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
-    """Take a task back, the newest of a group first.
+    """Undo a task; the last subtask of a group comes first.
 
-    A failure does not keep the rest from being undone; one TaskFailedError at the end names them all.
-    A task that cannot be undone is left as it is, and the log says so.
+    A failure does not stop the rest; one TaskFailedError at the end names all of them. A task
+    without `undo` is left as it is, and the log says so.
     """
     require_task(task)
-    ctx = context_of(ctx)
-    if isinstance(task, Undoable):
-        method = task.undo
+    _undo(task, task.undo if isinstance(task, Undoable) else None, context_of(ctx), logger)
 
-        def act(inside: Context) -> None:
-            call(method, inside, "undo")
 
-        _step(task, ctx, act, done="undone", logger=logger, observer=Observer(), prefix="undo ")
-    else:
+def _undo(
+    task: Task, inverse: Callable[[Context], None] | None, ctx: Context, logger: logging.Logger | None = None
+) -> None:
+    if inverse is None:
         log_line((logger or logger_of(ctx)).warning, "cannot undo", (*ctx.scope.names, task.name), "skipped")
+    else:
+        _step(task, ctx, partial(call, inverse, name="undo"), done="undone", logger=logger, prefix="undo ")
 
 
 def _step(
@@ -92,13 +94,12 @@ def _step(
     *,
     done: str,
     logger: logging.Logger | None,
-    observer: Observer,
-    tolerable: bool = False,
+    account: TaskAccount | None = None,
     prefix: str = "",
 ) -> None:
     logger = logger or logger_of(ctx)
     names = (*ctx.scope.names, task.name)
-    inside = ctx.within(Scope((*ctx.scope.names, *names_in_path(task)), logger, observer))
+    inside = ctx.within(Scope((*ctx.scope.names, *names_in_path(task)), logger, account))
     begun = ctx.clock.monotonic()
     word, status, log = "completed", done, logger.info
     seen: BaseException | None = None
@@ -112,7 +113,7 @@ def _step(
         failed = isinstance(raised, TaskFailedError)
         word = status = "failed" if failed else "cancelled"
         log = logger.error if failed else logger.warning
-        if tolerable and isinstance(raised, TaskFailedError) and isinstance(task, Tolerant):
+        if account is not None and isinstance(raised, TaskFailedError) and isinstance(task, Tolerant):
             word, log = "failed, and is optional", logger.warning
             task.tolerate(raised)
             return
@@ -121,15 +122,16 @@ def _step(
         raise raised from raised.__cause__
     finally:
         duration = ctx.clock.monotonic() - begun
-        observer.end(status, raised, duration)
+        if account is not None:
+            account.end(status, raised, duration)
         # The line names the task already, so it shows the error as seen from inside.
         log_line(log, prefix + word, names, status, duration=duration, error=seen)
 
 
 def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
-    """What an error of a task becomes for those outside of it."""
+    """Return an error of a task as its caller sees it."""
     if not isinstance(error, Exception):
-        # An interrupt is no answer of the task: it ends everything, and stays what it is.
+        # An interrupt is not a failure of the task: it ends everything and passes unchanged.
         ctx.cancel(describe(error))
         return error
     if isinstance(error, CONTEXT_OVER) and ctx.over:
@@ -148,9 +150,9 @@ def log_line(
     duration: float | None = None,
     error: BaseException | None = None,
 ) -> None:
-    """One wide line by, say, `logger.info`; the same values in `extra` for those who collect them.
+    """Log one line with `log`, such as `logger.info`, with the same values in `extra`.
 
-    Of an error it has the first line only: a long one is told once, by the caller, and not by every group around it.
+    It shows only the first line of an error: the caller shows the rest, and not every group around the task.
     """
     path = "/".join(names)
     line = f"{word} task={path}"
@@ -159,16 +161,16 @@ def log_line(
     text = None if error is None else describe(error)
     if text is not None:
         first, *more = text.split("\n", 1)
-        line += f" error={f'{first} ...' if more else first!r}"  # quoted: what it says ends where the quote does
+        line += f" error={f'{first} ...' if more else first!r}"  # quoted, so that its end is visible
     extra = {"task": names[-1], "path": path, "status": status, "duration": duration, "error": text}
     log("%s", line, extra=extra)
 
 
 class Plan:
-    """What a task and all inside it would change.
+    """The forecast of a task and its subtasks.
 
-    `changes` are in the order of doing, `by_task` the same with the path of the task that each
-    belongs to. `unplannable` are the paths of the tasks that cannot say: of them, all is possible.
+    `changes` are in the order in which `do` would make them, `by_task` groups them by the path of
+    their task. `unplannable` are the paths of tasks without a `plan`.
 
     >>> from phases import Change, Serial, task
     >>> hosts = task("hosts", plan=lambda ctx: [Change("+", "/etc/hosts")])(lambda ctx: None)
@@ -185,7 +187,7 @@ class Plan:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """All changes, in the order of doing."""
+        """All changes, in order."""
         return tuple(change for _, changes in self.by_task for change in changes)
 
     def __str__(self) -> str:
@@ -194,7 +196,7 @@ class Plan:
 
 
 def plan(task: Task, ctx: Context | None = None) -> Plan:
-    """Collect what a task and all inside it would change; a plan that fails is a TaskFailedError."""
+    """Return the forecast of a task and its subtasks; raise TaskFailedError if a plan fails."""
     require_task(task)
     ctx = context_of(ctx)
     by_task, unplannable = [], []
@@ -215,27 +217,32 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
 
 def run(
     task: Task,
+    ctx: Context | None = None,
     *,
     timeout: float | None = None,
     skip: Iterable[str] = (),
     undo_on_failure: bool = False,
     handle_signals: bool = False,
     logger: logging.Logger | None = None,
-    clock: Clock | None = None,
+    observer: Callable[[Event], None] | None = None,
 ) -> Report:
-    """Run a whole pipeline for a program's main; its report says how it went, failures raise nothing.
+    """Run a pipeline and return its report; a failure is in the report and is not raised.
 
     Args:
-        task: What to run.
-        timeout: Seconds for all of it.
-        skip: Names of tasks to leave out. A name that no task has is an UnknownTaskError before
-            anything runs; names of tasks that another one composes only while it runs are unknown.
-        undo_on_failure: Unless all went well, undo the tasks that had completed, newest first; the
-            one that failed is not among them. An interrupt undoes too, and is raised after that.
-        handle_signals: SIGINT and SIGTERM cancel the run (main thread only). Undoing goes on; a
-            second signal does what it would have done without us.
-        logger: For all lines of this run.
-        clock: Another time than the machine's, for tests.
+        task: The task to run.
+        ctx: The context that the run ends with; cancelling it, from any thread, cancels the run.
+        timeout: Seconds for the whole run.
+        skip: Names of tasks to leave out. An unknown name raises UnknownTaskError before anything
+            runs; tasks that another task composes while it runs are unknown.
+        undo_on_failure: If the run does not complete, reverse what it recorded, newest first: also
+            the records of the task that failed. A completed task that recorded no inverse is undone
+            by its `undo`. After an interrupt this happens before the interrupt is raised.
+        handle_signals: SIGINT and SIGTERM cancel the run (main thread only). An undo goes on; a
+            second signal has its usual effect.
+        logger: The logger of this run.
+        observer: A function that is called with an Event whenever a task begins, records a change,
+            ends or is undone. It is called in the thread of the task, so it should return quickly;
+            an asyncio program passes events on with `loop.call_soon_threadsafe`.
 
     >>> from phases import Serial, task
     >>> @task("greet")
@@ -245,17 +252,17 @@ def run(
     'ok'
     """
     require_task(task)
-    observer = RunObserver(task, skip=_known_names(task, skip))
-    ctx = Context(timeout=timeout, clock=clock).within(Scope((), logger, observer))
+    ledger = Ledger(task, skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
+    ctx = context_of(ctx).child(timeout).within(Scope((), logger, ledger))
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
             execute(task, ctx)
         except BaseException as error:
             if undo_on_failure:
-                _undo_completed(observer, ctx)
+                _undo_run(ledger, ctx.shielded(), logger)
             if not isinstance(error, PhaseError):
                 raise
-    return observer.report
+    return ledger.report
 
 
 def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
@@ -269,24 +276,27 @@ def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _undo_completed(observer: RunObserver, ctx: Context) -> None:
-    # The run's context is over, or what is left of its time belongs to nobody: undoing gets one of its own.
-    ctx = Context(clock=ctx.clock).within(Scope((), ctx.scope.logger))
-    failed_before = {report for report in observer.report.walk() if report.status == "failed"}
-    for report in reversed(observer.completed):
-        # Groups are undone through their subtasks, each of which completed on its own; and a task
-        # that composed others while it ran may have undone them already.
-        if isinstance(report.task, Group) or report.status != "ok":
-            continue
+def _undo_run(ledger: Ledger, ctx: Context, logger: logging.Logger | None) -> None:
+    failures = []
+    failed_before = {report for report in ledger.report.walk() if report.status == "failed"}
+    for batch in ledger.batches():
+        report, _, inverse = batch[0]
         try:
-            undo(report.task, ctx.within(Scope(report.names, ctx.scope.logger)))
+            _undo(report.task, inverse, ctx.within(Scope(report.names, logger)))
         except TaskFailedError as error:
             report.status, report.error = "failed", error
+            failures.append(error.under(*report.names))
         else:
-            for each in report.walk() if isinstance(report.task, Undoable) else ():
-                each.status = "undone" if each.status == "ok" else each.status
-    # A group that had completed is now what undoing made of its subtasks; what it had tolerated is no news.
-    for report in observer.report.walk():
+            if inverse is not None:
+                ledger.undone(batch)
+    _summarise(ledger.report, failed_before)
+    if failures and isinstance(ledger.report.error, TaskFailedError):
+        ledger.report.error = TaskFailedError.combine([ledger.report.error, *failures])
+
+
+def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
+    """Give completed groups the status of their subtasks after an undo; failures that they tolerated do not count."""
+    for report in whole.walk():
         inside = {child.status for child in report.children if child not in failed_before} - {"skipped"}
         if isinstance(report.task, Group) and report.status == "ok" and inside:
             report.status = "failed" if "failed" in inside else "undone" if inside == {"undone"} else "ok"
@@ -294,9 +304,9 @@ def _undo_completed(observer: RunObserver, ctx: Context) -> None:
 
 @contextmanager
 def cancel_on_signals(ctx: Context) -> Iterator[None]:
-    """SIGINT and SIGTERM cancel `ctx`; the second one does what it would have done without us.
+    """Let SIGINT and SIGTERM cancel `ctx`; a second signal has its usual effect.
 
-    Only the main thread can do this; in any other nothing happens.
+    This does nothing outside the main thread.
     """
     import signal  # only programs handle signals
 
@@ -306,7 +316,7 @@ def cancel_on_signals(ctx: Context) -> Iterator[None]:
 
     def restore() -> None:
         for number, handler in before.items():
-            # None: a handler that was not installed from Python, which cannot be put back.
+            # None: a handler that was not installed from Python, which Python cannot restore.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def cancel(number: int, _frame: FrameType | None) -> None:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from phases.context import ring
-from phases.task import Change
+from phases.change import Change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

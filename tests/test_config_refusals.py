@@ -32,14 +32,14 @@ def _errors_of_route(**fields: object) -> list[tuple[str, str]]:
         ("not-a-cidr", "'not-a-cidr' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("2001:db8::/32", "'2001:db8::/32' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("10.0.0.1", "'10.0.0.1' has no prefix length; write it as '10.0.0.1/32' if one address is meant"),
-        ("10.0.0.0/255.0.0.0", "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 behind the slash"),
-        ("10.0.0.0/33", "'10.0.0.0/33' has no prefix length from 0 to 32 behind the slash"),
-        ("10.0.0.0/08", "'10.0.0.0/08' has no prefix length from 0 to 32 behind the slash"),
-        ("10.0.0.0/٨", "'10.0.0.0/٨' has no prefix length from 0 to 32 behind the slash"),
+        ("10.0.0.0/255.0.0.0", "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash"),
+        ("10.0.0.0/33", "'10.0.0.0/33' has no prefix length from 0 to 32 after the slash"),
+        ("10.0.0.0/08", "'10.0.0.0/08' has no prefix length from 0 to 32 after the slash"),
+        ("10.0.0.0/٨", "'10.0.0.0/٨' has no prefix length from 0 to 32 after the slash"),
         ("010.0.0.0/8", "'010.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("1٨.0.0.0/8", "'1٨.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         (" 10.0.0.0/8", "' 10.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
-        ("10.0.0.0/8\n", "'10.0.0.0/8\\n' has no prefix length from 0 to 32 behind the slash"),
+        ("10.0.0.0/8\n", "'10.0.0.0/8\\n' has no prefix length from 0 to 32 after the slash"),
         ("\ud800/8", "'\\ud800/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
         ("172.16.1.5/24", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
         (
@@ -232,7 +232,7 @@ def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
         (
             {"routeOverlap": {"expectedCidrs": ["10.0.0.0/255.0.0.0"]}},
             "routeOverlap.expectedCidrs[0]",
-            "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 behind the slash",
+            "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash",
         ),
         (
             {"routeOverlap": {"expectedCidrs": ["fd00::/8"]}},

@@ -209,7 +209,7 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     wanted = crowded.files.names("/etc/systemd/system/hostrouting-ready.service.wants")
     assert wanted == ["probe-snat.service"]
     reset = Reset(HostRoutingConfig(), host=crowded)
-    assert f"+ ebtables nft nat: {DEAD_POD} (put back)" in [str(change) for change in plan(reset).changes]
+    assert f"+ ebtables nft nat: {DEAD_POD} (restored)" in [str(change) for change in plan(reset).changes]
     execute(reset, in_time())
     assert TABLE not in crowded.nftables.tables
     assert (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()) == before
@@ -246,7 +246,7 @@ def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHo
             crowded.ebtables.delete(Context(), [rule for rule in lines if rule.line == other])
 
     crowded.ebtables.on_read = one_goes
-    report = run(task, clock=ManualClock(auto=True))
+    report = run(task, ctx=Context(clock=ManualClock(auto=True)))
     assert report.ok, report.error
     (sweep,) = [each for each in report.walk() if each.name == "clean-stale-cni"]
     assert [change.subject for change in sweep.changes] == [f"ebtables nft nat: {DEAD_POD}"]
@@ -327,7 +327,7 @@ def test_a_sibling_in_trouble(
     trouble(crowded)
     [(section, values)] = sections.items()
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}})
-    report = run(task, timeout=120, clock=ManualClock(auto=True))
+    report = run(task, timeout=120, ctx=Context(clock=ManualClock(auto=True)))
     failed = [each.name for each in report.walk() if each.status == "failed" and each.name != "configure"]
     assert failed == ["clean-stale-cni" if section == "staleCni" else "configure-probe-snat"]
     assert report.ok != required
@@ -341,7 +341,7 @@ def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
     """However short the time is, a cloud that never answers gets half of what is left: the check comes after it."""
     slow_imds(crowded)
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
-    report = run(task, timeout=40, clock=ManualClock(auto=True))
+    report = run(task, timeout=40, ctx=Context(clock=ManualClock(auto=True)))
     report.raise_for_failure()
     assert crowded.files.exists("/run/aks-flex-node/route-overlap.ok")
 

@@ -2,8 +2,8 @@
 
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
     ports           RouteBackend, ServiceManager, FileStore, RunLock: their docstrings are the contract
-    routes          Route, RouteChange; ObservedRoute, Link, Rule, Lookup, ...: what the route port speaks
-    links           Device, Neighbour, Station, IPv6Route: what the link-layer port speaks
+    routes          Route, RouteChange; ObservedRoute, Rule, Lookup, ...: values of the route port
+    links           Device, Neighbour, Station: values of the link-layer port
     ebtables_rules  EbtablesRule, EbtablesReading: what the ebtables port speaks
     units           UnitState: what the service port speaks
     netlink, pyroute            the kernel's IPv4 routes, lean and over pyroute2
@@ -36,20 +36,11 @@ from hostrouting.host.ports import (
     ServiceManager,
 )
 from hostrouting.host.systemd.units import UnitState
-from hostrouting.net.links import Device, IPv6Route, Neighbour, Station
-from hostrouting.net.routes import (
-    LOCAL_TABLE,
-    MAIN_TABLE,
-    OUR_PROTOCOL,
-    Address,
-    Link,
-    Lookup,
-    NextHop,
-    ObservedRoute,
-    Route,
-    RouteChange,
-    Rule,
-)
+from hostrouting.net.addresses import Address
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
+from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
     import os
@@ -60,15 +51,14 @@ __all__ = [
     "OUR_PROTOCOL",
     "Address",
     "Device",
+    "DeviceAddress",
     "Ebtables",
     "EbtablesReading",
     "EbtablesRule",
     "FileStore",
     "Host",
     "IPv6Backend",
-    "IPv6Route",
     "InstanceMetadata",
-    "Link",
     "LinkLayer",
     "Lookup",
     "Neighbour",

@@ -9,7 +9,7 @@ from hostrouting.exceptions import BackendError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.net.routes import RouteChange
+    from hostrouting.net.changes import RouteChange
 
 __all__ = ["Absent", "OfflineRoutes"]
 

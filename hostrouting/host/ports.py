@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
     from hostrouting.host.systemd.units import UnitState
-    from hostrouting.net.links import Device, IPv6Route, Neighbour, Station
-    from hostrouting.net.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.links import Device, Neighbour, Station
+    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.rules import Rule
     from phases import Context
 
 __all__ = [
@@ -38,7 +40,7 @@ class RouteBackend(Protocol):
     `BackendError`, never an error of the library or system call behind it.
     """
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Every network device, by interface index, each with its addresses and known neighbours (IPv4)."""
         ...
 
@@ -326,11 +328,13 @@ class LinkLayer(Protocol):
         """
         ...
 
-    def routes(self) -> list[IPv6Route]:
+    def routes(self) -> list[ObservedRoute]:
         """The IPv6 routes of every table but the local one, sorted; a snapshot."""
         ...
 
-    def apply(self, *, remove: Sequence[Neighbour | IPv6Route] = (), add: Sequence[Neighbour | IPv6Route] = ()) -> None:
+    def apply(
+        self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
+    ) -> None:
         """Make all of it happen, removals first, or nothing.
 
         When anything is refused (a removal of what is not there: ENOENT or ESRCH; an addition to an occupied place:

@@ -15,25 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
-from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS
-from hostrouting.net.addresses import format_ipv4, parse_ipv4
-from hostrouting.net.routes import (
-    FLAG_DEAD,
-    FLAG_ONLINK,
-    KIND_NUMBERS,
-    KINDS,
-    Address,
-    Link,
-    Lookup,
-    NextHop,
-    ObservedRoute,
-    Rule,
-)
+from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS, unknown_selectors
+from hostrouting.host.netlink.route_reader import encapsulation_of, gateway_of
+from hostrouting.net.addresses import IPV4, Address, format_ipv4, parse_ipv4
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KIND_NUMBERS, KINDS, Lookup, NextHop, ObservedRoute
+from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.net.routes import Extra, Route, RouteChange
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.routes import Extra, Route
 
 _AF_INET: Final = 2
 #: Message types and flags by verb. `IPRoute.route` has no word for `prepend`, which is CREATE alone.
@@ -42,9 +35,11 @@ _LOOKUP_TABLE, _FIB_MATCH = 0x1000, 0x2000
 _GETROUTE, _REQUEST, _ACK = 26, 1, 4
 #: Attributes of a route by number: those that have fields of their own, those of answers only, and those that
 #: travel along as `extra` and that pyroute2 can be told to send again.
-_OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15})
+_OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15, 18, 21, 22, 30})
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
-_METRICS, _MULTIPATH, _FLOW = 8, 9, 11
+_METRICS, _MULTIPATH, _FLOW, _NH_ID = 8, 9, 11, 30
+#: The length of a hardware address as text.
+_ETHERNET: Final = len("02:00:00:00:00:01")
 _METRIC_NAMES: Final = {
     1: "RTAX_LOCK",
     2: "RTAX_MTU",
@@ -66,19 +61,6 @@ _METRIC_NAMES: Final = {
 _CONGESTION_CONTROL: Final = 16
 #: The byte of a table's number that is too big for it; the attribute has it whole.
 _TABLE_COMPAT: Final = 252
-_RULE_SELECTORS: Final = {
-    "FRA_IIFNAME": "iif",
-    "FRA_OIFNAME": "oif",
-    "FRA_FWMARK": "fwmark",
-    "FRA_FWMASK": "fwmark",
-    "FRA_FLOW": "realms",
-    "FRA_TUN_ID": "tun_id",
-    "FRA_L3MDEV": "l3mdev",
-    "FRA_UID_RANGE": "uidrange",
-    "FRA_IP_PROTO": "ipproto",
-    "FRA_SPORT_RANGE": "sport",
-    "FRA_DPORT_RANGE": "dport",
-}
 
 
 class Pyroute2Backend:
@@ -98,9 +80,10 @@ class Pyroute2Backend:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self._ipr).__name__})"
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Every device with its addresses."""
         with self._translated():
+            names = self._names()
             addresses = [(message["index"], _address(message)) for message in self._ipr.get_addr(family=_AF_INET)]
             neighbours = [
                 (message["ifindex"], parse_ipv4(message.get_attr("NDA_DST")))
@@ -108,10 +91,13 @@ class Pyroute2Backend:
                 if message["state"] & KNOWN_NEIGHBOUR and message.get_attr("NDA_DST")
             ]
             links = [
-                Link(
+                Device(
                     name=message.get_attr("IFLA_IFNAME"),
                     ifindex=message["index"],
                     up=bool(message["flags"] & 0x1),
+                    mac=_mac(message.get_attr("IFLA_ADDRESS") or ""),
+                    kind=_kind(message.get_attr("IFLA_LINKINFO")),
+                    master=names.get(message.get_attr("IFLA_MASTER")),
                     carrier=bool(message["flags"] & 0x10000),
                     loopback=bool(message["flags"] & 0x8),
                     addresses=tuple(address for index, address in addresses if index == message["index"]),
@@ -235,8 +221,11 @@ def _request(route: Route | ObservedRoute, indexes: dict[str, int]) -> Any:
     message["type"] = KIND_NUMBERS[route.kind]
     message["flags"] = FLAG_ONLINK if route.onlink else 0
     attached: list[tuple[str, Any]] = [("RTA_TABLE", route.table), ("RTA_DST", format_ipv4(route.network))]
+    if route.nexthop_id:
+        raise _beyond_pyroute2(route, f"the nexthop object {route.nexthop_id}")
+    _refuse_beyond_pyroute2(route, route)
     if route.gateway is not None:
-        attached.append(("RTA_GATEWAY", format_ipv4(route.gateway)))
+        attached.append(("RTA_GATEWAY", str(route.gateway)))
     if route.dev is not None:
         attached.append(("RTA_OIF", indexes[route.dev]))
     if route.metric:
@@ -258,8 +247,9 @@ def _request(route: Route | ObservedRoute, indexes: dict[str, int]) -> Any:
 
 def _hop_request(route: Route | ObservedRoute, hop: NextHop, indexes: dict[str, int]) -> dict[str, Any]:
     attached: list[tuple[str, Any]] = []
+    _refuse_beyond_pyroute2(route, hop)
     if hop.gateway is not None:
-        attached.append(("RTA_GATEWAY", format_ipv4(hop.gateway)))
+        attached.append(("RTA_GATEWAY", str(hop.gateway)))
     for number, payload in hop.extra:
         if number != _FLOW:
             raise _beyond_pyroute2(route, f"attribute {number} of a next hop")
@@ -276,6 +266,13 @@ def _metric(route: Route | ObservedRoute, number: int, payload: bytes) -> tuple[
     return _METRIC_NAMES[number], number_of(payload)
 
 
+def _refuse_beyond_pyroute2(route: Route | ObservedRoute, hop: Route | ObservedRoute | NextHop) -> None:
+    if hop.encapsulation is not None:
+        raise _beyond_pyroute2(route, "the encapsulation")
+    if hop.gateway is not None and hop.gateway.family != IPV4:
+        raise _beyond_pyroute2(route, f"the IPv6 gateway {hop.gateway}")
+
+
 def _beyond_pyroute2(route: Route | ObservedRoute, what: str) -> BackendError:
     return BackendError(
         f"{route}: pyroute2 cannot be told {what} of this route; use NetlinkBackend", errno=errno.ENOTSUP
@@ -287,14 +284,12 @@ def _ipv4(text: str | None) -> int | None:
 
 
 def _observed(message: Any, names: dict[int, str]) -> ObservedRoute:
-    # pyroute2 keeps the datagram that a message came in; attributes that we merely carry are taken from there.
-    end = message.offset + message["header"]["length"]
-    raw = dict(attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12))
-    legs = [attributes(packed) for *_, packed in next_hops(raw.get(_MULTIPATH, b""))]
+    raw = _raw(message)
+    legs = [dict(attributes(packed)) for *_, packed in next_hops(raw.get(_MULTIPATH, b""))]
     return ObservedRoute(
         network=_ipv4(message.get_attr("RTA_DST")) or 0,
         prefix_length=message["dst_len"],
-        gateway=_ipv4(message.get_attr("RTA_GATEWAY")),
+        gateway=_gateway(message, raw),
         dev=names.get(message.get_attr("RTA_OIF")),
         metric=message.get_attr("RTA_PRIORITY") or 0,
         table=message.get_attr("RTA_TABLE") or message["table"],
@@ -307,29 +302,53 @@ def _observed(message: Any, names: dict[int, str]) -> ObservedRoute:
         nexthops=tuple(
             _next_hop(hop, leg, names) for hop, leg in zip(message.get_attr("RTA_MULTIPATH") or (), legs, strict=True)
         ),
-        extra=_extra(raw.items()),
+        extra=_extra(raw),
+        nexthop_id=number_of(raw.get(_NH_ID)),
+        encapsulation=encapsulation_of(raw),
     )
 
 
-def _extra(raw: Iterable[tuple[int, bytes]]) -> Extra:
-    return tuple((number, payload) for number, payload in raw if number not in _OWN_FIELDS | _ANSWER_ONLY)
+def _raw(message: Any) -> dict[int, bytes]:
+    """Return the packed attributes of a route or rule: pyroute2 keeps the datagram in which a message came."""
+    end = message.offset + message["header"]["length"]
+    return dict(attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12))
 
 
-def _next_hop(hop: Any, raw: Iterable[tuple[int, bytes]], names: dict[int, str]) -> NextHop:
+def _extra(raw: Mapping[int, bytes]) -> Extra:
+    return tuple((number, payload) for number, payload in raw.items() if number not in _OWN_FIELDS | _ANSWER_ONLY)
+
+
+def _gateway(message: Any, raw: Mapping[int, bytes]) -> Address | None:
+    text = message.get_attr("RTA_GATEWAY")
+    return gateway_of(raw, IPV4) if text is None else Address.parse(text)
+
+
+def _next_hop(hop: Any, raw: Mapping[int, bytes], names: dict[int, str]) -> NextHop:
     return NextHop(
-        gateway=_ipv4(hop.get_attr("RTA_GATEWAY")),
+        gateway=_gateway(hop, raw),
         dev=names.get(hop["oif"], ""),
         weight=hop["hops"] + 1,
         onlink=bool(hop["flags"] & FLAG_ONLINK),
         extra=_extra(raw),
+        encapsulation=encapsulation_of(raw),
         dead=bool(hop["flags"] & FLAG_DEAD),
     )
 
 
-def _address(message: Any) -> Address:
+def _mac(text: str) -> str:
+    """Return a hardware address; tunnels show their own IPv4 or IPv6 address in its place."""
+    return text if len(text) == _ETHERNET and text.strip("0:") else ""
+
+
+def _kind(link_info: Any) -> str:
+    kind: str | None = link_info and link_info.get_attr("IFLA_INFO_KIND")
+    return kind or ""
+
+
+def _address(message: Any) -> DeviceAddress:
     peer = _ipv4(message.get_attr("IFA_ADDRESS")) or 0
     local = _ipv4(message.get_attr("IFA_LOCAL"))
-    return Address(
+    return DeviceAddress(
         local=peer if local is None else local,
         prefix_length=message["prefixlen"],
         peer=peer,
@@ -340,16 +359,42 @@ def _address(message: Any) -> Address:
 
 
 def _rule(message: Any) -> Rule:
-    selectors = {_RULE_SELECTORS[name] for name, _ in message["attrs"] if name in _RULE_SELECTORS}
-    if message["tos"]:
-        selectors.add("tos")
+    raw = _raw(message)
+
+    def value(name: str, default: Any) -> Any:
+        found = message.get_attr(f"FRA_{name}")
+        return default if found in {None, ""} else found
+
     return Rule(
-        priority=message.get_attr("FRA_PRIORITY") or 0,
+        priority=value("PRIORITY", 0),
         action=RULE_ACTIONS.get(message["action"], f"action {message['action']}"),
-        table=message.get_attr("FRA_TABLE") or message["table"],
+        table=value("TABLE", 0) or message["table"],
         source=(_ipv4(message.get_attr("FRA_SRC")) or 0, message["src_len"]),
         destination=(_ipv4(message.get_attr("FRA_DST")) or 0, message["dst_len"]),
         inverted=bool(message["flags"] & 0x2),
-        goto=message.get_attr("FRA_GOTO"),
-        other_selectors=tuple(sorted(selectors)),
+        goto=value("GOTO", None),
+        tos=message["tos"],
+        mark=value("FWMARK", 0),
+        mark_mask=value("FWMASK", 0),
+        iif=value("IIFNAME", ""),
+        oif=value("OIFNAME", ""),
+        ip_protocol=value("IP_PROTO", 0),
+        source_ports=_range(message, "FRA_SPORT_RANGE"),
+        destination_ports=_range(message, "FRA_DPORT_RANGE"),
+        uids=_range(message, "FRA_UID_RANGE"),
+        tun_id=value("TUN_ID", 0),
+        l3mdev=bool(value("L3MDEV", 0)),
+        suppress_prefix_length=_unless_off(value("SUPPRESS_PREFIXLEN", None)),
+        suppress_group=_unless_off(value("SUPPRESS_IFGROUP", None)),
+        protocol=value("PROTOCOL", 0),
+        unknown=unknown_selectors(raw),
     )
+
+
+def _range(message: Any, name: str) -> Range | None:
+    found = message.get_attr(name)
+    return None if found is None else Range(*map(int, found.split(":")))
+
+
+def _unless_off(number: int | None) -> int | None:
+    return None if number in {None, -1, 0xFFFFFFFF} else number

@@ -1,27 +1,185 @@
-"""Strict readers of IPv4 text and device names, shared by the config and by the machine's values.
+"""Addresses, prefixes and device names: strict readers of text, for both address families.
 
-IPv4 addresses are plain integers inside this library: a sweep over a million routes, a bulk
-lookup and a packed netlink message all want the number. Text exists at the edges only.
+In bulk an IPv4 address is a plain integer (`parse_ipv4`, `format_ipv4`): a sweep over a million routes, a bulk lookup
+and a packed netlink message all need the number. Where either family may stand, it is an `Address`.
 """
 
 from __future__ import annotations
 
-from socket import AF_INET, inet_ntop, inet_pton
-from typing import Final
+from functools import cache
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-__all__ = ["check_device_name", "contains", "format_cidr", "format_ipv4", "netmask", "parse_cidr", "parse_ipv4"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "IPV4",
+    "IPV6",
+    "Address",
+    "Networks",
+    "Prefix",
+    "address_bits",
+    "canonical",
+    "check_device_name",
+    "contains",
+    "format_cidr",
+    "format_ipv4",
+    "mask_of",
+    "netmask",
+    "parse_address",
+    "parse_cidr",
+    "parse_ipv4",
+]
+
+#: The address families, as plain integers.
+IPV4: Final = int(AF_INET)
+IPV6: Final = int(AF_INET6)
 
 #: IFNAMSIZ is 16 with the terminating zero; the kernel counts bytes, not characters.
 _LONGEST_DEVICE_NAME: Final = 15
 #: Names of folders: in any filesystem, and in /proc/sys/net/ipv4/conf, where the kernel keeps 'all' and 'default'.
 _RESERVED_DEVICE_NAMES: Final = frozenset({".", "..", "all", "default"})
-#: What bash, `ip` or a systemd unit could take for something else than part of a name.
+#: Characters that bash, `ip` or a systemd unit could take for something other than part of a name.
 _SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
-_PREFIX_LENGTHS: Final = {str(length): length for length in range(33)}
+_PREFIX_LENGTHS: Final = {str(length): length for length in range(129)}
+
+
+class Address(NamedTuple):
+    """An address of either family. Addresses are ordered by number, IPv4 before IPv6.
+
+    >>> str(Address.parse("FD00:0::9")), str(Address.parse("10.0.0.1"))
+    ('fd00::9', '10.0.0.1')
+    """
+
+    family: int
+    number: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read an address; IPv4 in its canonical text only.
+
+        >>> Address.parse("10.0.0.0/8")
+        Traceback (most recent call last):
+        ValueError: '10.0.0.0/8' is not an IPv4 address
+        """
+        return cls(IPV6, _parse_ipv6(text)) if ":" in text else cls(IPV4, parse_ipv4(text))
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Address:
+        """Read the bytes of an address in network order; their number tells the family."""
+        if len(packed) not in {4, 16}:
+            raise ValueError(f"an address has {len(packed)} bytes; IPv4 has 4, IPv6 has 16")
+        return cls(IPV4 if len(packed) == 4 else IPV6, int.from_bytes(packed, "big"))
+
+    @property
+    def packed(self) -> bytes:
+        """The address in network order."""
+        return self.number.to_bytes(address_bits(self.family) // 8, "big")
+
+    def __str__(self) -> str:
+        return inet_ntop(self.family, self.packed)
+
+
+class Prefix(NamedTuple):
+    """A network of either family, or an address with the length of its network.
+
+    >>> prefix = Prefix.parse("fd00:1::9/64")
+    >>> str(prefix), str(prefix.masked)
+    ('fd00:1::9/64', 'fd00:1::/64')
+    """
+
+    family: int
+    network: int
+    length: int
+
+    @classmethod
+    def parse(cls, text: str) -> Prefix:
+        """Read `address/length`; host bits are kept."""
+        if ":" not in text:
+            return cls(IPV4, *parse_cidr(text))
+        address, _, length = text.partition("/")
+        try:
+            return cls(IPV6, _parse_ipv6(address), _PREFIX_LENGTHS[length])
+        except (KeyError, ValueError):
+            raise ValueError(f"{text!r} is not an IPv6 CIDR such as 'fd00::/64'") from None
+
+    @property
+    def masked(self) -> Prefix:
+        """The network without host bits."""
+        return self._replace(network=self.network & mask_of(self.family, self.length))
+
+    def covers(self, other: Address | Prefix) -> bool:
+        """Return True if all of `other` lies in this network."""
+        family, number, length = other if isinstance(other, Prefix) else (*other, address_bits(other.family))
+        same_family = family == self.family and length >= self.length
+        return same_family and not (number ^ self.network) & mask_of(self.family, self.length)
+
+    def __str__(self) -> str:
+        return f"{Address(self.family, self.network)}/{self.length}"
+
+
+class Networks:
+    """Ranges of addresses.
+
+    >>> networks = Networks(["10.240.0.0/16", "fd00:1::/64"])
+    >>> "10.240.3.1" in networks, "fd00:1::9" in networks, "10.241.0.1" in networks, "no address" in networks
+    (True, True, False, False)
+    """
+
+    def __init__(self, cidrs: Iterable[str]) -> None:
+        self._networks = [Prefix.parse(cidr) for cidr in cidrs]
+
+    def __contains__(self, address: str) -> bool:
+        parsed = parse_address(address)
+        return parsed is not None and any(network.covers(parsed) for network in self._networks)
+
+    def covers(self, cidr: str) -> bool:
+        """Return True if all of a network lies in one of the ranges.
+
+        >>> Networks(["10.240.0.0/16"]).covers("10.240.1.0/24"), Networks(["10.240.0.0/16"]).covers("10.0.0.0/8")
+        (True, False)
+        """
+        other = Prefix.parse(cidr)
+        return any(network.covers(other) for network in self._networks)
+
+
+def parse_address(text: str) -> Address | None:
+    """Read an address; return None for anything else.
+
+    >>> parse_address("10.0.0.1") == Address(IPV4, 0x0A000001), parse_address("10.0.0.0/8")
+    (True, None)
+    """
+    try:
+        return Address.parse(text)
+    except ValueError:
+        return None
+
+
+def canonical(text: str) -> str | None:
+    """Return the address in the spelling of `ip` and the kernel; None if it is no address.
+
+    >>> canonical("FD00:0::9"), canonical("10.0.0.1"), canonical("10.0.0.1/32")
+    ('fd00::9', '10.0.0.1', None)
+    """
+    address = parse_address(text)
+    return None if address is None else str(address)
+
+
+def address_bits(family: int) -> int:
+    """Return the number of bits of an address."""
+    return 32 if family == IPV4 else 128
+
+
+@cache
+def mask_of(family: int, length: int) -> int:
+    """Return the netmask of a prefix length as a number, for either family."""
+    bits = address_bits(family)
+    return (1 << bits) - (1 << bits - length)
 
 
 def netmask(prefix_length: int) -> int:
-    """The netmask of a prefix length as a number.
+    """Return the netmask of a prefix length as a number.
 
     >>> hex(netmask(20))
     '0xfffff000'
@@ -30,7 +188,7 @@ def netmask(prefix_length: int) -> int:
 
 
 def format_ipv4(address: int) -> str:
-    """The dotted quad of an address.
+    """Return the dotted quad of an address.
 
     >>> format_ipv4(0x0A000001)
     '10.0.0.1'
@@ -39,7 +197,7 @@ def format_ipv4(address: int) -> str:
 
 
 def format_cidr(network: int, prefix_length: int) -> str:
-    """CIDR text of a network; a /32 keeps its length, as the config writes it.
+    """Return the CIDR text of a network; a /32 keeps its length, as the config writes it.
 
     >>> format_cidr(0xAC100000, 16)
     '172.16.0.0/16'
@@ -77,7 +235,7 @@ def parse_cidr(text: str) -> tuple[int, int]:
     ValueError: '172.16.1.0' has no prefix length; write it as '172.16.1.0/32' if one address is meant
     >>> parse_cidr("10.0.0.0/255.0.0.0")
     Traceback (most recent call last):
-    ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 behind the slash
+    ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash
     """
     address, slash, length = text.partition("/")
     try:
@@ -87,20 +245,26 @@ def parse_cidr(text: str) -> tuple[int, int]:
     if not slash:
         raise ValueError(f"{text!r} has no prefix length; write it as '{text}/32' if one address is meant")
     # Looked up, for int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
-    if length not in _PREFIX_LENGTHS:
-        raise ValueError(f"{text!r} has no prefix length from 0 to 32 behind the slash")
+    if _PREFIX_LENGTHS.get(length, 33) > 32:
+        raise ValueError(f"{text!r} has no prefix length from 0 to 32 after the slash")
     return network, _PREFIX_LENGTHS[length]
 
 
 def contains(outer: str, inner: str) -> bool:
-    """Whether every address of the CIDR `inner` lies in the CIDR `outer`.
+    """Return True if every address of the CIDR `inner` lies in the CIDR `outer`.
 
     >>> contains("172.16.0.0/16", "172.16.8.0/22"), contains("172.16.8.0/22", "172.16.0.0/16")
     (True, False)
     """
-    network, length = parse_cidr(outer)
-    address, narrower = parse_cidr(inner)
-    return length <= narrower and address & netmask(length) == network
+    return Prefix.parse(outer).covers(Prefix.parse(inner))
+
+
+def _parse_ipv6(text: str) -> int:
+    try:
+        return int.from_bytes(inet_pton(AF_INET6, text), "big")
+    # A NUL or a lone surrogate is a ValueError before libc sees it.
+    except (OSError, ValueError):
+        raise ValueError(f"{text!r} is not an IPv6 address") from None
 
 
 def check_device_name(name: str) -> str:

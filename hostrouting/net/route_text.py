@@ -1,15 +1,10 @@
-"""What the kernel's numbers stand for, and how `ip route` would print a route."""
+"""The kernel's numbers in routes, and the names that `ip` prints for them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hostrouting.net.addresses import format_ipv4
-
-if TYPE_CHECKING:
-    from hostrouting.net.routes import ObservedRoute, Route
-
-#: The mark of ownership: every route that we install carries this protocol number, nothing else's does.
+#: The mark of ownership: every route that we install carries this protocol number, and no foreign route does.
 OUR_PROTOCOL: Final = 142
 
 MAIN_TABLE: Final = 254
@@ -35,7 +30,7 @@ KINDS: Final = (
     "xresolve",
 )
 KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
-#: Types that decide an address without sending it anywhere; they have neither gateway nor device.
+#: Route types that decide an address without sending packets anywhere; they have neither gateway nor device.
 DEVICELESS_KINDS: Final = frozenset({"blackhole", "unreachable", "prohibit", "throw"})
 
 FLAG_DEAD: Final = 1
@@ -64,32 +59,6 @@ PROTOCOL_NAMES: Final = {
     189: "rip",
     192: "eigrp",
 }
-_FLAG_NAMES: Final = ((FLAG_DEAD, "dead"), (FLAG_ONLINK, "onlink"), (FLAG_LINKDOWN, "linkdown"))
+FLAG_NAMES: Final = ((FLAG_DEAD, "dead"), (FLAG_ONLINK, "onlink"), (FLAG_LINKDOWN, "linkdown"))
 TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
-_SCOPE_NAMES: Final = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
-
-
-def format_route(route: Route | ObservedRoute, *, flags: int) -> str:
-    """The route as `ip route show` prints it; the table is named unless it is main."""
-    if route.prefix_length == 0:
-        destination = "default"
-    else:
-        destination = route.destination if route.prefix_length < 32 else format_ipv4(route.network)
-    table = TABLE_NAMES.get(route.table, str(route.table))
-    protocol = PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
-    scope = _SCOPE_NAMES.get(route.scope, str(route.scope))
-    words = [
-        f"{route.kind} " if route.kind != "unicast" else "",
-        destination,
-        f" tos {route.tos:#04x}" if route.tos else "",
-        f" via {format_ipv4(route.gateway)}" if route.gateway is not None else "",
-        f" dev {route.dev}" if route.dev is not None else "",
-        f" table {table}" if route.table != MAIN_TABLE else "",
-        f" proto {protocol}" if protocol != "boot" else "",  # what ip leaves out, too
-        f" scope {scope}" if route.scope != SCOPE_UNIVERSE else "",
-        f" src {format_ipv4(route.source)}" if route.source is not None else "",
-        f" metric {route.metric}" if route.metric else "",
-        *(f" {word}" for flag, word in _FLAG_NAMES if flags & flag),
-        *(f" {hop}" for hop in route.nexthops),
-    ]
-    return "".join(words)
+SCOPE_NAMES: Final = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}

@@ -1,32 +1,36 @@
-"""What the route port speaks: desired routes, and what the kernel was seen to hold.
+"""Routes of both address families: the routes that we want, and the routes that the kernel holds.
 
-Desired and observed are different types on purpose. A `Route` is made by us, checks itself and
-cannot be wrong; an `ObservedRoute` comes from the kernel, by the hundred thousand, and is believed.
-Addresses are integers (see `hostrouting.net.addresses`); text is what `str()` gives.
+Desired and observed routes are different types on purpose. A `Route` is made by us, checks itself and cannot be wrong.
+An `ObservedRoute` comes from the kernel, by the hundred thousand, and is believed. Networks and source addresses are
+integers in the family of their route (see `hostrouting.net.addresses`). A gateway is an `Address`, because it may be of
+the other family. Text is what `str()` gives.
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import format_cidr, format_ipv4, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
 from hostrouting.net.route_text import (
     DEVICELESS_KINDS,
     FLAG_DEAD,
     FLAG_LINKDOWN,
+    FLAG_NAMES,
     FLAG_ONLINK,
     KIND_NUMBERS,
     KINDS,
     LOCAL_TABLE,
     MAIN_TABLE,
     OUR_PROTOCOL,
+    PROTOCOL_NAMES,
     SCOPE_HOST,
     SCOPE_LINK,
+    SCOPE_NAMES,
     SCOPE_UNIVERSE,
-    format_route,
+    TABLE_NAMES,
 )
 
 if TYPE_CHECKING:
@@ -45,31 +49,41 @@ __all__ = [
     "SCOPE_HOST",
     "SCOPE_LINK",
     "SCOPE_UNIVERSE",
-    "Address",
-    "Link",
+    "Encapsulation",
+    "Extra",
     "Lookup",
     "NextHop",
     "ObservedRoute",
+    "Place",
     "Route",
-    "RouteChange",
-    "Rule",
+    "place",
+    "route_order",
+    "signature",
 ]
 
-#: Attributes that we carry without understanding them (metrics, encapsulation, nexthop objects, ...), as
-#: (number, payload) pairs, so that a foreign route which we displace comes back whole.
-Extra = tuple[tuple[int, bytes], ...]
+#: Attributes that we carry without understanding them (metrics, realms, ...), as (number, payload) pairs, so that a
+#: foreign route which we displace comes back whole.
+Extra: TypeAlias = tuple[tuple[int, bytes], ...]
+
+
+class Encapsulation(NamedTuple):
+    """A tunnel header that a next hop adds to packets: LWTUNNEL_ENCAP_*, and its packed parameters."""
+
+    kind: int
+    payload: bytes
 
 
 class NextHop(NamedTuple):
-    """One leg of a multipath route."""
+    """A gateway and device by which a route sends packets; `gateway` is None for addresses on the link."""
 
-    gateway: int | None
+    gateway: Address | None
     dev: str
     weight: int = 1
     onlink: bool = False
     extra: Extra = ()
-    #: Passed over by the kernel as long as its device is down, or has no carrier where that counts: a state, no part
-    #: of what the leg is.
+    encapsulation: Encapsulation | None = None
+    #: The kernel passes over this next hop as long as its device is down, or has no carrier where that counts. This is
+    #: a state, and no part of the identity of a next hop.
     dead: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -82,18 +96,13 @@ class NextHop(NamedTuple):
         return hash(self[:-1])
 
     def __str__(self) -> str:
-        words = ["nexthop"]
-        if self.gateway is not None:
-            words += ["via", format_ipv4(self.gateway)]
-        words += ["dev", self.dev, "weight", str(self.weight)]
-        if self.onlink:
-            words.append("onlink")
-        return " ".join(words)
+        via = "" if self.gateway is None else f" via {self.gateway}"
+        return f"nexthop{via} dev {self.dev} weight {self.weight}{' onlink' if self.onlink else ''}"
 
 
 @attrs.frozen(kw_only=True)
 class Route:
-    """A route that somebody wants.
+    """A route that is wanted.
 
     >>> str(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))
     '172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142'
@@ -101,13 +110,13 @@ class Route:
     Traceback (most recent call last):
     ValueError: 172.16.1.5/24 has host bits, the network is 172.16.1.0/24
 
-    `scope` left out is what `ip route` would take: link for a route without gateway, host for a local
-    one, else universe.
+    Without `scope`, the route gets the scope that `ip route` would choose: link for a route without gateway, host for a
+    local one, else universe. IPv6 has no scopes.
     """
 
     network: int
     prefix_length: int
-    gateway: int | None = None
+    gateway: Address | None = None
     dev: str | None = None
     metric: int = 0
     table: int = MAIN_TABLE
@@ -118,26 +127,31 @@ class Route:
     onlink: bool = False
     nexthops: tuple[NextHop, ...] = ()
     extra: Extra = ()
-    scope: int = attrs.field()  # last, since what it is by default depends on the others
+    nexthop_id: int = 0
+    encapsulation: Encapsulation | None = None
+    family: int = IPV4
+    #: Only packets from this prefix take the route (IPv6 only).
+    from_prefix: Prefix | None = None
+    scope: int = attrs.field()  # last, because its default depends on the others
 
     @scope.default
     def _usual_scope(self) -> int:
+        if self.family == IPV6:
+            return SCOPE_UNIVERSE
         if self.kind == "local":
             return SCOPE_HOST
-        if self.kind == "broadcast" or (
-            self.kind == "unicast" and self.gateway is None and not self.nexthops and not self.extra
-        ):
-            return SCOPE_LINK
-        return SCOPE_UNIVERSE
+        leads_on = self.gateway is not None or self.nexthops or self.nexthop_id
+        return SCOPE_LINK if self.kind == "broadcast" or (self.kind == "unicast" and not leads_on) else SCOPE_UNIVERSE
 
     def __attrs_post_init__(self) -> None:
-        if not 0 <= self.prefix_length <= 32:
-            raise ValueError(f"prefix_length {self.prefix_length} is not from 0 to 32")
-        if not 0 <= self.network <= 0xFFFFFFFF:
-            raise ValueError(f"network {self.network} is no IPv4 address")
-        if self.network & ~netmask(self.prefix_length):
-            wanted = format_cidr(self.network & netmask(self.prefix_length), self.prefix_length)
-            raise ValueError(f"{self.destination} has host bits, the network is {wanted}")
+        bits = address_bits(self.family)
+        if not 0 <= self.prefix_length <= bits:
+            raise ValueError(f"prefix_length {self.prefix_length} is not from 0 to {bits}")
+        if not 0 <= self.network < 1 << bits:
+            raise ValueError(f"network {self.network} is no {'IPv4' if self.family == IPV4 else 'IPv6'} address")
+        prefix = Prefix(self.family, self.network, self.prefix_length)
+        if prefix != prefix.masked:
+            raise ValueError(f"{prefix} has host bits, the network is {prefix.masked}")
         if not 0 <= self.metric <= 0xFFFFFFFF:
             raise ValueError(f"metric {self.metric} is not from 0 to 4294967295")
         if not 0 < self.table <= 0xFFFFFFFF:
@@ -147,10 +161,10 @@ class Route:
         if self.kind not in KIND_NUMBERS:
             raise ValueError(f"kind {self.kind!r} is not one of {', '.join(KINDS[1:])}")
         if self.nexthops and (self.dev is not None or self.gateway is not None):
-            raise ValueError(f"{self.destination} has next hops of its own, so it has no dev or gateway besides")
-        if self.dev is None and self.kind not in DEVICELESS_KINDS and not self.nexthops and not self.extra:
-            # The kernel would choose a device by the gateway, and might choose the very fabric we are here to avoid.
-            raise ValueError(f"{self.destination} has no dev; a {self.kind} route says by which device it leaves")
+            raise ValueError(f"{self.destination} has next hops, so it can have no 'dev' or 'gateway'; leave them out")
+        if self.dev is None and self.kind not in DEVICELESS_KINDS and not self.nexthops and not self.nexthop_id:
+            # The kernel would choose a device by the gateway, and might choose the fabric.
+            raise ValueError(f"{self.destination} has no dev; name the device of the {self.kind} route")
 
     @classmethod
     def parse(
@@ -165,27 +179,28 @@ class Route:
         kind: str = "unicast",
         source: str | None = None,
     ) -> Route:
-        """Make a route of text; ValueError says what is wrong with it."""
-        network, prefix_length = parse_cidr(destination)
+        """Make a route of either family from text; raise ValueError if a part of it is wrong."""
+        family, network, prefix_length = Prefix.parse(destination)
         return cls(
             network=network,
             prefix_length=prefix_length,
-            gateway=None if gateway is None else parse_ipv4(gateway),
+            gateway=None if gateway is None else Address.parse(gateway),
             dev=dev,
             metric=metric,
             table=table,
             protocol=protocol,
             kind=kind,
-            source=None if source is None else parse_ipv4(source),
+            source=None if source is None else Address.parse(source).number,
+            family=family,
         )
 
     @property
     def destination(self) -> str:
         """The destination as CIDR text."""
-        return format_cidr(self.network, self.prefix_length)
+        return _destination(self)
 
     def __str__(self) -> str:
-        return format_route(self, flags=FLAG_ONLINK if self.onlink else 0)
+        return _format(self, FLAG_ONLINK if self.onlink else 0)
 
 
 class ObservedRoute(NamedTuple):
@@ -193,15 +208,20 @@ class ObservedRoute(NamedTuple):
 
     >>> str(ObservedRoute(0xAC100000, 16, dev="ib0", protocol=2, scope=SCOPE_LINK, source=0xAC100104))
     '172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4'
+    >>> str(ObservedRoute.parse("fd00:1::9/128", "azv1234", metric=1024, protocol=3))
+    'fd00:1::9 dev azv1234 metric 1024'
     """
 
     network: int
     prefix_length: int
-    gateway: int | None = None
+    #: None for a route to addresses on the link, and for a route with several next hops.
+    gateway: Address | None = None
+    #: None for a route that blocks, and for a route with several next hops.
     dev: str | None = None
     metric: int = 0
     table: int = MAIN_TABLE
     protocol: int = 0
+    #: `unicast`, `blackhole`, ...
     kind: str = "unicast"
     scope: int = SCOPE_UNIVERSE
     source: int | None = None
@@ -209,53 +229,90 @@ class ObservedRoute(NamedTuple):
     flags: int = 0
     nexthops: tuple[NextHop, ...] = ()
     extra: Extra = ()
+    #: The nexthop object by which the route sends; 0 for none. The kernel shows the object's gateways and devices, too.
+    nexthop_id: int = 0
+    encapsulation: Encapsulation | None = None
+    family: int = IPV4
+    #: Only packets from this prefix take the route (IPv6 only).
+    from_prefix: Prefix | None = None
+    #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so it is no part of the identity of a
+    #: route: see `without_expiry`.
+    expires: int = 0
+
+    @classmethod
+    def parse(
+        cls,
+        destination: str,
+        dev: str | None = None,
+        gateway: str | None = None,
+        *,
+        source: str | None = None,
+        from_prefix: str | None = None,
+        **fields: Any,
+    ) -> ObservedRoute:
+        """Make a route of either family from text; `fields` are its other fields by name."""
+        family, network, length = Prefix.parse(destination)
+        return cls(
+            network,
+            length,
+            gateway=None if gateway is None else Address.parse(gateway),
+            dev=dev,
+            source=None if source is None else Address.parse(source).number,
+            family=family,
+            from_prefix=None if from_prefix is None else Prefix.parse(from_prefix),
+            **fields,
+        )
 
     @property
     def destination(self) -> str:
         """The destination as CIDR text."""
-        return format_cidr(self.network, self.prefix_length)
+        return _destination(self)
 
     @property
     def onlink(self) -> bool:
-        """Whether the gateway is taken to be on the link without asking the table."""
+        """True if the kernel takes the gateway to be on the link without asking the table."""
         return bool(self.flags & FLAG_ONLINK)
 
     @property
+    def hops(self) -> tuple[NextHop, ...]:
+        """All next hops, also of a route that has just one; empty for a route that blocks."""
+        if self.nexthops or self.dev is None:
+            return self.nexthops
+        dead = bool(self.flags & FLAG_DEAD)
+        hop = NextHop(self.gateway, self.dev, 1, self.onlink, self.extra, self.encapsulation, dead)
+        return (hop,)
+
+    @property
+    def gateways(self) -> tuple[Address, ...]:
+        """The gateways of all next hops."""
+        gateways = (self.gateway, *(hop.gateway for hop in self.nexthops))
+        return tuple(gateway for gateway in gateways if gateway is not None)
+
+    @property
     def devs(self) -> tuple[str, ...]:
-        """Every device by which this route may send: one, or those of all next hops in the kernel's order."""
+        """Every device by which the route may send packets, in the kernel's order."""
         if self.nexthops:
             return tuple(dict.fromkeys(hop.dev for hop in self.nexthops))
         return () if self.dev is None else (self.dev,)
 
     def to_route(self) -> Route:
-        """The desired route that would bring this one back."""
-        return Route(
-            network=self.network,
-            prefix_length=self.prefix_length,
-            gateway=self.gateway,
-            dev=self.dev,
-            metric=self.metric,
-            table=self.table,
-            protocol=self.protocol,
-            kind=self.kind,
-            scope=self.scope,
-            source=self.source,
-            tos=self.tos,
-            onlink=self.onlink,
-            nexthops=self.nexthops,
-            extra=self.extra,
-        )
+        """Return the desired route that restores this one."""
+        return Route(**{name: getattr(self, name) for name in _DESIRED})
 
     def fulfils(self, route: Route | ObservedRoute) -> bool:
-        """Whether this is what `route` asks for, whatever state its devices are in."""
+        """Return True if this is the route that `route` asks for, whatever the state of its devices."""
         return self.network == route.network and signature(self) == signature(route)
 
+    def without_expiry(self) -> ObservedRoute:
+        """Return the part that stays the same from reading to reading."""
+        return self._replace(expires=0) if self.expires else self
+
     def __str__(self) -> str:
-        return format_route(self, flags=self.flags)
+        return _format(self, self.flags)
 
 
-#: All that makes a route but its network, on `Route` and on `ObservedRoute` alike; not whether its devices are up.
-signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(
+#: Every field of a route but its network, on `Route` and on `ObservedRoute` alike; not the state of its devices.
+_SIGNATURE: Final = (
     "prefix_length",
     "gateway",
     "dev",
@@ -269,138 +326,28 @@ signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrge
     "onlink",
     "nexthops",
     "extra",
+    "nexthop_id",
+    "encapsulation",
+    "family",
+    "from_prefix",
+)
+_DESIRED: Final = ("network", *_SIGNATURE)
+signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_SIGNATURE)
+
+#: The fields by which the kernel tells the places of routes apart; see `place`.
+Place: TypeAlias = tuple[int, int, int, int, "Prefix | None", int, int]
+#: The place of a route: table, family, network, prefix length, `from` prefix, tos, metric. Of several routes in one
+#: place the first that is alive decides.
+place: Final[Callable[[Route | ObservedRoute], Place]] = attrgetter(
+    "table", "family", "network", "prefix_length", "from_prefix", "tos", "metric"
 )
 
 
-@attrs.frozen
-class RouteChange:
-    """One step of a batch: `before` is what must be there now, `after` what shall be there then.
-
-    An addition has no `before`, a removal no `after`. A change with both adds `after` before all others of its place
-    and then removes `before`, so that no packet finds the place empty. Nothing is ever overwritten: the kernel would
-    overwrite the first route of the place, and by then that may be another owner's.
-
-    >>> str(RouteChange.add(Route.parse("172.16.1.0/24", dev="eth0")))
-    '+ 172.16.1.0/24 dev eth0 proto 142 scope link'
-    """
-
-    before: ObservedRoute | None
-    after: Route | None
-    #: How `after` is installed: `add`, `prepend` or `append`, see the methods of these names.
-    verb: str = "add"
-
-    def __attrs_post_init__(self) -> None:
-        if self.before is None and self.after is None:
-            raise ValueError("a change needs a route before or after it")
-        if self.before is None or self.after is None:
-            return
-        if _place(self.before) != _place(self.after):
-            raise ValueError(
-                f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and table must be the same; "
-                f"add the one, then remove the other"
-            )
-        if is_deleted_by(self.before, self.after):
-            raise ValueError(
-                f"'{self.after}' cannot replace '{self.before}': the kernel's deletion of the one takes the other; "
-                f"remove the one, then add the other"
-            )
-
-    @classmethod
-    def add(cls, route: Route) -> RouteChange:
-        """Install `route`; refused (EEXIST) where a route of the same destination, tos, metric and table stands."""
-        return cls(None, route)
-
-    @classmethod
-    def prepend(cls, route: Route) -> RouteChange:
-        """Install `route` before others of its place, so that it decides; refused (EEXIST) only where it stands."""
-        return cls(None, route, "prepend")
-
-    @classmethod
-    def append(cls, route: Route) -> RouteChange:
-        """Install `route` behind others of its place; refused (EEXIST) only where it stands."""
-        return cls(None, route, "append")
-
-    @classmethod
-    def remove(cls, route: ObservedRoute) -> RouteChange:
-        """Take exactly `route` away; refused (ESRCH) where it does not stand."""
-        return cls(route, None)
-
-    @classmethod
-    def replace(cls, before: ObservedRoute, after: Route) -> RouteChange:
-        """Install `after` before others of its place, then take exactly `before` away."""
-        return cls(before, after, "prepend")
-
-    def __str__(self) -> str:
-        if self.before is None:
-            return f"+ {self.after}"
-        if self.after is None:
-            return f"- {self.before}"
-        return f"~ {self.before} -> {self.after}"
-
-
-def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
-    """Whether the kernel's deletion of `named` may take `standing`: what a deletion does not have fits anything.
-
-    That is a metric or protocol of 0, and a source address, gateway or attribute that is absent.
-    """
-    return (
-        (named.table, named.network, named.prefix_length, named.tos, named.kind, named.scope)
-        == (standing.table, standing.network, standing.prefix_length, standing.tos, standing.kind, standing.scope)
-        and named.metric in {0, standing.metric}
-        and named.protocol in {0, standing.protocol}
-        and named.source in {None, standing.source}
-        and named.gateway in {None, standing.gateway}
-        and (named.dev, named.nexthops) == (standing.dev, standing.nexthops)
-        and set(named.extra) <= set(standing.extra)
-    )
-
-
-def _place(route: Route | ObservedRoute) -> tuple[int, int, int, int, int]:
-    """What the kernel lists routes by: of several in one place the first that is alive decides."""
-    return route.table, route.network, route.prefix_length, route.tos, route.metric
-
-
-class Address(NamedTuple):
-    """An IPv4 address of a link. `peer` is the far end of a point-to-point link, else the address itself."""
-
-    local: int
-    prefix_length: int
-    peer: int
-    broadcast: int | None = None
-    scope: int = SCOPE_UNIVERSE
-    secondary: bool = False
-
-
-class Link(NamedTuple):
-    """A network device with its IPv4 addresses. `up` is what the administrator set, `carrier` what the wire says.
-
-    `neighbours` are those on its link whose hardware address is known now: some of its peers, hardly ever all.
-    """
-
-    name: str
-    ifindex: int
-    up: bool
-    carrier: bool
-    loopback: bool = False
-    addresses: tuple[Address, ...] = ()
-    neighbours: tuple[int, ...] = ()
-
-
-class Rule(NamedTuple):
-    """A policy rule. `source` and `destination` are (network, prefix length); (0, 0) selects everything.
-
-    `other_selectors` names, sorted, what else it selects by (`fwmark`, `iif`, `ipproto`, ...): a lookup by
-    address alone does not cover such a rule, and whoever proves something must say so.
-    """
-
-    priority: int
-    action: str = "lookup"
-    table: int = 0
-    source: tuple[int, int] = (0, 0)
-    destination: tuple[int, int] = (0, 0)
-    inverted: bool = False
-    goto: int | None = None
-    other_selectors: tuple[str, ...] = ()
+def route_order(route: ObservedRoute) -> tuple[object, ...]:
+    """Return the sort key of IPv6 routes: table, network, prefix length, metric, device, gateway."""
+    rank = route.table, route.network, route.prefix_length, route.metric, route.dev or "", str(route.gateway or "")
+    # The text comes last: two routes of which one has a source cannot be compared field by field.
+    return *rank, repr(route)
 
 
 class Lookup(NamedTuple):
@@ -412,3 +359,30 @@ class Lookup(NamedTuple):
     destination: int
     route: ObservedRoute | None
     errno: int = 0
+
+
+def _destination(route: Route | ObservedRoute) -> str:
+    return str(Prefix(route.family, route.network, route.prefix_length))
+
+
+def _format(route: Route | ObservedRoute, flags: int) -> str:
+    """Return the route as `ip route show` prints it; the table is named unless it is main."""
+    destination = _destination(route).removesuffix(f"/{address_bits(route.family)}")
+    foreign_family = route.gateway is not None and route.gateway.family != route.family
+    protocol = PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
+    words = [
+        f"{route.kind} " if route.kind != "unicast" else "",
+        destination if route.prefix_length else "default",
+        f" from {route.from_prefix}" if route.from_prefix is not None else "",
+        f" tos {route.tos:#04x}" if route.tos else "",
+        f" via {'inet6 ' if foreign_family else ''}{route.gateway}" if route.gateway is not None else "",
+        f" dev {route.dev}" if route.dev is not None else "",
+        f" table {TABLE_NAMES.get(route.table, str(route.table))}" if route.table != MAIN_TABLE else "",
+        f" proto {protocol}" if protocol != "boot" else "",  # ip leaves it out, too
+        f" scope {SCOPE_NAMES.get(route.scope, str(route.scope))}" if route.scope != SCOPE_UNIVERSE else "",
+        f" src {Address(route.family, route.source)}" if route.source is not None else "",
+        f" metric {route.metric}" if route.metric else "",
+        *(f" {word}" for flag, word in FLAG_NAMES if flags & flag),
+        *(f" {hop}" for hop in route.nexthops),
+    ]
+    return "".join(words)

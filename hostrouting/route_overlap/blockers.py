@@ -11,7 +11,8 @@ from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.net.routes import ObservedRoute, Rule
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 __all__ = ["Blockers", "rule_text", "select_by_source"]
 
@@ -84,8 +85,8 @@ def _selects(selector: tuple[int, int], address: int) -> bool:
 def rule_text(rule: Rule) -> str:
     """A rule as `ip rule show` prints it; of what else it selects by, the names.
 
-    >>> from hostrouting.net.routes import Rule
-    >>> rule_text(Rule(70, table=88, source=(0x0AE00004, 32), other_selectors=("fwmark",)))
+    >>> from hostrouting.net.rules import Rule
+    >>> rule_text(Rule(70, table=88, source=(0x0AE00004, 32), mark=1, mark_mask=1))
     '70: from 10.224.0.4 fwmark ... lookup 88'
     """
     words = [f"{rule.priority}:", *(["not"] if rule.inverted else []), "from", _selector(rule.source)]

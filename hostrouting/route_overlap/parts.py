@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.routes import Link, Lookup, NextHop, ObservedRoute, Rule
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import Lookup, NextHop, ObservedRoute
+    from hostrouting.net.rules import Rule
 
 __all__ = ["Part", "Question", "bounds", "questions", "source_by"]
 
@@ -153,11 +155,11 @@ def _sources(backend: RouteBackend, plain: Sequence[Lookup]) -> list[tuple[int, 
     return sources
 
 
-def source_by(hop: NextHop, scope: int, links: Sequence[Link]) -> int | None:
+def source_by(hop: NextHop, scope: int, links: Sequence[Device]) -> int | None:
     """The address that the kernel sends from by this next hop, where the route names none."""
     own = [a for link in links if link.name == hop.dev for a in link.addresses if not a.secondary and a.scope <= scope]
     for address in own:
-        if hop.gateway is None or not (hop.gateway ^ address.peer) & netmask(address.prefix_length):
+        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & netmask(address.prefix_length):
             return address.local
     # A device without a fitting address borrows one, if it is not meant for a single link.
     own += [

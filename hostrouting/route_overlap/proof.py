@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.routes import Lookup, Rule
+    from hostrouting.net.routes import Lookup
+    from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.parts import Question
     from hostrouting.route_overlap.report import SuggestedRoute
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import format_cidr, format_ipv4, netmask
-from hostrouting.net.default_route import next_hops
+from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.route_overlap.parts import source_by
 from hostrouting.route_overlap.report import SuggestedRoute
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.routes import Lookup, Rule
+    from hostrouting.net.routes import Lookup
+    from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.blockers import Blockers
     from hostrouting.route_overlap.proof import AllowedDevices, BadPart
 
@@ -35,7 +35,7 @@ _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "proh
 class _Way(NamedTuple):
     """Where suggested routes lead, and the address that the kernel then sends from."""
 
-    gateway: int
+    gateway: Address
     dev: str
     source: int | None
 
@@ -72,10 +72,10 @@ class Mender:
 
     def _find_way(self, default: ObservedRoute) -> _Way | None:
         """The first next hop of the default route whose gateway the kernel finds on the link of an allowed device."""
-        for hop in next_hops(default):
-            if hop.gateway is None or not self._allowed[hop.dev]:
+        for hop in default.hops:
+            if hop.gateway is None or hop.gateway.family != IPV4 or not self._allowed[hop.dev]:
                 continue
-            there = self._backend.lookup([hop.gateway])[0].route
+            there = self._backend.lookup([hop.gateway.number])[0].route
             if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == _SCOPE_LINK:
                 return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, self._links))
         return None
@@ -114,7 +114,7 @@ class Mender:
         takes_from = self._allowed.refused(offender.devs)
         return SuggestedRoute(
             destination=format_cidr(*network),
-            gateway=format_ipv4(way.gateway),
+            gateway=str(way.gateway),
             dev=way.dev,
             takes_from=takes_from,
             warning=self._warning(network, networks, offender, takes_from),

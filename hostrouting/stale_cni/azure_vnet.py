@@ -1,40 +1,67 @@
-"""Whether azure-vnet is in use: the CNI configuration that names it, and its locks. Only read."""
+"""What azure-vnet says about itself: its CNI configuration, its locks, and the pods in its state; only read."""
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hostrouting.exceptions import HostFileError
+from hostrouting.exceptions import HostFileError, StaleCNIError
+from hostrouting.net.addresses import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from hostrouting.host import FileStore
 
-__all__ = ["configured", "locked"]
+__all__ = [
+    "ENDPOINTS_PATH",
+    "POD_DEVICE",
+    "STATE_PATH",
+    "TUNNEL_MAC",
+    "Endpoint",
+    "configured",
+    "locked",
+    "parse_endpoints",
+    "parse_state",
+    "pods_by_device",
+    "read_endpoints",
+]
 
-#: Of this process, and of the one that gives out addresses; their names have changed with the versions.
+STATE_PATH: Final = "/var/run/azure-vnet.json"
+#: The state of CNS, which stateless mode uses.
+ENDPOINTS_PATH: Final = "/var/run/azure-cns/azure-endpoints.json"
+#: The prefix of the host's ends of pods' veth pairs.
+POD_DEVICE: Final = "azv"
+#: The fabric router's address. azure-vnet gives it to every pod in tunnel mode, ip-masq-agent to other nodes.
+TUNNEL_MAC: Final = "12:34:56:78:9a:bc"
+
+#: The locks of azure-vnet and of its IPAM plugin; their names differ between versions.
 _LOCKS: Final = tuple(
     f"{path}{ending}"
     for folder in ("/var/run", "/var/run/azure-vnet")
     for path in (f"{folder}/azure-vnet", f"{folder}/azure-vnet-ipam")
     for ending in (".json.lock", ".lock")
 )
-#: Where version 1.4.5 has them.
+#: The locks of version 1.4.5.
 _LOCK_FOLDER: Final = "/var/lock/azure-vnet"
-#: Locks of CNS, which runs for ever, and may serve the new CNI.
+#: Locks of CNS, which always runs and may serve the new CNI.
 _OF_CNS: Final = ("azure-cns", "azure-endpoints")
 _CONFIGURATION: Final = "/etc/cni/net.d"
-#: What container runtimes read there; a `.cilium_bak` is none of it.
+#: The files that container runtimes read there; they ignore a `.cilium_bak`.
 _ENDINGS: Final = (".conflist", ".conf", ".json")
-#: How its programs' names begin: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
+#: The prefix of its programs: azure-vnet, azure-vnet-ipam, azure-vnet-telemetry.
 _PLUGIN: Final = "azure-vnet"
 _LONGEST_PID: Final = 10
+#: In bytes: none, Ethernet, EUI-64, InfiniBand.
+_MAC_LENGTHS: Final = (0, 6, 8, 20)
+
+
+# --- is it in use?
 
 
 def configured(files: FileStore) -> list[str]:
-    """Why azure-vnet must be taken to be in use by the container runtime: one sentence for each file that names it."""
+    """Return a sentence for each CNI configuration because of which the container runtime may call azure-vnet."""
     paths = [f"{_CONFIGURATION}/{name}" for name in files.names(_CONFIGURATION) if name.endswith(_ENDINGS)]
     return [reason for path in paths if (reason := _why_configured(files, path))]
 
@@ -43,19 +70,17 @@ def _why_configured(files: FileStore, path: str) -> str | None:
     try:
         content = files.read(path) or b""
     except HostFileError as error:
-        # A folder, or a link that leads to itself: what a runtime makes of it nobody knows.
+        # A folder, or a link to itself: the runtime may read it some other way.
         words = str(error).removeprefix(f"cannot read {path}: ")
         return f"{path} cannot be read ({words}); move it away if no container runtime uses it"
     try:
         return f"{path} names azure-vnet" if _names_azure_vnet(json.loads(content)) else None
     except (ValueError, RecursionError):
-        if _PLUGIN.encode() in content:
-            return f"{path} is no JSON that can be read, but has 'azure-vnet' in it"
-    return None
+        return f"{path} is not valid JSON and contains 'azure-vnet'" if _PLUGIN.encode() in content else None
 
 
 def _names_azure_vnet(document: object) -> bool:
-    """Whether a `type` is one of its programs, at any depth: some plugins (multus) call others that they name there."""
+    """Return True if a `type` at any depth is one of its programs; plugins such as multus nest others."""
     if isinstance(document, list):
         return any(map(_names_azure_vnet, document))
     if not isinstance(document, dict):
@@ -67,13 +92,13 @@ def _names_azure_vnet(document: object) -> bool:
 
 
 def locked(files: FileStore) -> list[str]:
-    """Why azure-vnet must be taken to be running at this moment: one sentence for each lock that is held."""
+    """Return a sentence for each lock of azure-vnet that a process holds."""
     reasons = []
     for path in _locks(files):
         if files.is_locked(path):
             reasons.append(f"a process holds the lock {path}")
             continue
-        # Older versions take no lock: that the file exists is the lock, and it has the holder's process id in it.
+        # In older versions the existing file is the lock, and it contains the holder's process id.
         pid = (files.read(path) or b"").strip()
         if pid.isdigit() and len(pid) <= _LONGEST_PID and files.exists(f"/proc/{int(pid)}"):
             reasons.append(f"process {int(pid)} holds the lock {path}")
@@ -85,3 +110,192 @@ def _locks(files: FileStore) -> Iterator[str]:
     for name in files.names(_LOCK_FOLDER):
         if name.endswith(".lock") and not name.startswith(_OF_CNS):
             yield f"{_LOCK_FOLDER}/{name}"
+
+
+# --- the pods in its state
+
+
+class Endpoint(NamedTuple):
+    """A pod in azure-vnet's state; its device may be gone."""
+
+    #: Without prefix lengths, in the kernel's spelling.
+    addresses: tuple[str, ...]
+    #: The host's end of its veth pair; empty if the state does not name it.
+    host_device: str = ""
+    #: In lower case, with leading zeros; empty if the state does not give it.
+    mac: str = ""
+
+
+def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoint]]]:
+    """Return the endpoints of each device, grouped by pod.
+
+    Endpoints belong to one pod if they share a hardware address, or an address without conflicting hardware addresses.
+
+    >>> old, new = Endpoint(("10.240.0.9",), "azv1"), Endpoint(("10.240.0.10",), "azv1")
+    >>> pods_by_device([old, new, new._replace(mac="aa:bb:cc:00:00:10")])["azv1"] == [
+    ...     [old], [new, new._replace(mac="aa:bb:cc:00:00:10")]]
+    True
+    """
+    pods: dict[str, list[list[Endpoint]]] = {}
+    for endpoint in endpoints:
+        others = pods.setdefault(endpoint.host_device, [])
+        same = [pod for pod in others if any(_is_same_pod(endpoint, other) for other in pod)]
+        merged = [other for pod in same for other in pod]
+        pods[endpoint.host_device] = [*(pod for pod in others if pod not in same), [*merged, endpoint]]
+    return pods
+
+
+def _is_same_pod(one: Endpoint, other: Endpoint) -> bool:
+    macs = {one.mac, other.mac} - {"", TUNNEL_MAC}
+    if len(macs) > 1:
+        # A pod that was created again with the same address, for example.
+        return False
+    return one.mac == other.mac in macs or not set(one.addresses).isdisjoint(other.addresses)
+
+
+def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
+    """Return the endpoints in both states; raise StaleCNIError for a state that cannot be parsed."""
+    return (*_read(files, STATE_PATH, parse_state), *_read(files, ENDPOINTS_PATH, parse_endpoints))
+
+
+def _read(files: FileStore, path: str, parse: Callable[[bytes], tuple[Endpoint, ...]]) -> tuple[Endpoint, ...]:
+    content = files.read(path)
+    if content is None:
+        return ()
+    try:
+        return parse(content)
+    except ValueError as error:
+        raise StaleCNIError(
+            f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot be told from dead ones, "
+            f"so nothing was changed; if no pod of azure-vnet is left, move the file away and run this again"
+        ) from error
+
+
+def parse_state(content: bytes) -> tuple[Endpoint, ...]:
+    """Parse azure-vnet's state as Go's encoding/json writes it; raise ValueError for anything else.
+
+    >>> parse_state(b'''{"Network": {"ExternalInterfaces": {"eth0": {"Networks": {"azure": {"Endpoints": {
+    ...     "5f0a-eth0": {"HostIfName": "azv1", "IPAddresses": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}]}}}}}}}}''')
+    (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
+
+    Go always writes these keys, with null or an empty value if there is nothing, so an object without them is some
+    other document. A file of 0 bytes is an empty store.
+    """
+    network = _mapping(_get(_document(content), "Network", "the file"), "Network")
+    return tuple(
+        _endpoint(endpoint, path)
+        for interface, at in _members(network, "ExternalInterfaces", "Network")
+        for pods, within in _members(interface, "Networks", at)
+        for endpoint, path in _members(pods, "Endpoints", within)
+    )
+
+
+def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
+    """Parse the state of CNS; raise ValueError for anything else.
+
+    >>> parse_endpoints(b'''{"Endpoints": {"0a49": {"PodName": "web-0", "PodNamespace": "default", "IfnameToIPMap": {
+    ...     "eth0": {"IPv4": [{"IP": "10.240.0.9", "Mask": "//8AAA=="}], "HostVethName": "azv1"}}}}}''')
+    (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
+
+    CNS may serve another CNI (Cilium, for example). Only azure-vnet tells it devices and hardware addresses, so
+    endpoints without both are another CNI's and are left out.
+    """
+    endpoints = (
+        Endpoint(
+            (*_addresses(info, "IPv4", path), *_addresses(info, "IPv6", path)),
+            _text(info, "HostVethName"),
+            _mac(_text(info, "MacAddress")),
+        )
+        for pod, at in _members(_document(content), "Endpoints", "the file")
+        for info, path in _members(pod, "IfnameToIPMap", at)
+    )
+    return tuple(endpoint for endpoint in endpoints if endpoint.host_device or endpoint.mac)
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    if not content:
+        return {}
+    try:
+        return _mapping(json.loads(content), "the file")
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _members(mapping: dict[str, Any], key: str, path: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each object in the object under the key, with its path."""
+    here = f"{path}.{key}"
+    for name, member in _mapping(_get(mapping, key, path), here).items():
+        yield _mapping(member, f"{here}[{name!r}]"), f"{here}[{name!r}]"
+
+
+def _get(mapping: dict[str, Any], key: str, path: str) -> object:
+    # An empty object stands for Go's null.
+    if mapping and key not in mapping:
+        raise ValueError(f"{path} has no {key}")
+    return mapping.get(key)
+
+
+def _mapping(value: object, path: str) -> dict[str, Any]:
+    """Return the object; an empty one for null, which Go writes for a map that was never made."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is not a JSON object")  # noqa: TRY004 - one error for all that is wrong
+    return value
+
+
+def _endpoint(mapping: dict[str, Any], path: str) -> Endpoint:
+    _get(mapping, "IPAddresses", path)
+    return Endpoint(
+        _addresses(mapping, "IPAddresses", path),
+        _text(mapping, "HostIfName"),
+        _mac(_text(mapping, "MacAddress")),
+    )
+
+
+def _addresses(mapping: dict[str, Any], key: str, path: str) -> tuple[str, ...]:
+    networks = mapping.get(key) or []
+    if not isinstance(networks, list):
+        raise ValueError(f"{path}.{key} is not a JSON array")  # noqa: TRY004 - as above
+    texts = [_address_text(network, f"an entry of {path}.{key}") for network in networks]
+    # An address that was never set is empty text.
+    return tuple(_address(text) for text in texts if text)
+
+
+def _address_text(network: object, path: str) -> str:
+    if isinstance(network, str):
+        # Go does not write a net.IPNet like this, but it is clear, and believing it only protects a pod.
+        return network.partition("/")[0]
+    members = _mapping(network, path)
+    _get(members, "IP", path)
+    return _text(members, "IP")
+
+
+def _text(mapping: dict[str, Any], key: str) -> str:
+    value = mapping.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is not text")  # noqa: TRY004 - as above
+    return value
+
+
+def _address(text: str) -> str:
+    address = canonical(text)
+    if address is None:
+        raise ValueError(f"{text!r} is not an IP address")
+    # An IPv4-mapped IPv6 address is the IPv4 address.
+    return address.removeprefix("::ffff:") if "." in address else address
+
+
+def _mac(text: str) -> str:
+    """Return a hardware address in the kernel's spelling; Go writes it in base64, people with colons."""
+    try:
+        packed = (
+            bytes(int(part, 16) for part in text.split(":")) if ":" in text else base64.b64decode(text, validate=True)
+        )
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a hardware address") from error
+    if len(packed) not in _MAC_LENGTHS:
+        raise ValueError(f"{text!r} is not a hardware address")
+    return packed.hex(":")

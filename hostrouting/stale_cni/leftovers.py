@@ -1,56 +1,127 @@
-"""A snapshot -> the objects that azure-vnet may have left behind, each with the pod's address that it is for; pure."""
+"""What was seen of a node -> the objects that azure-vnet may have left behind, each with the pod it was made for; pure.
+
+An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with another
+option, or with a negated one, belongs to another program.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import format_ipv4
-from hostrouting.net.links import IPv6Route
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute
-from hostrouting.stale_cni.forms import POD_DEVICE, TUNNEL_MAC, is_of_node, read_pod_rule
-from hostrouting.stale_cni.gateways import gateways_of, next_hop_indexes
+import attrs
+
+from hostrouting.net.addresses import IPV6, Address, address_bits, parse_address
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, place
+from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hostrouting.host.packets.ebtables_rules import EbtablesRule
-    from hostrouting.net.links import Neighbour
-    from hostrouting.stale_cni.networks import Networks
-    from hostrouting.stale_cni.sweep import Leftover, Snapshot
+    from hostrouting.journal import Restorable
+    from hostrouting.net.addresses import Networks
+    from hostrouting.net.links import Device, Neighbour, Station
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.stale_cni.azure_vnet import Endpoint
 
-__all__ = ["OF_NODE", "OF_OTHER_NODE", "Candidate", "candidates"]
+__all__ = [
+    "OF_NODE",
+    "OF_OTHER_NODE",
+    "Candidate",
+    "PodRule",
+    "Snapshot",
+    "candidates",
+    "is_of_node",
+    "pod_devices",
+    "read_pod_rule",
+]
 
-OF_NODE: Final = "it stands for the node itself, and every pod on the bridge needs it"
-OF_OTHER_NODE: Final = f"ip-masq-agent puts neighbours with {TUNNEL_MAC} there, for other nodes"
+OF_NODE: Final = "it serves the node itself, and every pod on the bridge needs it"
+OF_OTHER_NODE: Final = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
 _FOREIGN: Final = "it is none of the rules that azure-vnet makes for a pod"
-_NOT_ALONE: Final = "another route stands in its place"
+_NOT_ALONE: Final = "another route has the same place"
 
 _KERNEL, _RA = 2, 9
-#: Routes of these are never a leftover, whatever they look like.
+#: Routes with these protocols are never leftovers.
 _NEVER: Final = frozenset({_KERNEL, _RA, OUR_PROTOCOL})
-#: What azure-vnet's own routes are made by: `boot`, or `static`.
+#: The protocols of azure-vnet's routes: `boot` and `static`.
 _BY_HAND: Final = frozenset({3, 4})
+
+_BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
+_HEX_DIGITS: Final = frozenset("0123456789abcdef")
+_DNAT: Final = {"-j": "dnat", "--dnat-target": "ACCEPT"}
+_ARP_REPLY: Final = {"-p": "ARP", "--arp-op": "Request", "-j": "arpreply", "--arpreply-target": "DROP"}
+_FORWARDED_REPLY: Final = {**_DNAT, "-p": "ARP", "--arp-op": "Reply", "--to-dst": _BROADCAST}
+#: Tunnel mode sends all traffic of pods and bridge to the fabric.
+_TO_FABRIC: Final = {**_DNAT, "--to-dst": TUNNEL_MAC}
+_TO_NODE: Final = {"-s": "unicast", "-j": "snat", "--snat-arp": "", "--snat-target": "ACCEPT"}
+#: Each protocol, and its option for the pod's address.
+_FAMILIES: Final = (("IPv4", "--ip-dst"), ("IPv6", "--ip6-dst"))
+
+
+@attrs.frozen(kw_only=True)
+class Snapshot:
+    """The state of a node at one time, as far as the sweep needs it."""
+
+    #: The ebtables table `nat` of all backends.
+    rules: tuple[EbtablesRule, ...] = ()
+    #: Those of all devices and both families, learned ones included.
+    neighbours: tuple[Neighbour, ...] = ()
+    #: Those of both families.
+    routes: tuple[ObservedRoute, ...] = ()
+    devices: tuple[Device, ...] = ()
+    #: The forwarding databases of all bridges.
+    stations: tuple[Station, ...] = ()
+    #: The pods in azure-vnet's own state.
+    endpoints: tuple[Endpoint, ...] = ()
+    #: The (device, address) that answered a probe; see `questions`.
+    answered: frozenset[tuple[str, str]] = frozenset()
+    #: The pods' devices that could not be probed for lack of privilege.
+    unasked: frozenset[str] = frozenset()
+
+
+def pod_devices(devices: Iterable[Device]) -> list[Device]:
+    """Return the host's ends of pods' veth pairs."""
+    return [device for device in devices if device.name.startswith(POD_DEVICE)]
 
 
 class Candidate(NamedTuple):
-    """An object that may be left behind."""
+    """An object that may have been left behind."""
 
-    object: Leftover
-    #: The pod's; None where it is not made for one address.
+    object: Restorable
+    #: The pod's; None if it was not made for a single address.
     address: str | None
     mac: str | None = None
-    #: Why it is not understood; empty where it is.
+    #: Why the sweep does not understand it; empty if it does.
     oddity: str = ""
 
 
 def candidates(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
-    """What is in the nat table, and on the bridge and pods' devices for an address or network of pods."""
+    """Yield the rules of the nat table, and neighbours and routes for pods on the bridge and on pods' devices."""
     yield from map(_of_rule, snapshot.rules)
     for neighbour in snapshot.neighbours:
         if neighbour.permanent and (neighbour.dev == bridge or neighbour.dev.startswith(POD_DEVICE)):
             yield Candidate(neighbour, neighbour.address, neighbour.mac, _oddity_of_neighbour(neighbour))
     yield from _of_routes(snapshot, pods, bridge)
+
+
+def _oddity_of_neighbour(neighbour: Neighbour) -> str:
+    if neighbour.mac == TUNNEL_MAC:
+        return OF_OTHER_NODE
+    if neighbour.protocol:
+        return f"it has the protocol {neighbour.protocol}, and azure-vnet sets none"
+    return f"it has the flags {neighbour.flags:#x}, and azure-vnet sets none" if neighbour.flags else ""
+
+
+# --- ebtables rules
+
+
+class PodRule(NamedTuple):
+    """The pod that an ebtables rule of azure-vnet answers ARP for, or sends packets to."""
+
+    address: str
+    mac: str
 
 
 def _of_rule(rule: EbtablesRule) -> Candidate:
@@ -60,88 +131,114 @@ def _of_rule(rule: EbtablesRule) -> Candidate:
     return Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else _FOREIGN)
 
 
-def _oddity_of_neighbour(neighbour: Neighbour) -> str:
-    if neighbour.mac == TUNNEL_MAC:
-        return OF_OTHER_NODE
-    # azure-vnet says neither who put it there, nor anything else.
-    if neighbour.protocol:
-        return f"a program that calls itself protocol {neighbour.protocol} put it there, which azure-vnet is not"
-    return f"it has the flags {neighbour.flags:#x}, and azure-vnet gives none" if neighbour.flags else ""
+def read_pod_rule(rule: EbtablesRule) -> PodRule | None:
+    """Return the pod that the rule was made for; None for any other rule.
+
+    >>> from hostrouting.host import EbtablesRule
+    >>> line = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst aa:bb:cc:0:0:9 --dnat-target ACCEPT"
+    >>> read_pod_rule(EbtablesRule.parse(line, backend="nft"))
+    PodRule(address='10.240.0.9', mac='aa:bb:cc:00:00:09')
+    """
+    options = _options(rule)
+    if rule.chain != "PREROUTING" or options is None:
+        return None
+    if _has(options, _ARP_REPLY, "--arp-ip-dst", "--arpreply-mac"):
+        return _pod_rule(options["--arp-ip-dst"], options["--arpreply-mac"])
+    for protocol, option in _FAMILIES:
+        if _has(options, {**_DNAT, "-p": protocol}, option, "--to-dst", "-i") and _is_uplink(options["-i"]):
+            return _pod_rule(options[option], options["--to-dst"])
+    return None
+
+
+def is_of_node(rule: EbtablesRule) -> bool:
+    """Return True for a rule that the bridge needs for the node itself and for all its pods."""
+    options = _options(rule)
+    if options is None:
+        return False
+    if rule.chain == "POSTROUTING":
+        return _has(options, _TO_NODE, "-o", "--to-src")
+    return rule.chain == "PREROUTING" and any(_has(options, fixed, "-i") for fixed in (_FORWARDED_REPLY, _TO_FABRIC))
+
+
+def _options(rule: EbtablesRule) -> Mapping[str, str] | None:
+    """Return the rule's options; None if one is repeated or negated, as azure-vnet's never are."""
+    options = dict(rule.normal)
+    if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
+        return None
+    return options
+
+
+def _has(options: Mapping[str, str], fixed: Mapping[str, str], *free: str) -> bool:
+    """Return True if the options are exactly `fixed`, and `free` with any value."""
+    return options.keys() == fixed.keys() | free and fixed.items() <= options.items()
+
+
+def _is_uplink(device: str) -> bool:
+    return bool(device) and not device.endswith("+") and not device.startswith(POD_DEVICE)
+
+
+def _pod_rule(address: str, mac: str) -> PodRule | None:
+    # A masked address is a network.
+    return PodRule(address, mac) if parse_address(address) is not None and _is_unicast(mac) else None
+
+
+def _is_unicast(mac: str) -> bool:
+    """Return True if a single device can have it; names (`Broadcast`) and masked addresses are not unicast."""
+    digits = mac.replace(":", "")
+    if len(mac) != 17 or len(digits) != 12 or not _HEX_DIGITS.issuperset(digits):
+        return False
+    number = int(digits, 16)
+    return number != 0 and not number >> 40 & 1
 
 
 # --- routes
 
 
 def _of_routes(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
-    found = list(_to_pods(snapshot, pods, bridge))
-    places = {_place(route) for route in found}
-    networks = {place[1] for place in places}
-    # Of hundreds of thousands hardly any go on.
-    beside: Counter[tuple[object, ...]] = Counter(_place(r) for r in snapshot.ipv4_routes if r.network in networks)
-    beside.update(_place(r) for r in snapshot.ipv6_routes if r.destination in networks)
+    found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
+    places = Counter(map(_place, snapshot.routes)) if found else Counter()
     for route in found:
-        oddity = _oddity_of_route(route) or (_NOT_ALONE if beside[_place(route)] > 1 else "")
+        oddity = _oddity_of_route(route) or (_NOT_ALONE if places[_place(route)] > 1 else "")
         yield Candidate(route, _host(route), oddity=oddity)
 
 
-def _to_pods(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[ObservedRoute | IPv6Route]:
-    """The routes on pods' devices, and those on the bridge that lead straight to one address there.
-
-    A route that nobody makes for a pod counts only where it lies among the pods' addresses.
-    """
-    names = {device.ifindex: device.name for device in snapshot.devices}
-    routes: tuple[ObservedRoute | IPv6Route, ...] = (*snapshot.ipv4_routes, *snapshot.ipv6_routes)
-    for route in routes:
-        if route.dev == bridge:
-            # What DHCP and routing daemons put there is the node's.
-            if route.protocol in _BY_HAND and not _oddity_of_route(route):
-                yield route
-        elif (
-            _is_on_pod_device(route, names)
-            and route.protocol not in _NEVER
-            and (pods.covers(route.destination) or not _oddity_of_route(route))
-        ):
-            yield route
+def _may_be_for_pod(route: ObservedRoute, pods: Networks, bridge: str) -> bool:
+    if route.dev == bridge:
+        # Those of DHCP clients and routing daemons are the node's.
+        return route.protocol in _BY_HAND and not _oddity_of_route(route)
+    return (
+        any(dev.startswith(POD_DEVICE) for dev in route.devs)
+        and route.protocol not in _NEVER
+        and (pods.covers(route.destination) or not _oddity_of_route(route))
+    )
 
 
-def _is_on_pod_device(route: ObservedRoute | IPv6Route, names: dict[int, str]) -> bool:
-    if route.dev is not None:
-        return route.dev.startswith(POD_DEVICE)
-    if isinstance(route, ObservedRoute) and route.nexthops:
-        return any(hop.dev.startswith(POD_DEVICE) for hop in route.nexthops)
-    return any(names.get(index, "").startswith(POD_DEVICE) for index in next_hop_indexes(route.extra))
-
-
-def _oddity_of_route(route: ObservedRoute | IPv6Route) -> str:
-    """Why nobody makes such a route for a pod; empty if it leads straight to one address."""
+def _oddity_of_route(route: ObservedRoute) -> str:
+    """Return why azure-vnet cannot have made the route for a pod; empty if it leads straight to one address."""
     if route.kind != "unicast":
         return f"it is a route of the kind {route.kind}"
     if route.dev is None:
         return "it has several next hops"
-    if any(gateways_of(route)):
+    if route.gateway is not None:
         return "it has a gateway"
     if route.table != MAIN_TABLE:
         return f"it is in table {route.table}"
-    if isinstance(route, IPv6Route) and route.from_prefix is not None:
-        return f"it is for packets from {route.from_prefix} only"
-    if isinstance(route, IPv6Route) and route.expires:
-        return "it ends by itself"
+    if route.from_prefix is not None:
+        return f"it is only for packets from {route.from_prefix}"
+    if route.expires:
+        return "it expires"
     return "" if _host(route) else "it is to a network, not to one address"
 
 
-def _host(route: ObservedRoute | IPv6Route) -> str | None:
-    """The address that the route leads to; None if it leads to a network."""
-    if isinstance(route, ObservedRoute):
-        return format_ipv4(route.network) if route.prefix_length == 32 else None
-    address, _, length = route.destination.partition("/")
-    return address if length == "128" else None
+def _host(route: ObservedRoute) -> str | None:
+    """Return the single address that the route leads to; None if it leads to a network."""
+    is_host = route.prefix_length == address_bits(route.family)
+    return str(Address(route.family, route.network)) if is_host else None
 
 
-def _place(route: ObservedRoute | IPv6Route) -> tuple[object, ...]:
-    """What the kernel tells routes apart by: whoever adds one where another stands cannot put both back as they were.
+def _place(route: ObservedRoute) -> tuple[object, ...]:
+    """Return the route's place: of two routes that share it, a removed one could not be restored as it was.
 
-    The new CNI's route to the same address, of another metric, stands somewhere else: it is what the leftover robs.
+    A route of the new CNI to the same address with another metric has another place: the leftover steals its packets.
     """
-    if isinstance(route, ObservedRoute):
-        return route.table, route.network, route.prefix_length, route.tos, route.metric
-    return route.table, route.destination, route.from_prefix, route.metric, route.dev
+    return *place(route), route.dev if route.family == IPV6 else None

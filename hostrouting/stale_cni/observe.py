@@ -1,4 +1,4 @@
-"""The machine -> a snapshot of all that the sweep decides by; what was found, and what could not be seen, is said."""
+"""The machine -> a snapshot, and a verdict on each object in it; reports what was found, and what could not be seen."""
 
 from __future__ import annotations
 
@@ -8,49 +8,52 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError
-from hostrouting.stale_cni.state import read_endpoints
-from hostrouting.stale_cni.sweep import Snapshot, judge, pod_devices, questions, subject
+from hostrouting.stale_cni.azure_vnet import read_endpoints
+from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
+from hostrouting.stale_cni.verdicts import judge, questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hostrouting.config import StaleCNIConfig
     from hostrouting.host import Device, EbtablesReading, Host, Station
-    from hostrouting.stale_cni.sweep import Verdict
+    from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
 __all__ = ["Observer", "Reading", "fields_of", "observe", "wrong_bridge"]
 
-#: More of what is not understood is not read by anybody.
+#: More objects of unknown kind than this are only counted.
 _MOST_SHOWN: Final = 10
 
 
 class Reading(NamedTuple):
-    """One look at the machine, judged."""
+    """One reading of the machine, judged."""
 
     verdicts: tuple[Verdict, ...]
-    #: What could not be seen of ebtables, and the text for the backup.
     ebtables: EbtablesReading
-    #: For lack of privilege nobody was asked: whatever may be of a silent pod is `unknown`.
+    #: For lack of privilege no pod was probed: objects of silent pods are `unknown`.
     may_not_ask: bool = False
     #: Devices of pods on which nobody hears us ask, each with the reason.
     deaf: tuple[str, ...] = ()
 
+    @property
+    def stale(self) -> list[Verdict]:
+        """The verdicts on stale objects."""
+        return [verdict for verdict in self.verdicts if verdict.kind == "stale"]
+
 
 def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
-    """All but what azure-vnet itself says, and who answers when asked."""
-    # What may be stale first, and then who is alive: of a pod that comes in between nothing was seen.
+    """Read the machine, without azure-vnet's own state and without probes."""
+    # First the objects that may be stale, then the signs of life: nothing is seen of a pod that comes in between.
     reading = host.ebtables.read(ctx)
-    ipv4_routes = tuple(host.routes.routes())
-    ipv6_routes = tuple(host.link_layer.routes())
+    routes = (*host.routes.routes(), *host.link_layer.routes())
     neighbours = tuple(host.link_layer.neighbours())
     ctx.check()
     devices = tuple(host.link_layer.devices())
     snapshot = Snapshot(
         rules=reading.rules,
         neighbours=neighbours,
-        ipv4_routes=ipv4_routes,
-        ipv6_routes=ipv6_routes,
+        routes=routes,
         devices=devices,
         stations=_stations(host, devices),
     )
@@ -58,17 +61,17 @@ def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
 
 
 def _stations(host: Host, devices: Iterable[Device]) -> tuple[Station, ...]:
-    """What every bridge has learned: a pod is alive behind whichever has heard it."""
+    """Return the forwarding databases of all bridges: a pod that any of them has heard is alive."""
     bridges = (device.name for device in devices if device.kind == "bridge")
     return tuple(station for bridge in bridges for station in host.link_layer.stations(bridge))
 
 
 def wrong_bridge(host: Host, bridge: str) -> str | None:
-    """Why `staleCni.bridge` cannot be the bridge of this node's pods; None if it can."""
+    """Return why `staleCni.bridge` cannot be the bridge of this node's pods; None if it can."""
     devices = {device.name: device for device in host.link_layer.devices()}
     if bridge in devices:
         return None
-    for pod in pod_devices(Snapshot(devices=tuple(devices.values()))):
+    for pod in pod_devices(devices.values()):
         master = devices.get(pod.master or "")
         if master is not None and master.kind == "bridge":
             return f"there is no device {bridge}, but {pod.name} is a port of {master.name}"
@@ -76,7 +79,7 @@ def wrong_bridge(host: Host, bridge: str) -> str | None:
 
 
 class Observer:
-    """Reads as often as it is asked to; what every reading finds again is said after the first one only."""
+    """Reads the machine any number of times, and logs each thing that it finds once."""
 
     def __init__(self, section: StaleCNIConfig, logger: logging.Logger) -> None:
         self._section = section
@@ -85,35 +88,32 @@ class Observer:
         self._shown = 0
 
     def read(self, ctx: Context, host: Host, *, may_guess: bool = False) -> Reading:
-        """One reading. `may_guess`: without the privilege to ask on the link, say so and go on."""
+        """Read and judge once; with `may_guess`, a lack of privilege to probe pods is logged instead of raised."""
         ctx.check()
         snapshot, ebtables = observe(ctx, host)
-        # After all else, for the same reason as there.
+        # Last, for the same reason as there.
         snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
         verdicts = self._judged(snapshot)
         may_not_ask = False
-        # A pod that has been silent for long is known to nobody, and answers all the same.
+        # The node may know nothing of a pod that has been silent for long, and yet it answers.
         if asked := questions(snapshot, verdicts, bridge=self._section.bridge):
             try:
                 answered = host.link_layer.answering(ctx, asked)
-                # From its answer a bridge learns which hardware address a pod has.
-                stations = _stations(host, snapshot.devices)
-                snapshot = attrs.evolve(snapshot, answered=answered, stations=stations)
+                # A bridge learns a pod's hardware address from its answer.
+                snapshot = attrs.evolve(snapshot, answered=answered, stations=_stations(host, snapshot.devices))
             except PermissionDeniedError as error:
                 if not may_guess:
                     raise
-                self.say_once(
-                    logging.WARNING, f"{error}; so pods that have been silent for long cannot be told from those gone"
-                )
+                self.say_once(logging.WARNING, f"{error}; pods that have been silent for long may be alive or gone")
                 may_not_ask = True
-                unasked = frozenset(device.name for device in pod_devices(snapshot))
+                unasked = frozenset(device.name for device in pod_devices(snapshot.devices))
                 snapshot = attrs.evolve(snapshot, unasked=unasked)
             verdicts = self._judged(snapshot)
         self._tell(verdicts, ebtables)
         return Reading(verdicts, ebtables, may_not_ask, _deaf(snapshot))
 
     def say_once(self, level: int, line: str, **fields: object) -> None:
-        """Log a line that has not been logged before."""
+        """Log a line that was not logged before."""
         if line not in self._said:
             self._said.add(line)
             self._logger.log(level, "%s", line, extra=fields)
@@ -122,39 +122,30 @@ class Observer:
         return judge(snapshot, pod_cidrs=self._section.pod_cidrs, bridge=self._section.bridge)
 
     def _tell(self, verdicts: Iterable[Verdict], ebtables: EbtablesReading) -> None:
-        """Say what was not seen, and what was seen but not understood."""
         for note in ebtables.notes:
-            # That one of the two backends is missing is how most nodes are.
+            # Most nodes lack one of the two backends.
             level = logging.INFO if ebtables.texts else logging.WARNING
             self.say_once(level, f"ebtables rules may go unseen: {note}", note=note)
         more = 0
         for verdict in verdicts:
-            line = f"{subject(verdict.object)} is left alone: {verdict.reason}"
+            line = f"{verdict.object} is left alone: {verdict.reason}"
             if verdict.kind == "stale" or line in self._said:
                 continue
-            if verdict.kind != "unknown":
-                # What is in use is what most nodes have; why it is taken to be, only some want to know.
-                level = logging.DEBUG
-            elif self._shown < _MOST_SHOWN:
-                self._shown += 1
-                level = logging.WARNING
-            else:
-                more += 1
-                level = logging.DEBUG
-            self.say_once(level, line, **fields_of(verdict))
+            is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
+            self._shown += is_shown
+            more += verdict.kind == "unknown" and not is_shown
+            self.say_once(logging.WARNING if is_shown else logging.DEBUG, line, **fields_of(verdict))
         if more:
             self._logger.warning("and %d more are left alone (shown by -v)", more, extra={"unknown": more})
 
 
 def fields_of(verdict: Verdict) -> dict[str, object]:
-    """A verdict for who reads the log by machine."""
-    object_, address, reason = subject(verdict.object), verdict.address, verdict.reason
-    return {"object": object_, "address": address, "kind": verdict.kind, "reason": reason}
+    """Return a verdict as fields of a log record or a JSON object."""
+    return {**verdict._asdict(), "object": str(verdict.object)}
 
 
 def _deaf(snapshot: Snapshot) -> tuple[str, ...]:
-    """The pods' devices on which nobody hears us ask, each with the reason."""
-    reasons = ((device.name, _why_deaf(device)) for device in pod_devices(snapshot))
+    reasons = ((device.name, _why_deaf(device)) for device in pod_devices(snapshot.devices))
     return tuple(f"{name} {reason}" for name, reason in reasons if reason is not None)
 
 

@@ -1,4 +1,4 @@
-"""The sweep by itself, for the time after the CNI's exchange, and what it tells: `hostrouting sweep`."""
+"""The sweep as a command (`hostrouting sweep`) and as a part of `check`, and what both report."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.config import require_config
-from hostrouting.exceptions import ConfigError, InvalidConfigError, PermissionDeniedError
+from hostrouting.exceptions import ConfigError, InvalidConfigError
+from hostrouting.findings import NodeFinding
 from hostrouting.stale_cni.observe import fields_of
-from hostrouting.stale_cni.sweep import subject
 from hostrouting.stale_cni.task import CleanStaleCNI
-from phases import Change, TaskFailedError, execute
+from phases import Change, run
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
-    from hostrouting.stale_cni.sweep import Kind, Verdict
+    from hostrouting.stale_cni.verdicts import Kind, Verdict
     from phases import Context
 
-__all__ = ["SweepReport", "sweep_node"]
+__all__ = ["SweepReport", "check_stale_cni", "sweep_node"]
 
+_KIND: Final = "stale-cni"
 _KINDS: Final[tuple[tuple[Kind, str], ...]] = (
     ("live", "of live pods"),
     ("node", "of the node"),
@@ -34,31 +35,32 @@ _KINDS: Final[tuple[tuple[Kind, str], ...]] = (
 
 @attrs.frozen(kw_only=True)
 class SweepReport:
-    """What a sweep has taken away, or would, and what it has left alone."""
+    """The objects that a sweep has removed, or would remove, and those that it leaves alone."""
 
-    #: `changes` is a forecast.
+    #: True if `changes` are a forecast.
     dry_run: bool
     changes: tuple[Change, ...] = ()
-    #: What it has found, and its reasons to leave it alone.
+    #: The verdicts on the objects that are left alone.
     spared: tuple[Verdict, ...] = ()
-    #: Where it is written down; None where nothing was.
+    #: The path of the sweep's record; None if nothing was removed.
     record: str | None = None
-    #: Why it would be refused now; None if it would not.
+    #: Why a sweep would be refused now; None if it would not.
     obstacle: str | None = None
-    error: TaskFailedError | None = None
+    error: BaseException | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether nothing stale is left that this run, or the next, could not take away."""
+        """True if nothing stale is left that this sweep, or the next one, could not remove."""
         return self.error is None and (self.obstacle is None or not self.changes)
 
     def to_mapping(self) -> dict[str, Any]:
-        """What `sweep --json` prints."""
+        """Return the output of `sweep --json`."""
         spared = [fields_of(verdict) for verdict in self.spared]
+        removed = [{"object": change.subject, "reason": change.detail} for change in self.changes]
         answer: dict[str, Any] = {
             "ok": self.ok,
             "dry_run": self.dry_run,
-            "would_remove" if self.dry_run else "removed": [_mapping(change) for change in self.changes],
+            "would_remove" if self.dry_run else "removed": removed,
             "spared": [each for each in spared if each["kind"] != "unknown"],
             "unknown": [each for each in spared if each["kind"] == "unknown"],
         }
@@ -71,27 +73,29 @@ class SweepReport:
         return answer
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """The report for people: what goes or has gone, reason by reason, and how much was left alone."""
+        """Yield the report for people: the removed objects by reason, and the number of those left alone."""
         by_reason: dict[str, list[str]] = {}
         for change in self.changes:
             by_reason.setdefault(change.detail or "", []).append(change.subject)
         for reason, subjects in by_reason.items():
             yield f"{reason}:"
             yield from (f"  - {each}" for each in subjects)
-        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
         if self.error is None:
-            if not self.changes:
-                yield "nothing stale of azure-vnet was found"
-            elif self.dry_run:
-                yield f"{count} would go{f'; will be refused: {self.obstacle}' if self.obstacle else ''}"
-            else:
-                yield f"{count} gone, written down in {self.record}"
+            yield self._summary()
         counts = Counter(verdict.kind for verdict in self.spared)
         if counts:
             told = ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS if counts[kind])
             yield f"left alone: {told}{':' if verbose else ' (-v lists them)'}"
         for verdict in self.spared if verbose else ():
-            yield f"  = {subject(verdict.object)}: {verdict.reason}"
+            yield f"  = {verdict.object}: {verdict.reason}"
+
+    def _summary(self) -> str:
+        if not self.changes:
+            return "nothing stale of azure-vnet was found"
+        count = f"{len(self.changes)} stale object{'' if len(self.changes) == 1 else 's'}"
+        if not self.dry_run:
+            return f"removed {count}, recorded in {self.record}"
+        return f"would remove {count}{f'; will be refused: {self.obstacle}' if self.obstacle else ''}"
 
 
 def sweep_node(
@@ -102,45 +106,40 @@ def sweep_node(
     dry_run: bool = False,
     logger: logging.Logger | None = None,
 ) -> SweepReport:
-    """Sweep under the run lock, or say what a sweep would do, by one reading.
+    """Sweep a node under the run lock, or forecast a sweep by one reading.
 
-    A config without the section enabled is an `InvalidConfigError`: nobody asks for a sweep who does not want one. What
-    a sweep could not do is the report's `error`; what a forecast could not see for lack of privilege, a
-    `PermissionDeniedError`.
+    A config in which the section is not enabled raises InvalidConfigError. An error of the sweep is the report's
+    `error`; a forecast raises PermissionDeniedError if a lack of privilege may have hidden all stale objects.
     """
     if not require_config(config).stale_cni.enabled:
         step = 'write {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}, with the range of the removed CNI'
         raise InvalidConfigError([ConfigError("hostRouting.staleCni.enabled", f"is not true; {step}")])
     task = CleanStaleCNI(config, host=host, logger=logger)
     if dry_run:
-        return _forecast(ctx, task)
-    error: TaskFailedError | None = None
+        changes = tuple(Change("-", str(each.object), each.reason) for each in task.foresee(ctx))
+        obstacle = task.obstacle() if changes else None
+        return SweepReport(dry_run=True, changes=changes, spared=tuple(task.spared), obstacle=obstacle)
     with host.lock.hold(ctx):
-        try:
-            execute(task, ctx, logger=logger)
-        except TaskFailedError as failure:
-            error = failure
+        done = run(task, ctx, logger=logger)
     return SweepReport(
-        dry_run=False, changes=tuple(task.made), spared=tuple(task.spared), record=task.record, error=error
+        dry_run=False, changes=done.changes, spared=tuple(task.spared), record=task.record, error=done.error
     )
 
 
-def _forecast(ctx: Context, task: CleanStaleCNI) -> SweepReport:
-    reading = task.judge_now(ctx)
-    changes = _removals(reading.verdicts)
-    if not changes and (reading.ebtables.denied or reading.may_not_ask):
-        raise PermissionDeniedError(
-            "what a sweep would take away cannot be told without root (CAP_NET_ADMIN to read ebtables rules, "
-            "CAP_NET_RAW to ask pods that have been silent for long)"
-        )
-    return SweepReport(
-        dry_run=True, changes=changes, spared=tuple(task.spared), obstacle=task.obstacle() if changes else None
-    )
+def check_stale_cni(
+    ctx: Context, config: HostRoutingConfig, host: Host, *, spared: list[Verdict] | None = None
+) -> list[NodeFinding]:
+    """Return a finding for each object that is stale by one reading; none if the config does not ask for a sweep.
 
-
-def _removals(verdicts: Sequence[Verdict]) -> tuple[Change, ...]:
-    return tuple(Change("-", subject(each.object), each.reason) for each in verdicts if each.kind == "stale")
-
-
-def _mapping(change: Change) -> dict[str, object]:
-    return {"object": change.subject, "reason": change.detail}
+    The verdicts on objects that are left alone are added to `spared`. Raise PermissionDeniedError if nothing stale was
+    seen, but a lack of privilege may have hidden it.
+    """
+    if not config.stale_cni.enabled or not host.is_live:
+        return []
+    task = CleanStaleCNI(config, host=host)
+    stale = task.foresee(ctx)
+    if spared is not None:
+        spared += task.spared
+    obstacle = task.obstacle()
+    step = f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
+    return [NodeFinding(_KIND, str(each.object), f"{each.reason}; {step}") for each in stale]

@@ -1,94 +1,74 @@
-"""Putting back what a sweep took away: in place and in order, and never over what somebody else has put there."""
+"""Removing objects from a node, and restoring them: in place and in order, and never over another program's object."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.net.links import IPv6Route, Neighbour
-from hostrouting.net.routes import ObservedRoute, RouteChange
-from hostrouting.stale_cni.sweep import identity
+from hostrouting.net.addresses import IPV4
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute, place
+from hostrouting.stale_cni.verdicts import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from hostrouting.host import Host
-    from hostrouting.stale_cni.sweep import Leftover, Snapshot
+    from hostrouting.journal import Restorable
+    from hostrouting.stale_cni.leftovers import Snapshot
     from phases import Context
 
-__all__ = ["GivenUp", "Restoration", "add_back", "by_sort", "remove", "still_there", "what_comes_back"]
+__all__ = ["Lost", "Restoration", "add", "by_sort", "remove", "still_there", "what_is_missing"]
 
 
-class GivenUp(NamedTuple):
-    """An object that is not put back, and why."""
+class Lost(NamedTuple):
+    """An object that cannot be restored, and why."""
 
-    object: Leftover
+    object: Restorable
     reason: str
 
 
 class Restoration(NamedTuple):
-    """What is missing and can come back, and what cannot."""
+    """The objects that are missing and can be restored, and those that cannot."""
 
-    missing: tuple[Leftover, ...]
-    given_up: tuple[GivenUp, ...]
+    missing: tuple[Restorable, ...]
+    lost: tuple[Lost, ...]
 
 
-def what_comes_back(objects: Iterable[Leftover], snapshot: Snapshot) -> Restoration:
-    """Compare what was taken away with what is there now; what is there already is neither missing nor given up."""
+def what_is_missing(objects: Iterable[Restorable], snapshot: Snapshot) -> Restoration:
+    """Compare removed objects with the state of the node; those that are there are neither missing nor lost."""
     standing = _Standing(snapshot)
-    missing: list[Leftover] = []
-    given_up: list[GivenUp] = []
-    for leftover in objects:
-        if standing.has(leftover):
+    missing: list[Restorable] = []
+    lost: list[Lost] = []
+    for each in objects:
+        if standing.has(each):
             continue
-        obstacle = standing.obstacle(leftover)
+        obstacle = standing.obstacle(each)
         if obstacle is None:
-            missing.append(leftover)
-            standing.take(leftover)
+            missing.append(each)
+            if not isinstance(each, EbtablesRule):
+                standing.add(each)
         else:
-            given_up.append(GivenUp(leftover, obstacle))
-    return Restoration(tuple(missing), tuple(given_up))
+            lost.append(Lost(each, obstacle))
+    return Restoration(tuple(missing), tuple(lost))
 
 
-def still_there(objects: Iterable[Leftover], snapshot: Snapshot) -> list[Leftover]:
-    """Which of the objects are on the node."""
-    standing = _Standing(snapshot)
-    return [leftover for leftover in objects if standing.has(leftover)]
-
-
-def add_back(
-    ctx: Context,
-    host: Host,
-    objects: Sequence[Leftover],
-    done: list[Leftover],
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> None:
-    """Add them, in the opposite order of `remove`: each sort all or none; what is there is added to `done`."""
-    routes, others, rules = by_sort(objects)
-    if routes:
-        host.routes.apply([RouteChange.add(route.to_route()) for route in routes])
-        done += routes
-    if others:
-        host.link_layer.apply(add=others)
-        done += others
-    if rules:
-        # In ascending order, so that each finds those before it in their places.
-        ordered = sorted(rules, key=lambda rule: (rule.backend, rule.chain, rule.position))
-        host.ebtables.insert(ctx, ordered, progress=progress)
-        done += rules
+def still_there(objects: Iterable[Restorable], snapshot: Snapshot) -> list[Restorable]:
+    """Return those of the objects that are on the node."""
+    return list(filter(_Standing(snapshot).has, objects))
 
 
 def remove(
     ctx: Context,
     host: Host,
-    objects: Sequence[Leftover],
-    done: list[Leftover],
+    objects: Iterable[Restorable],
+    done: list[Restorable],
     *,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Remove them: each sort all or none; what is gone for certain is added to `done` as it goes."""
+    """Remove the objects, each sort completely or not at all; add to `done` those that are certainly gone."""
     routes, others, rules = by_sort(objects)
     if rules:
         host.ebtables.delete(ctx, rules, progress=progress)
@@ -101,77 +81,87 @@ def remove(
         done += routes
 
 
+def add(
+    ctx: Context,
+    host: Host,
+    objects: Iterable[Restorable],
+    done: list[Restorable],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Add the objects in the opposite order of `remove`, each sort completely or not at all; add them to `done`."""
+    routes, others, rules = by_sort(objects)
+    if routes:
+        host.routes.apply([RouteChange.add(route.to_route()) for route in routes])
+        done += routes
+    if others:
+        host.link_layer.apply(add=others)
+        done += others
+    if rules:
+        # In ascending order, so that each rule finds those before it in their places.
+        ordered = sorted(rules, key=lambda rule: (rule.backend, rule.chain, rule.position))
+        host.ebtables.insert(ctx, ordered, progress=progress)
+        done += rules
+
+
 def by_sort(
-    objects: Iterable[Leftover],
-) -> tuple[list[ObservedRoute], list[Neighbour | IPv6Route], list[EbtablesRule]]:
-    """Apart by who is asked to change them: IPv4 routes, what the link layer has, and ebtables rules."""
+    objects: Iterable[Restorable],
+) -> tuple[list[ObservedRoute], list[Neighbour | ObservedRoute], list[EbtablesRule]]:
+    """Split the objects by the port that changes them: IPv4 routes, the link layer's, and ebtables rules."""
     routes: list[ObservedRoute] = []
-    others: list[Neighbour | IPv6Route] = []
+    others: list[Neighbour | ObservedRoute] = []
     rules: list[EbtablesRule] = []
-    for leftover in objects:
-        if isinstance(leftover, ObservedRoute):
-            routes.append(leftover)
-        elif isinstance(leftover, EbtablesRule):
-            rules.append(leftover)
+    for each in objects:
+        if isinstance(each, ObservedRoute) and each.family == IPV4:
+            routes.append(each)
+        elif isinstance(each, EbtablesRule):
+            rules.append(each)
         else:
-            others.append(leftover)
+            others.append(each)
     return routes, others, rules
 
 
 class _Standing:
-    """What is on the node now, by the places that objects take."""
+    """The objects on the node by their places; each identical rule is counted once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._rules = Counter(identity(rule) for rule in snapshot.rules)
-        self._others: defaultdict[tuple[object, ...], list[Leftover]] = defaultdict(list)
-        for neighbour in snapshot.neighbours:
-            self._others[_place(neighbour)].append(neighbour)
-        for route in snapshot.ipv4_routes:
-            self._others[_place(route)].append(route)
-        for ipv6_route in snapshot.ipv6_routes:
-            self._others[_place(ipv6_route)].append(ipv6_route)
+        self._objects: defaultdict[object, list[Restorable]] = defaultdict(list)
+        for objects in snapshot.rules, snapshot.neighbours, snapshot.routes:
+            for each in objects:
+                self.add(each)
         self._devices = {device.name for device in snapshot.devices}
 
-    def has(self, leftover: Leftover) -> bool:
-        """Whether it is there; of rules that are alike, as many as there are."""
-        if isinstance(leftover, EbtablesRule):
-            key = identity(leftover)
-            self._rules[key] -= 1
-            return self._rules[key] >= 0
-        others = self._others.get(_place(leftover), [])
-        if isinstance(leftover, ObservedRoute):
-            # Whatever state its device is in.
-            return any(isinstance(other, ObservedRoute) and other.fulfils(leftover) for other in others)
-        return leftover in others
+    def add(self, each: Restorable) -> None:
+        self._objects[_place(each)].append(each)
 
-    def obstacle(self, leftover: Leftover) -> str | None:
-        """Why it cannot come back; None if it can."""
-        if isinstance(leftover, EbtablesRule):
+    def has(self, wanted: Restorable) -> bool:
+        here = self._objects.get(_place(wanted), [])
+        if isinstance(wanted, EbtablesRule):
+            return bool(here and here.pop())
+        if isinstance(wanted, ObservedRoute):
+            return any(isinstance(other, ObservedRoute) and other.fulfils(wanted) for other in here)
+        return wanted in here
+
+    def obstacle(self, wanted: Restorable) -> str | None:
+        """Return why the object cannot be restored; None if it can."""
+        if isinstance(wanted, EbtablesRule):
             return None
-        if leftover.dev not in self._devices:
-            return f"there is no device {leftover.dev} any more"
-        others = self._others.get(_place(leftover), [])
-        other = next((other for other in others if _excludes(leftover, other)), None)
+        if wanted.dev not in self._devices:
+            return f"there is no device {wanted.dev} any more"
+        others = self._objects.get(_place(wanted), [])
+        other = next((other for other in others if _excludes(wanted, other)), None)
         return None if other is None else f"its place was taken meanwhile by '{other}'"
 
-    def take(self, leftover: Leftover) -> None:
-        """It comes back, so its place is taken: an appended twin cannot be added once more."""
-        if not isinstance(leftover, EbtablesRule):
-            self._others[_place(leftover)].append(leftover)
 
-
-def _excludes(leftover: Leftover, other: Leftover) -> bool:
-    """Whether two objects of one place cannot stand beside each other."""
-    if isinstance(leftover, IPv6Route) and isinstance(other, IPv6Route):
-        # Every device may have its own, but of those with gateways the kernel makes one with two next hops.
-        return leftover.dev == other.dev or (leftover.gateway is not None and other.gateway is not None)
+def _excludes(wanted: Restorable, other: Restorable) -> bool:
+    """Return True if two objects of one place cannot coexist."""
+    if isinstance(wanted, ObservedRoute) and isinstance(other, ObservedRoute) and wanted.family != IPV4:
+        # Every device may have its own, but routes with gateways become next hops of one route.
+        return wanted.dev == other.dev or bool(wanted.gateways and other.gateways)
     return True
 
 
-def _place(leftover: Neighbour | ObservedRoute | IPv6Route) -> tuple[object, ...]:
-    """What the kernel tells objects of one sort apart by."""
-    if isinstance(leftover, Neighbour):
-        return leftover.address, leftover.dev
-    if isinstance(leftover, ObservedRoute):
-        return leftover.table, leftover.network, leftover.prefix_length, leftover.tos, leftover.metric
-    return leftover.table, leftover.destination, leftover.from_prefix, leftover.metric
+def _place(each: Restorable) -> object:
+    if isinstance(each, EbtablesRule):
+        return identity(each)
+    return (each.address, each.dev) if isinstance(each, Neighbour) else place(each)

@@ -1,54 +1,61 @@
-"""CleanStaleCNI: read, confirm, write down, take away, and look again; for live nodes, since a boot leaves nothing."""
+"""CleanStaleCNI: read, confirm, record, remove and read again; only on live nodes, since a boot removes everything."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import refused
 from hostrouting.host import EbtablesRule, Host
-from hostrouting.journal import refuse_unsafe_folder, set_aside
+from hostrouting.journal import Sweeps, refuse_unsafe_folder, set_aside
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.stale_cni.backup import clean_up, read_backups, remove_backup, write_backup
 from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
-from hostrouting.stale_cni.restore import add_back, by_sort, remove, still_there, what_comes_back
-from hostrouting.stale_cni.sweep import agree, identity, subject
-from phases import CancelledError, Change, Context, DeadlineExceededError
+from hostrouting.stale_cni.restore import add, by_sort, remove, still_there, what_is_missing
+from hostrouting.stale_cni.verdicts import agree, identity
+from phases import CancelledError, Change, DeadlineExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
     from hostrouting.host import EbtablesReading
-    from hostrouting.stale_cni.backup import Backup
+    from hostrouting.journal import Record, Restorable
+    from hostrouting.stale_cni.leftovers import Snapshot
     from hostrouting.stale_cni.observe import Reading
-    from hostrouting.stale_cni.sweep import Agreement, Leftover, Snapshot, Verdict
+    from hostrouting.stale_cni.verdicts import Agreement, Verdict
+    from phases import Context
 
 __all__ = ["CleanStaleCNI"]
 
 SECONDS_BETWEEN_READINGS: Final = 1.0
-#: A pod's link may be down for a moment, and then nobody can be asked there; one that stays down is no sign of life.
+#: A pod's link may be down for a moment, and then the pod cannot answer; one that stays down is no sign of life.
 READINGS_FOR_THE_DEAF: Final = 5
-#: For putting back what a run took away that was cancelled, or whose time was up.
+#: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
-#: How a context ends.
+#: The errors of a context that has ended.
 _OVER: Final = (CancelledError, DeadlineExceededError)
-_OUTLIVED: Final = "%s is of %s, before this machine was started again: nothing of it can be put back, so it is removed"
-_NO_RECORD: Final = "no record of it can be written: {}; see staleCni.backupDir"
-_WRONG_BRIDGE: Final = "staleCni.bridge must name the bridge of azure-vnet's pods: {}"
+_OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
+_CANNOT_TELL: Final = (
+    "cannot tell if a removed CNI left anything behind without root (CAP_NET_ADMIN to read ebtables rules, "
+    "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
+)
 
 
 class CleanStaleCNI:
-    """Take away the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
+    """Remove the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
 
-    All or nothing, and written down before; `undo` puts it back. A config without the section changes nothing at all.
-    Refused (`StaleCNIError`) where something is stale while azure-vnet is configured or at work.
+    All are removed or none, and all are recorded in the journal before; `undo` restores them. A config without the
+    section changes nothing. While azure-vnet is configured or at work, a sweep with anything to remove is refused
+    (`StaleCNIError`).
     """
 
     name = "clean-stale-cni"
+    #: The runner reverses what a run recorded; `undo` would restore earlier sweeps, too.
+    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -57,141 +64,125 @@ class CleanStaleCNI:
         self._host = host or Host.live()
         self._logger = logger or logging.getLogger(__name__)
         self._observer = Observer(self._section, self._logger)
-        #: What the last `do` or `undo` has changed, without what it took back itself.
-        self.made: list[Change] = []
-        #: What the last reading has found and left alone.
+        self._sweeps = Sweeps(self._host.files, self._section.backup_dir)
+        #: The verdicts of the last reading on objects that are left alone.
         self.spared: list[Verdict] = []
-        #: Where the last `do` has written down what it took away; None where it took away nothing.
+        #: The path of the last sweep's record; None if it removed nothing.
         self.record: str | None = None
 
     def do(self, ctx: Context) -> None:
-        """Read until readings agree, take away what is stale in all of them, and see whether it comes back."""
-        self.made, self.spared, self.record = [], [], None
+        """Read until readings agree, remove the objects that are stale in all of them, and read once more."""
+        self.spared, self.record = [], None
         if not self._section.enabled or not self._host.is_live:
             return
         agreement, reading = self._confirmed(ctx)
         for verdict in agreement.changed:
+            changed = verdict._replace(kind="unknown", reason="it changed between readings")
             self._logger.warning(
-                "%s is left alone: it changed between readings, so somebody is at work on it",
-                subject(verdict.object),
-                extra=fields_of(verdict),
+                "%s is left alone: it changed between readings, so another program is changing it",
+                verdict.object,
+                extra=fields_of(changed),
             )
-            reason = "it changed between readings"
-            self.spared.append(verdict._replace(kind="unknown", reason=reason))
+            self.spared.append(changed)
         if not agreement.stale:
             self._logger.info("nothing stale of azure-vnet was found")
             return
-        objects = [verdict.object for verdict in agreement.stale]
         for verdict in agreement.stale:
-            self._logger.debug("%s is stale: %s", subject(verdict.object), verdict.reason, extra=fields_of(verdict))
-        backup = self._written_down(ctx, objects, reading)
-        self.record = backup.path
-        self._sweep(ctx, backup, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
+            self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=fields_of(verdict))
+        record = self._recorded(ctx, agreement.stale, reading)
+        self.record = record.path
+        self._sweep(ctx, record, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
         self._logger.info(
-            "%d stale objects of azure-vnet are gone, all of them written down in %s",
-            len(objects),
-            backup.path,
-            extra={"removed": len(objects), "backup": backup.path},
+            "removed %d stale objects of azure-vnet, recorded in %s",
+            len(record.objects),
+            record.path,
+            extra={"removed": len(record.objects), "backup": record.path},
         )
-        self._look_again(ctx, backup)
+        self._look_again(ctx, record)
 
     def plan(self, ctx: Context) -> list[Change]:
-        """What would go, by one reading, and why."""
+        """Return the objects that are stale by one reading, and why."""
         if not self._section.enabled or not self._host.is_live:
             return []
         obstacle = self.obstacle()
         return [
-            Change("-", subject(verdict.object), self._foreseen(verdict.reason, obstacle))
-            for verdict in self.judge_now(ctx).verdicts
-            if verdict.kind == "stale"
+            Change("-", str(verdict.object), self._foreseen(verdict.reason, obstacle))
+            for verdict in self._read(ctx, may_guess=True).stale
         ]
 
     def _foreseen(self, reason: str, obstacle: str | None) -> str:
         if obstacle is None:
             return reason
-        # A refusal of what is optional fails nothing, and so is none of the whole plan's.
+        # An optional sweep fails nothing, so its refusal does not make the whole plan one that is refused.
         return refused(f"{obstacle}; {reason}") if self._section.required else f"{reason}; {refused(obstacle)}"
 
     def undo(self, ctx: Context) -> None:
-        """Put back what was taken away since this machine was started; what is there already is fine.
+        """Restore the objects that were swept since the machine was started; those that are there are left alone.
 
-        A record in which something remains that could not be put back stays; one of another boot goes.
+        A record stays if any of its objects could not be restored; one of an earlier boot is removed.
         """
-        self.made = []
         if not self._host.is_live:
             return
-        current, outlived, bad = read_backups(self._host.files, self._section.backup_dir)
-        if not current and not bad:
+        recorded = self._sweeps.read()
+        if not recorded.current and not recorded.damaged:
             self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
-        for backup in outlived:
-            self._logger.info(_OUTLIVED, backup.path, backup.time, extra={"backup": backup.path})
-            remove_backup(self._host.files, self._section.backup_dir, backup)
-            self.made.append(_removal(backup))
-        for path, reason in bad:
-            self._logger.warning("%s; %s", reason, set_aside(self._host.files, path), extra={"backup": path})
-        for backup in current:
-            self._put_back(ctx, backup)
-        clean_up(self._host.files, self._section.backup_dir)
-
-    def _put_back(self, ctx: Context, backup: Backup) -> None:
-        ctx.check()
-        missing, given_up = what_comes_back(backup.objects, self._look(ctx))
-        for leftover, reason in given_up:
-            self._logger.warning("%s is not put back: %s", subject(leftover), reason)
-        done: list[Leftover] = []
-        try:
-            add_back(ctx, self._host, missing, done, progress=self._progress("put back", missing))
-        finally:
-            self.made += [Change("+", subject(leftover), "put back") for leftover in done]
-        if missing or not given_up:
-            self._logger.info("%d objects of %s are put back", len(missing), backup.path)
-        if given_up:
-            self._logger.warning(
-                "the record %s stays, for %d of its objects could not be put back; '%s' tries again",
-                backup.path,
-                len(given_up),
-                self._reset,
-            )
-        else:
-            remove_backup(self._host.files, self._section.backup_dir, backup)
+        for record in recorded.outlived:
+            self._logger.info(_OUTLIVED, record.path, record.time, extra={"backup": record.path})
+            self._sweeps.remove(record)
+            ctx.record(_removal(record))
+        for record in recorded.damaged:
+            aside = set_aside(self._host.files, record.path)
+            self._logger.warning("%s; %s", record.damage, aside, extra={"backup": record.path})
+        for record in recorded.current:
+            self._restore(ctx, record)
+        self._sweeps.clean_up()
 
     def plan_undo(self, ctx: Context) -> list[Change]:
-        """What `undo` would put back, and which records have outlived their boot."""
+        """Return the objects that `undo` would restore, and the records of earlier boots that it would remove."""
         if not self._host.is_live:
             return []
-        current, outlived, bad = read_backups(self._host.files, self._section.backup_dir)
-        for damaged in bad:
-            self._logger.warning("%s", damaged.reason)
-        coming: Counter[Leftover] = Counter()
-        if current:
+        recorded = self._sweeps.read()
+        for record in recorded.damaged:
+            self._logger.warning("%s", record.damage)
+        missing: Counter[Restorable] = Counter()
+        if recorded.current:
             snapshot = self._look(ctx)
-            for backup in current:
-                # What one record puts back, another finds there.
-                coming |= Counter(map(identity, what_comes_back(backup.objects, snapshot).missing))
-        return [
-            *map(_removal, outlived),
-            *(Change("+", subject(leftover), "put back") for leftover in coming.elements()),
-        ]
+            for record in recorded.current:
+                # An object that one record restores is there for the next one.
+                missing |= Counter(map(identity, what_is_missing(record.objects, snapshot).missing))
+        return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
 
-    def judge_now(self, ctx: Context) -> Reading:
-        """One reading; what it could not see, ask or understand is logged."""
-        return self._read(ctx, may_guess=True)
+    def foresee(self, ctx: Context) -> list[Verdict]:
+        """Return the verdicts on stale objects by one reading.
+
+        Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have hidden it.
+        """
+        reading = self._read(ctx, may_guess=True)
+        if not reading.stale and (reading.ebtables.denied or reading.may_not_ask):
+            raise PermissionDeniedError(_CANNOT_TELL)
+        return reading.stale
 
     def obstacle(self) -> str | None:
-        """Why `do` would be refused now.
+        """Return why `do` would be refused now; None if it would not."""
+        return self._wrong_bridge() or self._in_use()[0] or self._unsafe_folder()
 
-        The bridge is another, azure-vnet may be making rules at this moment, or others may write to `backupDir`.
-        """
+    def _wrong_bridge(self) -> str | None:
         wrong = wrong_bridge(self._host, self._section.bridge)
-        if wrong:
-            return _WRONG_BRIDGE.format(wrong)
-        in_use, _ = self._in_use()
-        if in_use:
-            return in_use
+        return wrong and f"staleCni.bridge must name the bridge of azure-vnet's pods: {wrong}"
+
+    def _in_use(self) -> tuple[str | None, str | None]:
+        """Return why azure-vnet may be making rules now, and the same of signs that the config says to overlook."""
+        files, force = self._host.files, self._section.force
+        found = ((azure_vnet.configured(files), force.conflist), (azure_vnet.locked(files), force.lock))
+        told = ([r for reasons, forced in found if forced is wanted for r in reasons] for wanted in (False, True))
+        in_use, overlooked = (f"azure-vnet is still in use: {'; '.join(each)}" if each else None for each in told)
+        return in_use, overlooked
+
+    def _unsafe_folder(self) -> str | None:
         try:
             refuse_unsafe_folder(self._host.files, self._section.backup_dir)
         except HostFileError as error:
-            return _NO_RECORD.format(error)
+            return _no_record(error)
         return None
 
     # --- reading
@@ -202,146 +193,161 @@ class CleanStaleCNI:
         return reading
 
     def _confirmed(self, ctx: Context) -> tuple[Agreement, EbtablesReading]:
-        """As many readings as the config asks for; refused where something is stale and azure-vnet may be at work."""
+        """Read as often as the config asks for; raise if something is stale while azure-vnet may be at work."""
         readings: list[Sequence[Verdict]] = []
         needed = self._section.confirmations
         while True:
-            # Before and after: a pod that is made while we read has rules before anything else tells of it.
+            # Before and after the reading: a new pod has rules before anything else tells of it.
             in_use = self._in_use()
             found = self._read(ctx)
             if found.ebtables.denied:
                 raise PermissionDeniedError(
-                    f"to take away what a removed CNI left needs root (CAP_NET_ADMIN); nothing was changed: "
+                    f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was changed: "
                     f"{'; '.join(found.ebtables.notes)}"
                 )
             readings.append(found.verdicts)
-            # On a node without leftovers there is nothing to confirm.
+            # A node without leftovers needs no confirmation.
             if not _any_stale(readings):
                 return agree(readings), found.ebtables
             self._refuse(in_use, self._in_use())
             if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
-                given = f"is given {READINGS_FOR_THE_DEAF} readings more to answer"
-                self._observer.say_once(logging.WARNING, f"{', '.join(found.deaf)}: whoever is behind {given}")
+                given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
+                self._observer.say_once(logging.WARNING, f"{', '.join(found.deaf)}: {given}")
             if len(readings) >= needed:
                 return agree(readings), found.ebtables
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
     def _refuse(self, *looks: tuple[str | None, str | None]) -> None:
-        wrong = wrong_bridge(self._host, self._section.bridge)
+        wrong = self._wrong_bridge()
         if wrong:
-            raise StaleCNIError(f"{_WRONG_BRIDGE.format(wrong)}. Nothing was changed")
+            raise StaleCNIError(f"{wrong}. Nothing was changed")
         in_use, overlooked = (next(filter(None, told), None) for told in zip(*looks, strict=True))
         if in_use:
             raise StaleCNIError(
-                f"{in_use}. Nothing was changed. Remove azure-vnet first; staleCni.force (its switches conflist and "
-                f"lock) cleans all the same, if you know that no pod of it is alive"
+                f"{in_use}. Nothing was changed. Remove azure-vnet first; if you know that no pod of it is alive, "
+                f"staleCni.force (its switches conflist and lock) sweeps all the same"
             )
         if overlooked:
             self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {overlooked}")
 
-    def _in_use(self) -> tuple[str | None, str | None]:
-        """Why azure-vnet may be making rules at this moment, and what of that the config says to overlook."""
-        files, force = self._host.files, self._section.force
-        found = ((azure_vnet.configured(files), force.conflist), (azure_vnet.locked(files), force.lock))
-        told = ([r for reasons, forced in found if forced is wanted for r in reasons] for wanted in (False, True))
-        in_use, overlooked = (f"azure-vnet is still in use: {'; '.join(each)}" if each else None for each in told)
-        return in_use, overlooked
+    # --- removing
 
-    # --- taking away
-
-    def _written_down(self, ctx: Context, objects: Sequence[Leftover], reading: EbtablesReading) -> Backup:
+    def _recorded(self, ctx: Context, stale: Iterable[Verdict], reading: EbtablesReading) -> Record:
+        objects = [verdict.object for verdict in stale]
         try:
-            return write_backup(
-                self._host.files, self._section.backup_dir, objects, texts=reading.texts, now=ctx.clock.time()
-            )
+            return self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
         except HostFileError as error:
-            raise StaleCNIError(f"nothing was changed, for {_NO_RECORD.format(error)}") from error
+            raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
 
-    def _sweep(self, ctx: Context, backup: Backup, reasons: Mapping[Leftover, str]) -> None:
-        done: list[Leftover] = []
+    def _sweep(self, ctx: Context, record: Record, reasons: Mapping[Restorable, str]) -> None:
+        done: list[Restorable] = []
         try:
-            remove(ctx, self._host, backup.objects, done, progress=self._progress("deleted", backup.objects))
+            remove(ctx, self._host, record.objects, done, progress=self._progress("deleted", record.objects))
         except Exception as error:
             was_begun = bool(done)
-            left = self._left_behind(ctx, backup, done)
+            left = self._roll_back(ctx, record, done)
             if left:
                 lines = "".join(f"\n  {line}" for line in left)
                 raise StaleCNIError(
                     f"{error}\nTHE ROLLBACK IS INCOMPLETE, this is not as before:{lines}\n"
-                    f"all of it is written down in {backup.path}; '{self._reset}' puts it back"
+                    f"all of it is recorded in {record.path}; '{self._reset}' restores it"
                 ) from error
-            remove_backup(self._host.files, self._section.backup_dir, backup)
+            self._sweeps.remove(record)
             self.record = None
             if isinstance(error, _OVER):
-                self._logger.warning(
-                    "the sweep was stopped (%s); all that it had taken away is back in its place", error
-                )
+                self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
             if was_begun and isinstance(error, HostRoutingError):
-                raise StaleCNIError(f"{error}\nwhat had been taken away before that is back in its place") from error
+                raise StaleCNIError(f"{error}\nthe objects that were removed before that are back") from error
             raise
         finally:
             gone = set(done)
-            self.made = [
-                Change("-", subject(leftover), reasons[identity(leftover)])
-                for leftover in backup.objects
-                if leftover in gone
-            ]
+            undo = partial(self._undo_sweep, record=record)
+            for leftover in record.objects:
+                if leftover in gone:
+                    ctx.record(Change("-", str(leftover), reasons[identity(leftover)]), undo=undo)
 
-    def _left_behind(self, ctx: Context, backup: Backup, done: list[Leftover]) -> list[str]:
-        """Put back what is gone; what could not be put back, in words, and in `done`."""
-        # Of its own, for ours may be over: that may be why we are here.
-        ctx = Context(timeout=_SECONDS_TO_RESTORE, clock=ctx.clock)
+    def _roll_back(self, ctx: Context, record: Record, done: list[Restorable]) -> list[str]:
+        """Restore the removed objects; return those that could not be, in words, and leave them in `done`."""
+        # Not bound by the caller's context, whose end may be the reason for the rollback.
+        ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
         problems: list[str] = []
         try:
-            for part in by_sort(what_comes_back(done, self._look(ctx)).missing):
+            for part in by_sort(what_is_missing(done, self._look(ctx)).missing):
                 try:
-                    add_back(ctx, self._host, part, [])
+                    add(ctx, self._host, part, [])
                 except HostRoutingError as error:
                     problems.append(str(error))
-            missing, given_up = what_comes_back(backup.objects, self._look(ctx))
+            missing, lost = what_is_missing(record.objects, self._look(ctx))
         except HostRoutingError as error:
-            return [*problems, f"what is there now cannot be read: {error}"]
-        done[:] = [*missing, *(leftover for leftover, _ in given_up)]
-        problems += [subject(leftover) for leftover in missing]
-        return problems + [f"{subject(leftover)}: {reason}" for leftover, reason in given_up]
+            return [*problems, f"the present state cannot be read: {error}"]
+        done[:] = [*missing, *(leftover for leftover, _ in lost)]
+        return [*problems, *map(str, missing), *(f"{leftover}: {reason}" for leftover, reason in lost)]
 
-    def _look_again(self, ctx: Context, backup: Backup) -> None:
-        """Notice who puts back what was taken away; whoever fought them would fight for ever."""
+    def _look_again(self, ctx: Context, record: Record) -> None:
+        """Raise StaleCNIError if another program adds removed objects again; removing them again would never end."""
         try:
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-            back = still_there(backup.objects, self._look(ctx))
+            back = still_there(record.objects, self._look(ctx))
         except _OVER as error:
-            # The sweep stands, all of it.
             self._logger.warning(
-                "not looked at again whether something puts them back (%s); the record is %s", error, backup.path
+                "no time to check if another program adds them again (%s); they are recorded in %s", error, record.path
             )
             return
         for leftover in back:
-            self._logger.warning("something puts them back: %s", subject(leftover), extra={"object": subject(leftover)})
+            self._logger.warning("another program added it again: %s", leftover, extra={"object": str(leftover)})
         if back:
             raise StaleCNIError(
-                f"something puts them back: {len(back)} of {len(backup.objects)} objects that were taken away "
-                f"are there again, the first is '{subject(back[0])}'. They are left alone; find out who makes them "
-                f"(azure-vnet, its monitor, a script?), stop it, and run this again"
+                f"another program adds them again: {len(back)} of {len(record.objects)} removed objects are back, "
+                f"the first is '{back[0]}'. They are left alone; find the program that makes them (azure-vnet, its "
+                f"monitor, a script?), stop it, and run this again"
             )
+
+    # --- restoring
+
+    def _undo_sweep(self, ctx: Context, *, record: Record) -> None:
+        if self._host.files.exists(record.path):
+            self._restore(ctx, record)
+        else:
+            self._logger.warning("another run has restored the objects of %s", record.path)
+
+    def _restore(self, ctx: Context, record: Record) -> None:
+        ctx.check()
+        missing, lost = what_is_missing(record.objects, self._look(ctx))
+        for leftover, reason in lost:
+            self._logger.warning("%s is not restored: %s", leftover, reason)
+        done: list[Restorable] = []
+        try:
+            add(ctx, self._host, missing, done, progress=self._progress("restored", missing))
+        finally:
+            for leftover in done:
+                ctx.record(_addition(leftover))
+        if missing or not lost:
+            self._logger.info("restored %d objects of %s", len(missing), record.path)
+        if lost:
+            self._logger.warning(
+                "the record %s stays, since %d of its objects could not be restored; '%s' tries again",
+                record.path,
+                len(lost),
+                self._reset,
+            )
+        else:
+            self._sweeps.remove(record)
 
     def _look(self, ctx: Context) -> Snapshot:
         return observe(ctx, self._host)[0]
 
-    def _progress(self, what: str, objects: Iterable[Leftover]) -> Callable[[int], None]:
-        total = sum(isinstance(leftover, EbtablesRule) for leftover in objects)
+    def _progress(self, verb: str, objects: Iterable[Restorable]) -> Callable[[int], None]:
+        total = sum(isinstance(each, EbtablesRule) for each in objects)
 
         def tell(done: int) -> None:
-            self._logger.info("%d of %d ebtables rules %s", done, total, what, extra={"progress": (done, total)})
+            self._logger.info("%d of %d ebtables rules %s", done, total, verb, extra={"progress": (done, total)})
 
         return tell
 
-    # --- putting back
-
     @property
     def _reset(self) -> str:
-        """The command that undoes a sweep, which has to know where the records lie."""
+        """The command that restores a sweep; it needs the config if that names the folder of the records."""
         is_usual = self._section.backup_dir == type(self._section)().backup_dir
         return "hostrouting reset" if is_usual else "hostrouting reset CONFIG"
 
@@ -350,5 +356,13 @@ def _any_stale(readings: Iterable[Sequence[Verdict]]) -> bool:
     return any(verdict.kind == "stale" for reading in readings for verdict in reading)
 
 
-def _removal(backup: Backup) -> Change:
-    return Change("-", backup.path, f"of {backup.time}, before this machine was started again")
+def _no_record(error: HostFileError) -> str:
+    return f"no record of it can be written: {error}; see staleCni.backupDir"
+
+
+def _removal(record: Record) -> Change:
+    return Change("-", record.path, f"of {record.time}, before this machine was restarted")
+
+
+def _addition(restored: Restorable) -> Change:
+    return Change("+", str(restored), "restored")

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, HostFileError, Refusal, RouteRejectedError
-from hostrouting.net.routes import OUR_PROTOCOL, signature
+from hostrouting.net.routes import OUR_PROTOCOL, place, signature
 from hostrouting.static_routes.displaced import RECORDS_PATH, read_records, set_damaged_aside, write_records
-from hostrouting.static_routes.reconcile import GivenUp, place, reconcile
+from hostrouting.static_routes.reconcile import GivenUp, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.host import Host, ObservedRoute, Route, RouteChange
-    from hostrouting.static_routes.reconcile import Place, Reconciliation, WayBack
+    from hostrouting.net.routes import Place
+    from hostrouting.static_routes.reconcile import Reconciliation, WayBack
 
 __all__ = ["ChangesRefusedError", "Convergence", "restorable"]
 

@@ -1,141 +1,50 @@
-"""Routes of others whose place we took: written down before we do, so that even a run that is killed can be undone.
-
-The file lies under /run, since it describes this boot: at the next one whoever made those routes makes them anew.
-"""
+"""Displaced routes in the journal: foreign routes whose places ours have taken, recorded before we take them."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot import RUNTIME_DIRECTORY
-from hostrouting.exceptions import HostFileError
-from hostrouting.journal import read_record, refuse_impossible_route, set_aside
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.net.routes import NextHop, ObservedRoute
+from hostrouting.journal import Record, read_record, set_aside, to_json
+from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from hostrouting.host import FileStore
-    from hostrouting.net.routes import Extra
 
-__all__ = [
-    "RECORDS_PATH",
-    "Records",
-    "read_records",
-    "routes_from_json",
-    "routes_to_json",
-    "set_damaged_aside",
-    "write_records",
-]
+__all__ = ["RECORDS_PATH", "Displaced", "read_records", "set_damaged_aside", "write_records"]
 
 RECORDS_PATH: Final = f"{RUNTIME_DIRECTORY}/displaced-routes.json"
 _MODE: Final = 0o644
-_NUMBERS: Final = ("metric", "table", "protocol", "scope", "tos", "flags")
 
 
-class Records(NamedTuple):
-    """The routes that have yet to come back, those of one place in their order; `damage` says what is of no use."""
+class Displaced(NamedTuple):
+    """The routes to be restored, those of one place in their order; `damage` says which entries are unusable."""
 
     routes: list[ObservedRoute]
-    damage: str | None = None
+    damage: str = ""
 
 
-def read_records(files: FileStore) -> Records:
-    """What is on record: of a file that is damaged the good entries, of one that is not root's nothing."""
-    try:
-        return read_record(files, RECORDS_PATH, routes_from_json) or Records([])
-    except HostFileError as error:
-        return Records([], str(error))
+def read_records(files: FileStore) -> Displaced:
+    """Return the displaced routes; of a damaged record the good entries, of one that is not root's none."""
+    record = read_record(files, RECORDS_PATH)
+    if record is None:
+        return Displaced([])
+    return Displaced([each for each in record.objects if isinstance(each, ObservedRoute)], record.damage)
 
 
-def set_damaged_aside(files: FileStore, records: Records) -> str:
-    """Keep the damaged file under another name, and of its entries the good ones; return the sentence that says so."""
-    told = f"{records.damage}; {set_aside(files, RECORDS_PATH)}"
-    write_records(files, records.routes)
+def set_damaged_aside(files: FileStore, displaced: Displaced) -> str:
+    """Rename the damaged record, and write its good entries to a new one; return a sentence that says so."""
+    told = f"{displaced.damage}; {set_aside(files, RECORDS_PATH)}"
+    write_records(files, displaced.routes)
     return told
 
 
-def write_records(files: FileStore, routes: Sequence[ObservedRoute]) -> None:
-    """Keep exactly these; without any, no file."""
-    if routes:
-        files.write(RECORDS_PATH, routes_to_json(routes), mode=_MODE)
+def write_records(files: FileStore, routes: Iterable[ObservedRoute]) -> None:
+    """Record exactly these routes; without any, remove the record."""
+    record = Record(objects=tuple(routes))
+    if record.objects:
+        files.write(RECORDS_PATH, to_json(record), mode=_MODE)
     elif files.remove(RECORDS_PATH):
         files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-
-
-def routes_to_json(routes: Sequence[ObservedRoute]) -> bytes:
-    """Everything that it takes to bring the routes back, and for people each as `ip route` shows it."""
-    return (json.dumps({"routes": list(map(_to_mapping, routes))}, indent=1) + "\n").encode()
-
-
-def routes_from_json(content: bytes) -> Records:
-    """Read what `routes_to_json` wrote; a damaged entry does not keep the others from coming back."""
-    records = Records([])
-    wrong = []
-    for number, entry in enumerate(json.loads(content)["routes"]):
-        try:
-            records.routes.append(_from_mapping(entry))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            wrong.append(f"its entry {number} cannot be put back: {error!r}")
-    return records._replace(damage=f"{RECORDS_PATH} is damaged: {', '.join(wrong)}") if wrong else records
-
-
-def _to_mapping(route: ObservedRoute) -> dict[str, Any]:
-    return {
-        "route": str(route),
-        "destination": route.destination,
-        "kind": route.kind,
-        "gateway": _text(route.gateway),
-        "dev": route.dev,
-        "source": _text(route.source),
-        **{name: getattr(route, name) for name in _NUMBERS},
-        "nexthops": [
-            {
-                "gateway": _text(hop.gateway),
-                "dev": hop.dev,
-                "weight": hop.weight,
-                "onlink": hop.onlink,
-                "extra": _extra_to_json(hop.extra),
-            }
-            for hop in route.nexthops
-        ],
-        "extra": _extra_to_json(route.extra),
-    }
-
-
-def _from_mapping(mapping: dict[str, Any]) -> ObservedRoute:
-    network, prefix_length = parse_cidr(mapping["destination"])
-    route = ObservedRoute(
-        network,
-        prefix_length,
-        kind=mapping["kind"],
-        gateway=_address(mapping["gateway"]),
-        dev=mapping["dev"],
-        source=_address(mapping["source"]),
-        nexthops=tuple(
-            NextHop(_address(hop["gateway"]), hop["dev"], hop["weight"], hop["onlink"], _extra_from_json(hop["extra"]))
-            for hop in mapping["nexthops"]
-        ),
-        extra=_extra_from_json(mapping["extra"]),
-        **{name: int(mapping[name]) for name in _NUMBERS},
-    )
-    refuse_impossible_route(route)
-    return route
-
-
-def _text(address: int | None) -> str | None:
-    return None if address is None else format_ipv4(address)
-
-
-def _address(text: str | None) -> int | None:
-    return None if text is None else parse_ipv4(text)
-
-
-def _extra_to_json(extra: Extra) -> list[list[int | str]]:
-    return [[number, payload.hex()] for number, payload in extra]
-
-
-def _extra_from_json(extra: list[tuple[int, str]]) -> Extra:
-    return tuple((number, bytes.fromhex(payload)) for number, payload in extra)

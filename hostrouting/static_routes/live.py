@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.findings import refused
-from hostrouting.net.addresses import format_ipv4, parse_cidr
-from hostrouting.net.routes import MAIN_TABLE
+from hostrouting.host import ObservedRoute
+from hostrouting.net.addresses import Address, parse_cidr
+from hostrouting.net.routes import place
 from hostrouting.static_routes.converge import ChangesRefusedError, Convergence, restorable
 from hostrouting.static_routes.displaced import read_records
 from hostrouting.static_routes.reconcile import Reconciliation, reconcile
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.host import Host, Link, ObservedRoute, Route, RouteChange
-    from hostrouting.static_routes.reconcile import Place
+    from hostrouting.host import Host, Route, RouteChange
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import Place
     from hostrouting.static_routes.resolve import Resolution
 
 __all__ = ["LiveRoutes"]
@@ -116,7 +118,7 @@ class LiveRoutes:
         )
 
 
-def _is_usable(link: Link) -> bool:
+def _is_usable(link: Device) -> bool:
     return link.up and bool(link.addresses)
 
 
@@ -126,7 +128,7 @@ def _no_device(dev: str) -> str:
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
     """The routes whose gateway no route reaches on the link of their device: the kernel takes none of them."""
-    reached: dict[tuple[int, str], bool] = {}
+    reached: dict[tuple[Address, str], bool] = {}
     lost: dict[RouteChange, str] = {}
     for change in changes:
         route = change.after
@@ -136,22 +138,23 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[Observed
         if hop not in reached:
             reached[hop] = _is_on_link(*hop, observed)
         if not reached[hop]:
-            gateway = format_ipv4(route.gateway)
-            lost[change] = f"no network of {route.dev} has the gateway {gateway}; correct its 'gateway' or 'dev'"
+            lost[change] = f"no network of {route.dev} has the gateway {route.gateway}; correct its 'gateway' or 'dev'"
     return lost
 
 
-def _is_on_link(gateway: int, dev: str, observed: Iterable[ObservedRoute]) -> bool:
+def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -> bool:
     # Of any table, for rules may lead the kernel there: what is foreseen here is refused for certain.
     return any(
-        route.gateway is None and dev in route.devs and (gateway ^ route.network) >> (32 - route.prefix_length) == 0
+        route.gateway is None
+        and dev in route.devs
+        and (gateway.number ^ route.network) >> (32 - route.prefix_length) == 0
         for route in observed
     )
 
 
 def _place_of(route: StaticRoute) -> Place:
     network, prefix_length = parse_cidr(route.destination)
-    return MAIN_TABLE, network, prefix_length, 0, route.metric
+    return place(ObservedRoute(network, prefix_length, metric=route.metric))
 
 
 def _shown(change: RouteChange, outcome: Reconciliation, foreseen: Mapping[RouteChange, str]) -> Change:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Route, RouteChange
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Place, Route, place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["GivenUp", "Place", "Reconciliation", "WayBack", "place", "reconcile"]
+__all__ = ["GivenUp", "Reconciliation", "WayBack", "reconcile"]
 
 _KERNEL: Final = 2
 _network: Final = itemgetter(0, 1)
 _RESTING: Final = frozenset({0, FLAG_ONLINK})
 
-Place = tuple[int, int, int, int, int]
 _Routes = tuple[ObservedRoute, ...]
 
 
@@ -86,11 +86,6 @@ class Reconciliation:
         return (*self.changes, *back, *self.clearings)
 
 
-def place(route: Route | ObservedRoute) -> Place:
-    """What the kernel lists routes by."""
-    return route.table, route.network, route.prefix_length, route.tos, route.metric
-
-
 def reconcile(
     desired: Sequence[Route],
     observed: Sequence[ObservedRoute],
@@ -143,7 +138,7 @@ def _nearest_first(route: Route | ObservedRoute) -> int:
 
 def _held(observed: Sequence[ObservedRoute], places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
     """Who holds the places, and all places that we hold, each in the kernel's order."""
-    networks = {(network, prefix_length) for _, network, prefix_length, _, _ in places}
+    networks = {spot[2:4] for spot in places}
     networks.update(map(_network, [route for route in observed if route.protocol == OUR_PROTOCOL]))
     held: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
     for route in observed:

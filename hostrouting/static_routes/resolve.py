@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.net.default_route import default_routes, next_hops
+from hostrouting.net.addresses import IPV4, Address, parse_cidr
+from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import NextHop, Route
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
 
 __all__ = ["Resolution", "Unresolved", "resolve"]
-
-#: The attribute of a next hop whose gateway is of the other family (`via inet6 fe80::1`).
-_RTA_VIA: Final = 18
 
 
 class Unresolved(NamedTuple):
@@ -51,7 +48,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
     device, for what becomes of a route over a device that is down is the kernel's to say. Where this one has none
     (`default dev ppp0`), neither has the route: whatever lies behind such a link is on it.
     """
-    hops = [hop for route in default_routes(observed) for hop in next_hops(route)]
+    hops = [hop for route in default_routes(observed) for hop in route.hops]
     alive = next((hop.dev for hop in hops if not hop.dead), None)
     found: list[Route] = []
     missing: list[Unresolved] = []
@@ -63,10 +60,10 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
             missing.append(Unresolved(route, "table main has no IPv4 default route"))
             continue
         if route.gateway is not None:
-            hop = named.get((route.gateway, dev)) or NextHop(parse_ipv4(route.gateway), dev)
+            hop = named.get((route.gateway, dev)) or NextHop(Address.parse(route.gateway), dev)
             named[route.gateway, dev] = hop
         else:
-            on_device = [hop for hop in hops if hop.dev == dev and not _has_foreign_gateway(hop)]
+            on_device = [hop for hop in hops if hop.dev == dev and (hop.gateway is None or hop.gateway.family == IPV4)]
             if not on_device:
                 missing.append(Unresolved(route, f"no IPv4 default route leaves by {dev}, so it has no gateway there"))
                 continue
@@ -87,12 +84,8 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
     return Resolution(routes=tuple(found), missing=tuple(missing), looked_up=tuple(looked_up))
 
 
-def _has_foreign_gateway(hop: NextHop) -> bool:
-    return any(number == _RTA_VIA for number, _ in hop.extra)
-
-
 def _in_words(route: StaticRoute, hop: NextHop, *, several: bool) -> str:
-    gateway = "no gateway" if hop.gateway is None else f"gateway {format_ipv4(hop.gateway)}"
+    gateway = "no gateway" if hop.gateway is None else f"gateway {hop.gateway}"
     taken = [f"dev {hop.dev}"] if route.dev is None else []
     taken += [gateway if route.dev is None else f"{gateway} for dev {hop.dev}"] if route.gateway is None else []
     return " and ".join(taken) + (" (the first of several next hops)" if several else "")

@@ -31,6 +31,7 @@ from hostrouting.net.routes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from hostrouting.net.addresses import Address
     from hostrouting.net.routes import Route
 
 _SCOPE_NOWHERE: Final = 255
@@ -250,9 +251,9 @@ class Fib:
         if route.scope == SCOPE_HOST:
             return [self._host_leg(route)]
         if route.nexthops:
-            return [self._leg(hop.gateway, hop.dev, hop.onlink, route, find_gateway) for hop in route.nexthops]
+            return [self._leg(_number(hop.gateway), hop.dev, hop.onlink, route, find_gateway) for hop in route.nexthops]
         assert route.dev is not None
-        return [self._leg(route.gateway, route.dev, route.onlink, route, find_gateway)]
+        return [self._leg(_number(route.gateway), route.dev, route.onlink, route, find_gateway)]
 
     def _host_leg(self, route: Route | ObservedRoute) -> _Leg:
         if route.nexthops:
@@ -328,20 +329,26 @@ class Fib:
 
 def _resting(route: Route | ObservedRoute) -> ObservedRoute:
     """The route as a dump would show it on a healthy link."""
-    fields = {name: getattr(route, name) for name in ObservedRoute._fields if name != "flags"}
+    fields = {name: getattr(route, name) for name in ObservedRoute._fields if hasattr(route, name)}
+    fields.pop("flags", None)
     return ObservedRoute(**fields, flags=FLAG_ONLINK if route.onlink else 0)
 
 
 def _legs_fit(route: Route | ObservedRoute, entry: Entry) -> bool:
     """Whether what a deletion says of its legs fits; what it leaves out fits any."""
     if route.nexthops:
-        wanted = [(hop.gateway, hop.dev) for hop in route.nexthops]
+        wanted = [(_number(hop.gateway), hop.dev) for hop in route.nexthops]
         return wanted == [(leg.gateway, leg.dev) for leg in entry.legs]
     if route.dev is None and route.gateway is None:
         return True
     return bool(entry.legs) and (
-        route.dev in {None, entry.legs[0].dev} and route.gateway in {None, entry.legs[0].gateway}
+        route.dev in {None, entry.legs[0].dev}
+        and (route.gateway is None or route.gateway.number == entry.legs[0].gateway)
     )
+
+
+def _number(gateway: Address | None) -> int | None:
+    return None if gateway is None else gateway.number
 
 
 def same_subnet(first: tuple[int, int], second: tuple[int, int]) -> bool:

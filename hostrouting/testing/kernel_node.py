@@ -16,7 +16,8 @@ from phases import CommandFailedError, Context, run_command
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.net.routes import ObservedRoute, Route, Rule
+    from hostrouting.net.routes import ObservedRoute, Route
+    from hostrouting.net.rules import Rule
 
 __all__ = ["KernelNode"]
 
@@ -112,7 +113,7 @@ class KernelNode(Node):
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`."""
-        self.ip("rule", "add", *_rule_words(rule))
+        self.ip("rule", "add", *_rule_words(rule), "protocol", str(rule.protocol))
 
     def remove_rule(self, rule: Rule) -> None:
         """`ip rule delete`."""
@@ -142,7 +143,7 @@ def _rule_words(rule: Rule) -> list[str]:
 def _route_words(route: Route | ObservedRoute) -> list[str]:
     words = [route.kind, route.destination]
     words += ["tos", str(route.tos)] if route.tos else []
-    words += ["via", format_ipv4(route.gateway)] if route.gateway is not None else []
+    words += ["via", str(route.gateway)] if route.gateway is not None else []
     words += ["dev", route.dev] if route.dev is not None else []
     words += ["onlink"] if route.onlink else []
     words += ["table", str(route.table), "proto", str(route.protocol), "scope", str(route.scope)]
@@ -150,7 +151,7 @@ def _route_words(route: Route | ObservedRoute) -> list[str]:
     words += ["src", format_ipv4(route.source)] if route.source is not None else []
     for hop in route.nexthops:
         words += ["nexthop"]
-        words += ["via", format_ipv4(hop.gateway)] if hop.gateway is not None else []
+        words += ["via", str(hop.gateway)] if hop.gateway is not None else []
         words += ["dev", hop.dev, "weight", str(hop.weight)]
         words += ["onlink"] if hop.onlink else []
     return words

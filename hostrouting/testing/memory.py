@@ -6,14 +6,19 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Link, Lookup, ObservedRoute, Rule
+from hostrouting.net.addresses import IPV4, Address
+from hostrouting.net.links import Device
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Lookup, ObservedRoute
+from hostrouting.net.rules import Rule
 from hostrouting.testing.fib import Refused
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.net.routes import Route, RouteChange
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.routes import Route
+    from hostrouting.net.rules import Rule
 
 __all__ = ["MemoryBackend"]
 
@@ -51,17 +56,17 @@ class MemoryBackend(MemoryNode):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.devices)})"
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Every device with its addresses."""
         return [
-            Link(
+            Device(
                 device.name,
                 device.ifindex,
                 device.up,
-                device.carrier,
-                device.loopback,
-                tuple(device.addresses),
-                tuple(sorted(device.neighbours)),
+                addresses=tuple(device.addresses),
+                carrier=device.carrier,
+                loopback=device.loopback,
+                neighbours=tuple(sorted(device.neighbours)),
             )
             for device in self.devices.values()
         ]
@@ -107,7 +112,7 @@ class MemoryBackend(MemoryNode):
             destination,
             32,
             # One that is not on the link is an address of the node's own, and no packet is sent to it.
-            gateway=leg.gateway if leg.scope == SCOPE_LINK else None,
+            gateway=Address(IPV4, leg.gateway) if leg.gateway is not None and leg.scope == SCOPE_LINK else None,
             dev="lo" if route.kind == "local" else leg.dev,
             table=route.table,
             kind=route.kind,

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink.commit import Failure, OneByOne, commit_links, shares_place, slot
 from hostrouting.host.netlink.probes import pack_address
-from hostrouting.net.links import Device, IPv6Route, Neighbour, Station, is_as_shown, neighbour_order, route_order
+from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
+from hostrouting.net.routes import ObservedRoute, route_order
 from hostrouting.testing.faults import Operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.host.netlink.commit import LinkThing
+    from hostrouting.net.addresses import Address
     from phases import Context
 
 __all__ = ["MemoryLinkLayer"]
@@ -74,12 +76,20 @@ class MemoryLinkLayer:
             raise _refused(errno.ENODEV, f"add device {name} to {master}")
         index = max((device.ifindex for device in self._devices.values()), default=0) + 1
         self._devices[name] = Device(
-            name, index, up, mac.lower(), kind, master, tuple(addresses), carrier=up and carrier
+            name,
+            index,
+            up,
+            mac.lower(),
+            kind,
+            master,
+            tuple(map(DeviceAddress.parse, addresses)),
+            carrier=up and carrier,
+            loopback=name == "lo",
         )
         for address in addresses:
             network = ip_interface(address).network
             if isinstance(network, IPv6Network) and up and name != "lo":
-                self._insist(IPv6Route(str(network), name, metric=256, protocol=_KERNEL))
+                self._insist(ObservedRoute.parse(str(network), name, metric=256, protocol=_KERNEL))
 
     def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
         """A veth whose other end is a pod that has these addresses, and answers for them."""
@@ -125,7 +135,7 @@ class MemoryLinkLayer:
         table: int = 254,
     ) -> None:
         """`ip -6 route add`."""
-        self._insist(IPv6Route(destination, dev, gateway, metric, table, protocol))
+        self._insist(ObservedRoute.parse(destination, dev, gateway, metric=metric, table=table, protocol=protocol))
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
         """Let the `number`-th call of the port from now (1 is the next) fail: by default without privilege."""
@@ -167,10 +177,10 @@ class MemoryLinkLayer:
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}
         return frozenset(pair for pair, place in places.items() if place in alive)
 
-    def routes(self) -> list[IPv6Route]:
+    def routes(self) -> list[ObservedRoute]:
         """See `LinkLayer.routes`."""
         self.operations.record("routes")
-        return sorted((thing for thing in self._all() if isinstance(thing, IPv6Route)), key=route_order)
+        return sorted((thing for thing in self._all() if isinstance(thing, ObservedRoute)), key=route_order)
 
     def apply(self, *, remove: Sequence[LinkThing] = (), add: Sequence[LinkThing] = ()) -> None:
         """See `LinkLayer.apply`."""
@@ -202,7 +212,7 @@ class MemoryLinkLayer:
             return None
         if any(shares_place(thing, other) for other in here):
             return _failure(errno.EEXIST)
-        if isinstance(thing, IPv6Route):
+        if isinstance(thing, ObservedRoute):
             if thing.dev is not None and not self._devices[thing.dev].up:
                 return _failure(errno.ENETDOWN)
             if thing.gateway is not None and not self._is_reachable(thing.gateway, thing.dev):
@@ -213,12 +223,12 @@ class MemoryLinkLayer:
     def _all(self) -> Iterator[LinkThing]:
         return chain.from_iterable(self._things.values())
 
-    def _is_reachable(self, gateway: str, dev: str | None) -> bool:
-        address = IPv6Address(gateway)
+    def _is_reachable(self, gateway: Address, dev: str | None) -> bool:
+        address = IPv6Address(gateway.number)
         return address.is_link_local or any(
             thing.dev == dev and thing.gateway is None and address in IPv6Network(thing.destination)
             for thing in self._all()
-            if isinstance(thing, IPv6Route)
+            if isinstance(thing, ObservedRoute)
         )
 
 

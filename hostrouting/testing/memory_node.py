@@ -11,17 +11,9 @@ import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
-from hostrouting.net.routes import (
-    LOCAL_TABLE,
-    MAIN_TABLE,
-    SCOPE_HOST,
-    SCOPE_LINK,
-    SCOPE_UNIVERSE,
-    Address,
-    ObservedRoute,
-    Route,
-    Rule,
-)
+from hostrouting.net.links import DeviceAddress
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_HOST, SCOPE_LINK, SCOPE_UNIVERSE, ObservedRoute, Route
+from hostrouting.net.rules import Rule
 from hostrouting.testing.fib import Fib, Found, Refused, same_subnet
 from hostrouting.testing.node import Node
 
@@ -42,7 +34,7 @@ class Device:
     up: bool = False
     wire: bool = True
     loopback: bool = False
-    addresses: list[Address] = attrs.Factory(list)
+    addresses: list[DeviceAddress] = attrs.Factory(list)
     neighbours: set[int] = attrs.Factory(set)
 
     @property
@@ -57,7 +49,10 @@ class MemoryNode(Node):
     def __init__(self) -> None:
         self.devices: dict[str, Device] = {}
         self.fib = Fib(self.devices.__getitem__)
-        self.policy = [Rule(0, table=LOCAL_TABLE), Rule(32766, table=MAIN_TABLE), Rule(32767, table=253)]
+        self.policy = [
+            Rule(priority, table=table, protocol=_KERNEL)
+            for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
+        ]
         self._added_rules: list[Rule] = []
         self._next_ifindex = 1
         self._add_device("lo", loopback=True)
@@ -97,7 +92,9 @@ class MemoryNode(Node):
             self.fib.kill_legs(name, all_scopes=False)
             return
         if device.loopback and not device.addresses:
-            device.addresses.append(Address(parse_ipv4("127.0.0.1"), 8, parse_ipv4("127.0.0.1"), scope=SCOPE_HOST))
+            device.addresses.append(
+                DeviceAddress(parse_ipv4("127.0.0.1"), 8, parse_ipv4("127.0.0.1"), scope=SCOPE_HOST)
+            )
         for address in device.addresses:
             self._add_own_routes(device, address)
         self.fib.revive_legs(name)
@@ -117,7 +114,7 @@ class MemoryNode(Node):
                 if other.local == local:
                     raise _refusal(f"address {address} on {dev}", Refused(errno.EEXIST, "Address already assigned"))
                 secondary = True
-        new = Address(local, length, far, secondary=secondary)
+        new = DeviceAddress(local, length, far, secondary=secondary)
         primaries = sum(not other.secondary for other in device.addresses)
         device.addresses.insert(len(device.addresses) if secondary else primaries, new)
         self._add_own_routes(device, new)
@@ -166,7 +163,7 @@ class MemoryNode(Node):
 
     def add_rule(self, rule: Rule) -> None:
         """`ip rule add`; the first one parts the local table from main, for good."""
-        if rule.action not in {"lookup", *_RULE_ERRORS} or rule.other_selectors or rule.goto is not None:
+        if rule.action not in {"lookup", *_RULE_ERRORS} or rule.other_selectors:
             raise ValueError(f"{rule} is beyond this model: it knows `from`, `to`, `not`, and the actions")
         # The three that a namespace begins with are the kernel's own; another like them is not a duplicate.
         if any(_covers(rule, other) for other in self._added_rules):
@@ -201,13 +198,13 @@ class MemoryNode(Node):
         """Insert a route with the flags of a netlink message, see `Fib.insert`."""
         self.fib.insert(route, find_gateway=self._find_gateway, is_local=self._is_local, **flags)
 
-    def _add_own_routes(self, device: Device, address: Address) -> None:
+    def _add_own_routes(self, device: Device, address: DeviceAddress) -> None:
         for route in self._own_routes(device, address):
             # One that stands already, on a device that is down, behind somebody's odd route: the kernel goes on, too.
             with suppress(Refused):
                 self.insert(route, append=True)
 
-    def _forget_address(self, device: Device, address: Address) -> None:
+    def _forget_address(self, device: Device, address: DeviceAddress) -> None:
         routes = self._own_routes(device, address)
         device.addresses.remove(address)
         needed = {route for other in device.addresses for route in self._own_routes(device, other)}
@@ -218,7 +215,7 @@ class MemoryNode(Node):
         if not self._is_local(address.local, LOCAL_TABLE):
             self.fib.forget_source(address.local)
 
-    def _own_routes(self, device: Device, address: Address) -> list[ObservedRoute]:
+    def _own_routes(self, device: Device, address: DeviceAddress) -> list[ObservedRoute]:
         """What the kernel adds for an address: itself, its network, and that network's broadcast address."""
         primary = address
         if address.secondary:

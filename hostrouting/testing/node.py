@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from hostrouting.net.routes import MAIN_TABLE, Route
 
 if TYPE_CHECKING:
-    from hostrouting.net.routes import ObservedRoute, Rule
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 __all__ = ["Node"]
 

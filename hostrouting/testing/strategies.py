@@ -9,20 +9,14 @@ configs        `configs`, `static_routes`, `cidrs`, `device_names`, ...
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
-from hostrouting.net.addresses import parse_cidr, parse_ipv4
-from hostrouting.net.routes import (
-    DEVICELESS_KINDS,
-    NextHop,
-    ObservedRoute,
-    Route,
-    RouteChange,
-    Rule,
-    is_deleted_by,
-)
+from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
+from hostrouting.net.changes import RouteChange, is_deleted_by
+from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
+from hostrouting.net.rules import Rule
 from hostrouting.testing.config_strategies import (
     cidrs,
     configs,
@@ -130,11 +124,13 @@ def _own_addresses() -> st.SearchStrategy[int]:
 def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
     hops = st.builds(
         NextHop,
-        gateway=st.none() | st.sampled_from(_GATEWAYS).map(parse_ipv4),
+        gateway=st.none() | st.sampled_from(_GATEWAYS).map(Address.parse),
         dev=devices(),
         weight=st.integers(1, 3),
         onlink=st.just(value=False),
         extra=st.just(()),
+        encapsulation=st.none(),
+        dead=st.just(value=False),
     )
     return st.lists(hops, min_size=2, max_size=3).map(tuple)
 
@@ -148,7 +144,7 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
     return Route(
         network=network,
         prefix_length=length,
-        gateway=draw(st.sampled_from(_GATEWAYS).map(parse_ipv4)) if shape == "gateway" else None,
+        gateway=draw(st.sampled_from(_GATEWAYS).map(Address.parse)) if shape == "gateway" else None,
         dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
         metric=draw(st.sampled_from([0, 0, 0, 50, 4294967295])),
         table=draw(st.sampled_from(_TABLES)),
@@ -183,29 +179,30 @@ def _in_place_of(old: ObservedRoute, new: Route) -> Route:
     return Route(**kept, **{name: getattr(new, name) for name in taken})
 
 
+def _rule(**fields: Any) -> Rule:
+    return Rule(**fields)
+
+
 def rules() -> st.SearchStrategy[Rule]:
     """A policy rule of the small world, by source or destination."""
     selectors = st.just((0, 0)) | st.sampled_from(_DESTINATIONS).map(parse_cidr)
     by_source = st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))
-    nothing_else = {"goto": st.none(), "other_selectors": st.just(())}
     lookups = st.builds(
-        Rule,
+        _rule,
         priority=st.sampled_from([1, 100, 100, 32766, 40000]),
         action=st.just("lookup"),
         table=st.sampled_from(_TABLES),
         source=by_source,
         destination=selectors,
         inverted=st.sampled_from([False, False, False, True]),
-        **nothing_else,
     )
     refusals = st.builds(
-        Rule,
+        _rule,
         priority=st.sampled_from([1, 100, 40000]),
         action=st.sampled_from(["blackhole", "unreachable", "prohibit"]),
         table=st.just(0),
         source=st.just((0, 0)),
         destination=st.sampled_from(_DESTINATIONS).map(parse_cidr),
         inverted=st.just(value=False),
-        **nothing_else,
     )
     return lookups | refusals

@@ -11,7 +11,7 @@ from benchmarks.measure import Contender, Contest, Sample, contest, fastest, in_
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4
-from hostrouting.net.routes import RouteChange
+from hostrouting.net.changes import RouteChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

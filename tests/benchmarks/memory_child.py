@@ -22,11 +22,14 @@ def main(dev: str, *numbers: str) -> None:
     count, first, step, length, gateway = map(int, numbers)
     peaks = {"bare": _peak()}
     from hostrouting.host.netlink import NetlinkBackend
-    from hostrouting.net.routes import Route, RouteChange
+    from hostrouting.net.addresses import IPV4, Address
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.routes import Route
 
+    via = Address(IPV4, gateway)
     peaks["imported"] = _peak()
     changes = [
-        RouteChange.add(Route(network=first + number * step, prefix_length=length, gateway=gateway, dev=dev))
+        RouteChange.add(Route(network=first + number * step, prefix_length=length, gateway=via, dev=dev))
         for number in range(count)
     ]
     peaks["built"] = _peak()

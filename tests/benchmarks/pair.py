@@ -17,8 +17,9 @@ from benchmarks.timed_backend import TimedBackend
 from hostrouting import route_overlap, static_routes
 from hostrouting.config import HostRoutingConfig
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.net.routes import Route, RouteChange
+from hostrouting.net.addresses import Address, format_ipv4, parse_cidr
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,7 +231,7 @@ def _proof(setting: Setting) -> Result:
 
 
 def _proven(first: int, end: int) -> list[RouteChange]:
-    gateway = parse_ipv4(world.GATEWAY)
+    gateway = Address.parse(world.GATEWAY)
     return [
         RouteChange.add(
             Route(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kernel]
 
-RUN = Path(__file__).with_name("run.py")
 #: Cases that have one size each, and who takes part.
 PAIR = {
     "boot, routes and check": {"8": {"ours", "upstream"}},
@@ -43,8 +42,9 @@ EMPTY_RUN = [
 ]
 
 
-def run(*options: str, within: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*within, sys.executable, str(RUN), *options], check=False, capture_output=True, text=True)
+def run(*options: str, within: Sequence[str] = (), program: str = "run.py") -> subprocess.CompletedProcess[str]:
+    file = str(Path(__file__).with_name(program))
+    return subprocess.run([*within, sys.executable, file, *options], check=False, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +161,11 @@ def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("sys.argv", ["run.py"])
     assert main() == 2
     assert "needs root" in capsys.readouterr().err
+
+
+@needs("kernel", "ebtables-nft")
+def test_every_walk_ends_where_it_should() -> None:
+    """Each of the four operations is traced in a namespace of its own, and reaches the kernel."""
+    done = run("--files", program="walks.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("hostrouting/host/netlink/backend.py") == 4

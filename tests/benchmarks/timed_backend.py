@@ -13,7 +13,10 @@ from hostrouting.host.netlink import NetlinkBackend
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.net.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.rules import Rule
 
 T = TypeVar("T")
 
@@ -34,7 +37,7 @@ class TimedBackend:
         """Let go of all answers."""
         self._kept.clear()
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         with self._timed("dump"):
             return self._keep(self._backend.links())
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from benchmarks.measure import BenchmarkError
 
-from hostrouting.net.addresses import netmask, parse_ipv4
+from hostrouting.net.addresses import Address, netmask, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _shown(*selection: str) -> str:
 
 def uniform(count: int) -> list[Route]:
     """`count` networks through one gateway, as nodes have them."""
-    gateway = parse_ipv4(GATEWAY)
+    gateway = Address.parse(GATEWAY)
     return [
         Route(network=FIRST + number * STEP, prefix_length=LENGTH, gateway=gateway, dev=DEVICE)
         for number in range(count)
@@ -163,10 +163,10 @@ def mixed(count: int) -> list[Route]:
         if sort < 0.05:
             route = Route(network=network, prefix_length=length, metric=metric, kind="blackhole")
         elif sort < 0.1:
-            hops = tuple(NextHop(parse_ipv4(hop), dev) for dev, (_, hop) in dice.sample(places, 2))
+            hops = tuple(NextHop(Address.parse(hop), dev) for dev, (_, hop) in dice.sample(places, 2))
             route = Route(network=network, prefix_length=length, metric=metric, nexthops=hops)
         else:
-            via = parse_ipv4(gateway)
+            via = Address.parse(gateway)
             route = Route(network=network, prefix_length=length, gateway=via, dev=device, metric=metric, source=source)
         routes.append(route)
         network += size

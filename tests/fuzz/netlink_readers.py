@@ -11,14 +11,15 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import parse_ipv4
-from hostrouting.net.links import IPv6Route, Neighbour
-from hostrouting.net.routes import Route, RouteChange
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute, Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _NEIGHBOUR: Final = Neighbour("10.0.0.77", "e0", "02:00:00:00:00:77", permanent=True)
-_IPV6_ROUTE: Final = IPv6Route("fd00:77::/64", "e0", metric=1024, protocol=3)
+_IPV6_ROUTE: Final = ObservedRoute.parse("fd00:77::/64", "e0", metric=1024, protocol=3)
 _ROUTE: Final = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
 
 

@@ -17,7 +17,7 @@ from fuzz.loopback import LoopbackService
 
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.gates import broken_glass, gate_faults
-from hostrouting.exceptions import BackendError, HostFileError, InvalidConfigError, UnitError
+from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
@@ -25,10 +25,13 @@ from hostrouting.host.packets import ebtables_rules, nft
 from hostrouting.host.systemd import units
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
-from hostrouting.net import links
+from hostrouting.journal import Sweeps, from_json, to_json
+from hostrouting.net import addresses, links
 from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.probe_snat.detect import describes_ipv6
-from hostrouting.stale_cni import azure_vnet, backup, networks, state, sweep
+from hostrouting.stale_cni import azure_vnet
 from hostrouting.static_routes import displaced
 from hostrouting.testing import FakeHost, MemoryFiles
 from phases import Context
@@ -87,9 +90,9 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def _as_shown(text: str) -> None:
-    links.is_as_shown(links.Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
-    links.is_as_shown(links.Neighbour("10.0.0.1", "e0", text, permanent=True))
-    links.is_as_shown(links.IPv6Route(text, "e0", metric=1, protocol=3))
+    links.is_as_shown(Neighbour(text, "e0", "02:00:00:00:00:01", permanent=True))
+    links.is_as_shown(Neighbour("10.0.0.1", "e0", text, permanent=True))
+    links.is_as_shown(ObservedRoute.parse(text, "e0", metric=1, protocol=3))
 
 
 # --- what tools print
@@ -145,14 +148,14 @@ def _file(path: str, read: Callable[[MemoryFiles], object]) -> Callable[[bytes],
     return reader
 
 
-def _records(files: MemoryFiles) -> list[str]:
+def _displaced(files: MemoryFiles) -> list[str]:
     return list(map(str, displaced.read_records(files)))
 
 
 def _backups(files: MemoryFiles) -> None:
-    for record in (found := backup.read_backups(files, _BACKUPS)).current + found.outlived:
-        assert backup.from_json(backup.to_json(record)) == record
-        assert all(map(sweep.subject, record.objects))
+    for record in (found := Sweeps(files, _BACKUPS).read()).current + found.outlived:
+        assert from_json(to_json(record)) == record
+        assert all(map(str, record.objects))
 
 
 def _describes_ipv6(data: bytes) -> None:
@@ -189,7 +192,7 @@ TARGETS: Final = (
     *(_target(f"netlink-{name}", *readers, raises=[BackendError]) for name, readers in netlink_readers.READERS.items()),
     _target("config", _config, raises=[InvalidConfigError]),
     _target("addresses", *map(_text, (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
-    _target("networks", *map(_text, (networks.parse_address, networks.canonical, _as_shown))),
+    _target("networks", *map(_text, (addresses.parse_address, addresses.canonical, _as_shown))),
     _target("asked-addresses", *map(_text, (probes.pack_address, NetlinkIPv6().leaves_by)), raises=[BackendError]),
     _target("frames", _frame),
     _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),
@@ -200,11 +203,11 @@ TARGETS: Final = (
     _target("systemctl-show", _text(_systemctl_show), raises=[UnitError]),
     _target("unit-files", _unit_file),
     _target("kernel-command-line", _file("/proc/cmdline", broken_glass)),
-    _target("azure-vnet-state", state.parse_state, raises=[ValueError]),
-    _target("azure-cns-endpoints", state.parse_endpoints, raises=[ValueError]),
+    _target("azure-vnet-state", azure_vnet.parse_state, raises=[ValueError]),
+    _target("azure-cns-endpoints", azure_vnet.parse_endpoints, raises=[ValueError]),
     _target("azure-vnet-locks", _file("/var/run/azure-vnet.json.lock", azure_vnet.locked)),
     _target("conflists", _file("/etc/cni/net.d/10-azure.conflist", azure_vnet.configured)),
-    _target("displaced-routes", _file(displaced.RECORDS_PATH, _records), raises=[HostFileError]),
+    _target("displaced-routes", _file(displaced.RECORDS_PATH, _displaced)),
     _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
     _target("metadata-http", _metadata, raises=[BackendError]),
     _target("metadata-json", _describes_ipv6, raises=[BackendError]),

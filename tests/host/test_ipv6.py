@@ -19,13 +19,12 @@ from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.frames import attribute, message
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.netlink.ipv6_messages import (
-    devices,
     parse_bpf_names,
-    parse_route,
     parse_routes,
     parse_usable_addresses,
     parse_youngest,
 )
+from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import IPv6BackendContract, IPv6Node
 from hostrouting.testing.memory_ipv6 import MemoryIPv6
@@ -329,8 +328,8 @@ def test_a_dead_next_hop_is_none() -> None:
     hops = struct.pack("=HBBI", 8, 0, 0, 3) + struct.pack("=HBBI", 8, 0x1, 0, 4) + struct.pack("=HBBI", 8, 0x10, 0, 5)
     packed = struct.pack("=8BI", 10, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(9, hops)
     names = {3: "eth0", 4: "ib0", 5: "ib1"}
-    route = parse_route(message(24, 0, packed), names)
-    assert devices(route, names) == ("eth0", "ib1")
+    route = RouteReader(names).read(message(24, 0, packed))
+    assert [hop.dev for hop in route.hops if not hop.dead] == ["eth0", "ib1"]
 
 
 def test_a_filter_without_programme_has_no_name() -> None:

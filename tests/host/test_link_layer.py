@@ -26,11 +26,14 @@ from hostrouting.host.netlink.commit import (
 )
 from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
 from hostrouting.host.netlink.frames import attribute, message
-from hostrouting.host.netlink.ipv6_messages import pack_route, parse_route
+from hostrouting.host.netlink.ipv6_messages import pack_route
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
 from hostrouting.host.netlink.neighbour_messages import pack_neighbour, parse_neighbours, parse_stations
-from hostrouting.net.links import IPv6Route, Neighbour, Station
+from hostrouting.host.netlink.route_reader import RouteReader
+from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.links import Neighbour, Station
 from hostrouting.net.route_text import KINDS
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import LinkLayerContract
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
@@ -117,10 +120,16 @@ def variety(node: KernelLinks) -> None:
         node.kernel.ip("-6", "route", "add", *words.split())
 
 
-def everything(layer: LinkLayer) -> list[Neighbour | IPv6Route]:
+def everything(layer: LinkLayer) -> list[Neighbour | ObservedRoute]:
     """All that the layer shows, but for the route without which no gateway is reached."""
-    things: list[Neighbour | IPv6Route] = [route for route in layer.routes() if route.destination != "fd00:1::/64"]
+    things: list[Neighbour | ObservedRoute] = [route for route in layer.routes() if route.destination != "fd00:1::/64"]
     return [*layer.neighbours(), *things]
+
+
+def _words(route: ObservedRoute) -> tuple[object, ...]:
+    source = None if route.source is None else str(Address(IPV6, route.source))
+    fields = route.metric, route.table, route.protocol, route.kind, source
+    return route.destination, route.dev, None if route.gateway is None else str(route.gateway), *fields
 
 
 def listing(node: KernelLinks) -> tuple[list[str], list[str]]:
@@ -147,7 +156,7 @@ class TestAgainstIproute2:
             )
             for link in node.shown("-d", "address")
         ]
-        assert [tuple(device) for device in layer.devices()] == shown
+        assert [(*device[:6], tuple(map(str, device.addresses)), device.carrier) for device in layer.devices()] == shown
 
     def test_neighbours_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """Those with a hardware address, whatever their state; failed and incomplete ones are left out."""
@@ -187,7 +196,7 @@ class TestAgainstIproute2:
                         one.get("prefsrc"),
                     )
                 )
-        assert sorted(shown, key=repr) == sorted((tuple(route)[:8] for route in layer.routes()), key=repr)
+        assert sorted(shown, key=repr) == sorted(map(_words, layer.routes()), key=repr)
         assert len(shown) >= 11
 
     def test_stations_are_those_of_bridge(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
@@ -234,7 +243,7 @@ class TestPuttingBack:
         variety(node)
         before = listing(node)
         things = everything(layer)
-        beyond = IPv6Route("fd00:f::/64", "azv2", "fd00:99::1", metric=1024, protocol=3)
+        beyond = ObservedRoute.parse("fd00:f::/64", "azv2", "fd00:99::1", metric=1024, protocol=3)
         with pytest.raises(RouteRejectedError) as caught:
             layer.apply(remove=things, add=[beyond])
         assert caught.value.rolled_back, caught.value
@@ -402,8 +411,8 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
 
 @given(
     st.builds(
-        IPv6Route,
-        destination=networks,
+        ObservedRoute.parse,
+        networks,
         dev=st.just("azv1"),
         gateway=st.none() | st.ip_addresses(v=6).map(str).map(_canonical),
         metric=st.integers(0, 2**32 - 1),
@@ -417,9 +426,9 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
         expires=st.just(0),
     )
 )
-def test_a_packed_route_parses_to_itself(route: IPv6Route) -> None:
+def test_a_packed_route_parses_to_itself(route: ObservedRoute) -> None:
     """What is sent says every detail; but for the expiry, which the kernel shows in another form."""
-    assert parse_route(message(24, 0, pack_route(route, {"azv1": 5})), {5: "azv1"}) == route
+    assert RouteReader({5: "azv1"}).read(message(24, 0, pack_route(route, {"azv1": 5}))) == route
 
 
 def test_pyroute2_reads_the_same_messages() -> None:
@@ -434,8 +443,18 @@ def test_pyroute2_reads_the_same_messages() -> None:
     assert (said.get_attr("NDA_DST"), said.get_attr("NDA_LLADDR")) == ("fd00:1::9", POD_MAC)
     assert said.get_attr("NDA_PROTOCOL") == 44
 
-    route = IPv6Route(
-        *("fd00:9::/64", "azv1", "fd00:1::1", 7, 1000, 77, "unicast", "fd00:1::4", 4, ((20, b"\1"),), "fd00:2::/48", 90)
+    route = ObservedRoute.parse(
+        "fd00:9::/64",
+        "azv1",
+        "fd00:1::1",
+        metric=7,
+        table=1000,
+        protocol=77,
+        source="fd00:1::4",
+        flags=4,
+        extra=((20, b"\1"),),
+        from_prefix="fd00:2::/48",
+        expires=90,
     )
     said = rtmsg(message(24, 0, pack_route(route, {"azv1": 5})))
     said.decode()
@@ -466,9 +485,9 @@ def test_a_failure_at_any_change_takes_the_others_back(change: int) -> None:
     layer = arranged()
     before = layer.neighbours(), layer.routes()
     pods = [route for route in layer.routes() if route.destination.endswith("/128")]
-    new: list[Neighbour | IPv6Route] = [
+    new: list[Neighbour | ObservedRoute] = [
         Neighbour("10.240.0.5", "azure0", POD_MAC, permanent=True),
-        IPv6Route("fd00:9::5/128", "azure0", metric=1024, protocol=3),
+        ObservedRoute.parse("fd00:9::5/128", "azure0", metric=1024, protocol=3),
     ]
     layer.refuse_at(change)
     with pytest.raises(RouteRejectedError) as caught:
@@ -486,7 +505,7 @@ def test_a_device_that_vanishes_midway_is_told() -> None:
     layer.add_device("azv9")
     layer.add_neighbour("10.240.0.3", "azv9", POD_MAC)
     layer.add_route("fd00:9::3/128", "azv9")
-    things: list[Neighbour | IPv6Route] = [*layer.neighbours(), layer.routes()[1]]
+    things: list[Neighbour | ObservedRoute] = [*layer.neighbours(), layer.routes()[1]]
     before = [neighbour for neighbour in layer.neighbours() if neighbour.dev == "azure0"]
     layer.vanish_at(5, "azv9")
     with pytest.raises(RouteRejectedError) as caught:
@@ -566,7 +585,7 @@ def test_an_addition_that_does_not_last_is_a_refusal() -> None:
 
 def test_a_route_that_counts_down_is_restored_with_its_time() -> None:
     """A removal may be named without the time that is left; its rollback has it as it was read."""
-    wanted = IPv6Route("fd00:9::/64", "azure0", metric=1024, protocol=3)
+    wanted = ObservedRoute.parse("fd00:9::/64", "azure0", metric=1024, protocol=3)
     standing = wanted._replace(expires=50)
     layer = arranged()
     layer.refuse_at(2)

@@ -19,7 +19,7 @@ from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.commit import Steps
 from hostrouting.host.netlink.route_reader import RouteReader, UnknownDeviceError, strike_seen
 from hostrouting.host.netlink.route_writer import NEWROUTE, LookupWriter, RouteWriter, dump_request
-from hostrouting.net.addresses import format_ipv4
+from hostrouting.net.addresses import IPV4, Address, format_ipv4
 from hostrouting.net.routes import KIND_NUMBERS, ObservedRoute, Route
 from hostrouting.testing import strategies
 
@@ -75,7 +75,7 @@ def test_we_read_what_pyroute2_packs(route: Route) -> None:
     if route.source is not None:
         attributes.append(("RTA_PREFSRC", format_ipv4(route.source)))
     if route.gateway is not None:
-        attributes.append(("RTA_GATEWAY", format_ipv4(route.gateway)))
+        attributes.append(("RTA_GATEWAY", str(route.gateway)))
     if route.dev is not None:
         attributes.append(("RTA_OIF", INDEXES[route.dev]))
     if route.nexthops:
@@ -83,7 +83,7 @@ def test_we_read_what_pyroute2_packs(route: Route) -> None:
             {
                 "oif": INDEXES[hop.dev],
                 "hops": hop.weight - 1,
-                "attrs": [] if hop.gateway is None else [("RTA_GATEWAY", format_ipv4(hop.gateway))],
+                "attrs": [] if hop.gateway is None else [("RTA_GATEWAY", str(hop.gateway))],
             }
             for hop in route.nexthops
         ]
@@ -114,7 +114,9 @@ def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[in
 
 def test_the_echo_of_a_route_is_what_was_sent() -> None:
     """A dump that shows what we packed strikes every echo, and leaves those that it does not show."""
-    routes = [Route(network=number << 8, prefix_length=24, gateway=1, dev="e0") for number in range(1, 5)]
+    routes = [
+        Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0") for number in range(1, 5)
+    ]
     echoes: dict[tuple[bytes, bytes], set[int]] = {}
     steps = Steps[Route | ObservedRoute](["add"] * len(routes), [*routes], [*range(len(routes))])
     (batch,) = (bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=echoes))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from hostrouting.net.routes import NextHop, ObservedRoute, Route, RouteChange
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import NextHop, ObservedRoute, Route
 from hostrouting.testing import strategies
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}

@@ -24,6 +24,8 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from hostrouting.host import pyroute
 from hostrouting.host.netlink import frames, ipv6_messages, link_messages, neighbour_messages
 from hostrouting.host.netlink.frames import attribute, error_of, message
+from hostrouting.host.netlink.route_reader import RouteReader
+from hostrouting.net.addresses import Address
 from hostrouting.net.route_text import KIND_NUMBERS
 
 if TYPE_CHECKING:
@@ -78,10 +80,10 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
     made = packed(ifaddrmsg, 20, fields, attributes, more)
     theirs = ifaddrmsg(made)
     theirs.decode()
-    assert link_messages._parse_address(made) == (index, pyroute._address(theirs))
+    assert link_messages._parse_address(made) == pyroute._address(theirs)
     link = packed(ifinfmsg, 16, {"index": index, "flags": 1}, [("IFLA_IFNAME", NAMES[index])], [])
-    [device] = neighbour_messages.parse_devices([link], [made])
-    assert device.addresses == (f"{address if local is None else local}/{length}",)
+    [device] = link_messages.parse_devices([link], [made])
+    assert tuple(map(str, device.addresses)) == (f"{address if local is None else local}/{length}",)
 
 
 @given(
@@ -103,7 +105,7 @@ def test_a_link(  # noqa: PLR0917 - a value for each field
         for other, name in NAMES.items()
         if other != index
     ]
-    device = next(one for one in neighbour_messages.parse_devices([made, *others], []) if one.ifindex == index)
+    device = next(one for one in link_messages.parse_devices([made, *others], []) if one.ifindex == index)
     assert (device.name, device.up, device.carrier) == (NAMES[index], up, up)
     assert (device.mac, device.kind, device.master) == (
         mac or "",
@@ -209,14 +211,15 @@ def test_an_ipv6_route(  # noqa: PLR0917 - a value for each field
         ("RTA_GATEWAY", gateway),
         ("RTA_PREFSRC", source),
     ]
-    route = ipv6_messages.parse_route(packed(rtmsg, 24, fields, attributes, more), NAMES)
+    route = RouteReader(NAMES).read(packed(rtmsg, 24, fields, attributes, more))
     assert route.destination == f"{_canonical(network)}/{length}"
-    assert (route.gateway, route.source) == (gateway and _canonical(gateway), source and _canonical(source))
+    assert route.gateway == (gateway and Address.parse(gateway))
+    assert route.source == (source and Address.parse(source).number)
     assert (route.metric, route.table, route.protocol, route.kind) == (metric, table, 3, kind)
     assert route.dev == ("e0" if kind == "unicast" else None)
     assert dict(route.extra) == {number & 0x3FFF: payload for number, payload in more}
     again = message(24, 0, ipv6_messages.pack_route(route, {"e0": 2, "lo": 1}))
-    assert ipv6_messages.parse_route(again, NAMES) == route
+    assert RouteReader(NAMES).read(again) == route
 
 
 def _canonical(address: str) -> str:

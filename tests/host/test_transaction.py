@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import PermissionDeniedError, RouteRejectedError
-from hostrouting.net.routes import Route, RouteChange
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import Route
 from hostrouting.testing import MemoryBackend
 
 if TYPE_CHECKING:

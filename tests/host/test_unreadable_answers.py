@@ -23,7 +23,8 @@ from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, next_hops, word
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
-from hostrouting.net.routes import Route, RouteChange
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable

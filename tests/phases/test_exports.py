@@ -20,7 +20,6 @@ MODULES = sorted(f"phases.{module.name}" for module in pkgutil.iter_modules(phas
 def test_exported_members() -> None:
     """The package exports exactly these names, sorted."""
     assert phases.__all__ == [
-        "Accountable",
         "CancelledError",
         "Change",
         "Clock",
@@ -28,6 +27,7 @@ def test_exported_members() -> None:
         "CommandResult",
         "Context",
         "DeadlineExceededError",
+        "Event",
         "Group",
         "Parallel",
         "PhaseError",

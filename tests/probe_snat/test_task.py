@@ -422,7 +422,7 @@ class TestCloud:
         """A run that ends with that says what the cloud has answered, not only that time is up."""
         with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
             clock = ManualClock(auto=True)
-            report = run(ConfigureProbeSNAT(CONFIG, host=asking(host, imds)), timeout=3, clock=clock)
+            report = run(ConfigureProbeSNAT(CONFIG, host=asking(host, imds)), timeout=3, ctx=Context(clock=clock))
         assert "the last: 503 Service Unavailable: 'maintenance'" in str(report.error)
 
     @pytest.mark.parametrize("detect", ["address", "always"])

@@ -9,8 +9,9 @@ import pytest
 from support.kernel import needs_kernel
 
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import parse_cidr, parse_ipv4
-from hostrouting.net.routes import NextHop, Route, Rule
+from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
+from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, parts_of, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 
@@ -228,7 +229,7 @@ def test_a_rule_on_more_than_addresses_is_not_what_blocks() -> None:
 
     class Marked(MemoryBackend):
         def rules(self) -> list[Rule]:
-            return [Rule(50, action="blackhole", other_selectors=("fwmark",)), *super().rules()]
+            return [Rule(50, action="blackhole", mark=1, mark_mask=1), *super().rules()]
 
     node = Marked()
     node.add_link("eth0")
@@ -373,8 +374,8 @@ def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(node: MemoryB
     """One whose device is down, that has no gateway, or whose device is not expected here, is passed over."""
     node.add_link("eth1")
     node.add_address("eth1", "10.225.0.4/16")
-    gateway = None if first == "no gateway" else parse_ipv4("10.225.0.1")
-    default_by(node, NextHop(gateway, "eth1"), NextHop(parse_ipv4("10.224.0.1"), "eth0"))
+    gateway = None if first == "no gateway" else Address.parse("10.225.0.1")
+    default_by(node, NextHop(gateway, "eth1"), NextHop(Address.parse("10.224.0.1"), "eth0"))
     if first == "dead":
         node.set_up("eth1", up=False)
     expected = ["eth0"] if first == "not expected" else None
@@ -410,7 +411,7 @@ def test_nothing_is_suggested_against_what_is_made_the_nodes_own(node: MemoryBac
 
 def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
     """A hash gives each flow one of them, so one bad one is a finding that shows all and names the bad one."""
-    legs = (NextHop(parse_ipv4("10.224.0.1"), "eth0"), NextHop(None, "ib0"))
+    legs = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(None, "ib0"))
     node.insert_route(Route(network=parse_ipv4("10.96.0.0"), prefix_length=16, nexthops=legs, protocol=3))
     [finding] = prove(node, "10.96.0.0/16").findings
     assert (finding.devs, finding.dev) == (("eth0", "ib0"), "ib0")
@@ -420,7 +421,7 @@ def test_all_next_hops_of_the_default_route_are_expected(node: MemoryBackend) ->
     """An ECMP default over two uplinks makes both of them the node's own interface."""
     node.add_link("eth1")
     node.add_address("eth1", "10.225.0.4/16")
-    legs = (NextHop(parse_ipv4("10.225.0.1"), "eth1"), NextHop(parse_ipv4("10.224.0.1"), "eth0"))
+    legs = (NextHop(Address.parse("10.225.0.1"), "eth1"), NextHop(Address.parse("10.224.0.1"), "eth0"))
     default = next(route for route in node.routes() if route.prefix_length == 0)
     node.delete_route(default)
     node.insert_route(Route(network=0, prefix_length=0, nexthops=legs, protocol=3))
@@ -472,7 +473,7 @@ def test_rules_on_more_than_addresses_are_counted() -> None:
 
     class Marked(MemoryBackend):
         def rules(self) -> list[Rule]:
-            return [Rule(50, table=88, other_selectors=("fwmark",)), *super().rules()]
+            return [Rule(50, table=88, mark=1, mark_mask=1), *super().rules()]
 
     node = Marked()
     node.add_link("eth0")
@@ -499,7 +500,7 @@ def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(
     """Such a route would be refused: the default route is `onlink`, and nothing says that its gateway is on eth0."""
     node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
     node.insert_route(
-        Route(network=0, prefix_length=0, gateway=parse_ipv4("192.0.2.1"), dev="eth0", onlink=True, protocol=3)
+        Route(network=0, prefix_length=0, gateway=Address.parse("192.0.2.1"), dev="eth0", onlink=True, protocol=3)
     )
     if reached is not None:
         node.insert_route(reached)

@@ -14,8 +14,9 @@ from support.kernel import needs_kernel
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import parse_ipv4
-from hostrouting.net.routes import NextHop, Route, Rule
+from hostrouting.net.addresses import Address, parse_ipv4
+from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import parts_of, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 
@@ -157,7 +158,7 @@ def test_every_next_hop_is_asked_about() -> None:
             node.add_link(dev)
         node.add_address("e0", "10.1.0.1/16")
         node.add_address("e0", "10.2.0.1/16")
-        hops = (NextHop(parse_ipv4("10.1.0.200"), "e0"), NextHop(parse_ipv4("10.2.0.200"), "e0"))
+        hops = (NextHop(Address.parse("10.1.0.200"), "e0"), NextHop(Address.parse("10.2.0.200"), "e0"))
         node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
         node.add_route("172.20.0.0/16", dev="e1", table=100)
         node.add_rule(Rule(100, table=100, source=(parse_ipv4("10.2.0.1"), 32)))

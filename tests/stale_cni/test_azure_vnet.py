@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from support.stale_cni_worlds import TUNNEL_MAC, cns_state_of, state_of
 
 from hostrouting.exceptions import StaleCNIError
-from hostrouting.stale_cni.azure_vnet import configured, locked
-from hostrouting.stale_cni.state import (
+from hostrouting.stale_cni.azure_vnet import (
     ENDPOINTS_PATH,
     STATE_PATH,
     Endpoint,
+    configured,
+    locked,
     parse_endpoints,
     parse_state,
     read_endpoints,
@@ -111,22 +112,25 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     ("content", "reason"),
     [
         (b" ", "Expecting value: line 1 column 2 (char 1)"),
-        (b"[]", "the file is no JSON object"),
-        (b'{"Network": []}', "Network is no JSON object"),
-        (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces is no JSON object"),
-        (b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}', "Network.ExternalInterfaces['eth0'] is no JSON object"),
-        (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is no address"),
-        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName is no text"),
-        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"), "IP is no text"),
+        (b"[]", "the file is not a JSON object"),
+        (b'{"Network": []}', "Network is not a JSON object"),
+        (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces is not a JSON object"),
+        (
+            b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}',
+            "Network.ExternalInterfaces['eth0'] is not a JSON object",
+        ),
+        (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is not an IP address"),
+        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName is not text"),
+        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"), "IP is not text"),
         (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": "x"', state_of({"a": []})),
-            f"{IN_ENDPOINTS}.IPAddresses is no JSON array",
+            f"{IN_ENDPOINTS}.IPAddresses is not a JSON array",
         ),
         (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": [7]', state_of({"a": []})),
-            f"an entry of {IN_ENDPOINTS}.IPAddresses is no",
+            f"an entry of {IN_ENDPOINTS}.IPAddresses is not",
         ),
-        (re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["x"]', state_of({"a": []})), "'x' is no address"),
+        (re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["x"]', state_of({"a": []})), "'x' is not an IP address"),
         (b'{"foo": 1}', "the file has no Network"),
         (b'{"IPAM": {}}', "the file has no Network"),
         (b'{"Network": {"Version": "v2"}}', "Network has no ExternalInterfaces"),
@@ -137,9 +141,9 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
         (state_of({"a": []}).replace(b'"Endpoints"', b'"endpoints"'), f"{IN_NETWORKS} has no Endpoints"),
         (state_of({"a": []}).replace(b'"IPAddresses"', b'"IPs"'), f"{IN_ENDPOINTS} has no IPAddresses"),
         (state_of({"a": ["::1"]}).replace(b'"IP"', b'"Ip"'), f"an entry of {IN_ENDPOINTS}.IPAddresses has no IP"),
-        (state_of({"a": []}).replace(b'"EjRWeJq8"', b"7"), "MacAddress is no text"),
+        (state_of({"a": []}).replace(b'"EjRWeJq8"', b"7"), "MacAddress is not text"),
         *(
-            (state_of({"a": []}).replace(b"EjRWeJq8", text), f"'{text.decode()}' is no hardware address")
+            (state_of({"a": []}).replace(b"EjRWeJq8", text), f"'{text.decode()}' is not a hardware address")
             for text in (b"EjRW", b"EjRWeJq", b"no", b"aa:bb:cc:00:00", b"aa:bb:cc:00:00:100", b"aa:bb:cc:00:00:xx")
         ),
         (b"[" * 100_000, "it is nested too deeply"),
@@ -151,7 +155,7 @@ def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) 
     with pytest.raises(StaleCNIError) as caught:
         read_endpoints(written(STATE_PATH, content))
     text = str(caught.value)
-    assert text.startswith(f"{STATE_PATH} is not the state of azure-vnet as we know it ({reason}")
+    assert text.startswith(f"cannot read azure-vnet's state in {STATE_PATH}: {reason}")
     assert text.endswith("if no pod of azure-vnet is left, move the file away and run this again")
 
 
@@ -231,7 +235,7 @@ def test_without_the_folder_nothing_is_configured() -> None:
 def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
     """Perhaps it is being written at this moment: the cautious answer is yes, and it says so."""
     path = "/etc/cni/net.d/10-azure.conflist"
-    assert configured(written(path, content)) == [f"{path} is no JSON that can be read, but has 'azure-vnet' in it"]
+    assert configured(written(path, content)) == [f"{path} is not valid JSON and contains 'azure-vnet'"]
 
 
 def test_a_configuration_of_any_depth_is_found() -> None:
@@ -331,16 +335,19 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"[]", "the file is no JSON object"),
+        (b"[]", "the file is not a JSON object"),
         (b'{"ContainerNetworkService": {}}', "the file has no Endpoints"),
-        (b'{"Endpoints": []}', "the file.Endpoints is no JSON object"),
+        (b'{"Endpoints": []}', "the file.Endpoints is not a JSON object"),
         (b'{"Endpoints": {"0a": {"PodName": "x"}}}', "the file.Endpoints['0a'] has no IfnameToIPMap"),
         (
             b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": "10.0.0.1"}}}}}',
-            "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 is no JSON array",
+            "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 is not a JSON array",
         ),
-        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}', "'x' is no address"),
-        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}', "'x:y' is no hardware address"),
+        (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}', "'x' is not an IP address"),
+        (
+            b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}',
+            "'x:y' is not a hardware address",
+        ),
         (b'{"Endpoints": ' * 5000, "nested too deeply"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from support.stale_cni_worlds import NODE_RULES, arp_reply, dnat
 
 from hostrouting.host import EbtablesRule
-from hostrouting.stale_cni.forms import PodRule, is_of_node, read_pod_rule
+from hostrouting.stale_cni.leftovers import PodRule, is_of_node, read_pod_rule
 
 MAC = "aa:bb:cc:00:00:09"
 REPLY = arp_reply("10.240.0.9", MAC)

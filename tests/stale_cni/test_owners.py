@@ -13,12 +13,13 @@ from support.stale_cni_snapshots import BRIDGE
 from support.stale_cni_worlds import NODE_MAC, NODE_RULES, POD_CIDRS, TUNNEL_MAC, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, EbtablesRule, Neighbour, Station
+from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni import Snapshot, Verdict, judge
-from hostrouting.stale_cni.state import Endpoint
-from hostrouting.stale_cni.sweep import questions
+from hostrouting.stale_cni.azure_vnet import Endpoint
+from hostrouting.stale_cni.verdicts import questions
 
 if TYPE_CHECKING:
-    from hostrouting.stale_cni.sweep import Leftover
+    from hostrouting.journal import Restorable
 
 ADDRESSES = [f"10.240.0.{number}" for number in range(10, 14)]
 DEVICES = [f"azv{number}" for number in range(1, 4)]
@@ -37,10 +38,10 @@ class Pod(NamedTuple):
     is_heard: bool
     objects: frozenset[str]
 
-    def leftovers(self) -> list[Leftover]:
+    def leftovers(self) -> list[Restorable]:
         rules = rules_of(arp_reply(self.address, self.mac), dnat(self.address, self.mac))
         neighbour = Neighbour(self.address, "azure0", self.mac, permanent=True)
-        made: dict[str, Leftover] = {"reply": rules[0], "dnat": rules[1], "neighbour": neighbour}
+        made: dict[str, Restorable] = {"reply": rules[0], "dnat": rules[1], "neighbour": neighbour}
         return [made[name] for name in sorted(self.objects)]
 
 
@@ -72,7 +73,7 @@ def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[s
     veths = [
         Device(pod.device, 10 + number, up=True, kind="veth", master="azure0") for number, pod in enumerate(living)
     ]
-    router = [Device("cilium_host", 9, up=True, addresses=(f"{own}/32",))] if own else []
+    router = [Device("cilium_host", 9, up=True, addresses=(DeviceAddress.parse(f"{own}/32"),))] if own else []
     objects = [leftover for pod in pods for leftover in pod.leftovers()]
     rules = [each for each in objects if isinstance(each, EbtablesRule)]
     # The kernel has one neighbour for an address.
@@ -113,7 +114,7 @@ def judged(pods: list[Pod], own: str | None) -> tuple[Verdict, ...]:
     return judge(seen, pod_cidrs=POD_CIDRS, bridge="azure0")
 
 
-def mac_in(leftover: Leftover) -> str:
+def mac_in(leftover: Restorable) -> str:
     """The hardware address of a pod in a rule or neighbour."""
     line = leftover.line if isinstance(leftover, EbtablesRule) else str(leftover)
     return next(word for word in line.split() if word.startswith("aa:bb:cc"))

@@ -53,7 +53,7 @@ def test_what_has_gone_is_told_by_its_reason_with_the_record() -> None:
     assert told(report) == [
         f"{WHY}:",
         *(f"  - {rule}" for rule in RULES),
-        f"2 stale objects gone, written down in {report.record}",
+        f"removed 2 stale objects, recorded in {report.record}",
         "left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)",
     ]
     answer = report.to_mapping()
@@ -101,14 +101,14 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go() -> None:
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
     assert (whole_state(host), report.ok) == (before, True)
-    assert told(report)[-2] == "2 stale objects would go"
+    assert told(report)[-2] == "would remove 2 stale objects"
     assert [each["object"] for each in report.to_mapping()["would_remove"]] == RULES
     assert "removed" not in report.to_mapping()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
     report = sweep_node(context(), config_of(), host, dry_run=True)
     why = "azure-vnet is still in use: /etc/cni/net.d/10-azure.conflist names azure-vnet"
     assert (report.ok, report.to_mapping()["obstacle"]) == (False, why)
-    assert told(report)[-2] == f"2 stale objects would go; will be refused: {why}"
+    assert told(report)[-2] == f"would remove 2 stale objects; will be refused: {why}"
 
 
 def test_a_clean_node_is_said_to_be_clean() -> None:
@@ -152,7 +152,7 @@ def test_a_dry_run_without_privilege_says_that_it_cannot_tell(without: str) -> N
     """Nothing found is no news where not all can be seen."""
     host = made_host()
     setattr(host.ebtables if without == "may_read" else host.link_layer, without, False)
-    with pytest.raises(PermissionDeniedError, match="cannot be told without root"):
+    with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
         sweep_node(context(), config_of(), host, dry_run=True)
 
 
@@ -201,7 +201,7 @@ def test_the_command_says_what_would_go_and_takes_it_away(node: KernelNode, tmp_
     """A forecast is exit 0, or 4 if asked; the sweep is exit 0, and afterwards there is nothing."""
     config = written(tmp_path, enabled=True, confirmations=1)
     forecast = command(node, "--dry-run", config)
-    assert (forecast.returncode, forecast.stdout) == (0, f"{WHY}:\n  - {RULES[1]}\n1 stale object would go\n")
+    assert (forecast.returncode, forecast.stdout) == (0, f"{WHY}:\n  - {RULES[1]}\nwould remove 1 stale object\n")
     assert command(node, "--dry-run", "--exit-code", config).returncode == 4
     done = command(node, "--json", config)
     answer = json.loads(done.stdout)

@@ -7,25 +7,26 @@ from typing import TYPE_CHECKING
 import pytest
 from support.stale_cni_worlds import dnat, rules_of
 
-from hostrouting.host import Device, IPv6Route, Neighbour, ObservedRoute
+from hostrouting.host import Device, Neighbour, ObservedRoute
+from hostrouting.net.addresses import Address, Prefix
 from hostrouting.stale_cni import Snapshot
-from hostrouting.stale_cni.restore import still_there, what_comes_back
+from hostrouting.stale_cni.restore import still_there, what_is_missing
 
 if TYPE_CHECKING:
-    from hostrouting.stale_cni.sweep import Leftover
+    from hostrouting.journal import Restorable
 
 MAC = "aa:bb:cc:00:00:09"
 DEVICES = (Device("azure0", 1, up=True), Device("azv1", 2, up=True))
 NEIGHBOUR = Neighbour("10.240.0.9", "azure0", MAC, permanent=True)
-ROUTE = ObservedRoute(0x0AF00009, 32, dev="azv1", protocol=3, scope=253)
-ROUTE6 = IPv6Route("fd00::9/128", "azv1", metric=1024, protocol=3)
+ROUTE = ObservedRoute.parse("10.240.0.9/32", "azv1", protocol=3, scope=253)
+ROUTE6 = ObservedRoute.parse("fd00::9/128", "azv1", metric=1024, protocol=3)
 RULE, TWIN = rules_of(dnat("10.240.0.9", MAC), dnat("10.240.0.9", MAC))
-ALL: list[Leftover] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
+ALL: list[Restorable] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
 
 
 def test_what_is_missing_comes_back() -> None:
     """On a node that has nothing of it, everything."""
-    assert what_comes_back(ALL, Snapshot(devices=DEVICES)) == (tuple(ALL), ())
+    assert what_is_missing(ALL, Snapshot(devices=DEVICES)) == (tuple(ALL), ())
 
 
 def test_what_is_there_is_left_alone() -> None:
@@ -33,24 +34,23 @@ def test_what_is_there_is_left_alone() -> None:
     snapshot = Snapshot(
         rules=(RULE._replace(position=7),),
         neighbours=(NEIGHBOUR,),
-        ipv4_routes=(ROUTE._replace(flags=16),),
-        ipv6_routes=(ROUTE6,),
+        routes=(ROUTE._replace(flags=16), ROUTE6),
         devices=DEVICES,
     )
-    assert what_comes_back(ALL, snapshot) == ((), ())
+    assert what_is_missing(ALL, snapshot) == ((), ())
     assert still_there(ALL, snapshot) == ALL
 
 
 def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
     """Two were taken, one is there."""
-    assert what_comes_back([RULE, TWIN], Snapshot(rules=(RULE,))).missing == (TWIN,)
+    assert what_is_missing([RULE, TWIN], Snapshot(rules=(RULE,))).missing == (TWIN,)
 
 
 @pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
-def test_what_has_no_device_any_more_is_given_up(leftover: Neighbour | ObservedRoute | IPv6Route) -> None:
+def test_what_has_no_device_any_more_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
     """Its device went, and everything on it with it."""
     expected = ((), ((leftover, f"there is no device {leftover.dev} any more"),))
-    assert what_comes_back([leftover], Snapshot()) == expected
+    assert what_is_missing([leftover], Snapshot()) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,44 +65,43 @@ def test_what_has_no_device_any_more_is_given_up(leftover: Neighbour | ObservedR
     ids=str,
 )
 def test_a_place_that_was_taken_is_left_to_whoever_has_it(
-    leftover: Neighbour | ObservedRoute | IPv6Route, other: Neighbour | ObservedRoute | IPv6Route
+    leftover: Neighbour | ObservedRoute, other: Neighbour | ObservedRoute
 ) -> None:
     """A pod that has got the address meanwhile keeps it."""
     snapshot = Snapshot(
         neighbours=(other,) if isinstance(other, Neighbour) else (),
-        ipv4_routes=(other,) if isinstance(other, ObservedRoute) else (),
-        ipv6_routes=(other,) if isinstance(other, IPv6Route) else (),
+        routes=(other,) if isinstance(other, ObservedRoute) else (),
         devices=DEVICES,
     )
-    assert what_comes_back([leftover], snapshot) == ((), ((leftover, f"its place was taken meanwhile by '{other}'"),))
+    assert what_is_missing([leftover], snapshot) == ((), ((leftover, f"its place was taken meanwhile by '{other}'"),))
     assert still_there([leftover], snapshot) == []
 
 
 def test_a_route_of_another_metric_is_in_nobodys_way() -> None:
     """The kernel tells routes of one destination apart by their metric."""
-    snapshot = Snapshot(ipv4_routes=(ROUTE._replace(metric=100, dev="lxc1"),), devices=DEVICES)
-    assert what_comes_back([ROUTE], snapshot) == ((ROUTE,), ())
+    snapshot = Snapshot(routes=(ROUTE._replace(metric=100, dev="lxc1"),), devices=DEVICES)
+    assert what_is_missing([ROUTE], snapshot) == ((ROUTE,), ())
 
 
 def test_ipv6_routes_of_two_devices_stand_beside_each_other() -> None:
     """As the kernel has them: one that is there is in no other's way, unless both have gateways; both come back."""
     other = ROUTE6._replace(dev="azure0")
-    assert what_comes_back([ROUTE6], Snapshot(ipv6_routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
-    assert what_comes_back([ROUTE6, other], Snapshot(devices=DEVICES)).missing == (ROUTE6, other)
-    one, two = (route._replace(gateway="fe80::1") for route in (ROUTE6, other))
-    assert what_comes_back([one], Snapshot(ipv6_routes=(two,), devices=DEVICES)).missing == ()
+    assert what_is_missing([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
+    assert what_is_missing([ROUTE6, other], Snapshot(devices=DEVICES)).missing == (ROUTE6, other)
+    one, two = (route._replace(gateway=Address.parse("fe80::1")) for route in (ROUTE6, other))
+    assert what_is_missing([one], Snapshot(routes=(two,), devices=DEVICES)).missing == ()
 
 
 def test_a_route_for_some_senders_only_is_in_nobodys_way() -> None:
     """The kernel looks for the sender's prefix first."""
-    other = ROUTE6._replace(from_prefix="fd00:1::/64")
-    assert what_comes_back([ROUTE6], Snapshot(ipv6_routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
+    other = ROUTE6._replace(from_prefix=Prefix.parse("fd00:1::/64"))
+    assert what_is_missing([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
 
 
 def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:
     """Twins can be appended, but not added: the second is given up, and so its record stays."""
     twin = ROUTE._replace(dev="azure0")
-    assert what_comes_back([ROUTE, twin], Snapshot(devices=DEVICES)) == (
+    assert what_is_missing([ROUTE, twin], Snapshot(devices=DEVICES)) == (
         (ROUTE,),
         ((twin, f"its place was taken meanwhile by '{ROUTE}'"),),
     )

@@ -15,9 +15,8 @@ from support.static_route_worlds import World, configs, impatient, worlds
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.reconcile import place
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
@@ -25,7 +24,7 @@ from phases.testing import ManualClock
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import ObservedRoute
-    from hostrouting.static_routes.reconcile import Place
+    from hostrouting.net.routes import Place
 
 pytestmark = [needs_kernel, pytest.mark.kernel]
 

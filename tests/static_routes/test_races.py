@@ -54,7 +54,7 @@ class BusyNode(MemoryBackend):
     def gateways(self) -> list[int]:
         """The last numbers of the others' gateways."""
         routes = [route for route in self.fib.routes() if route.destination == PREFIX and route.protocol == 16]
-        return [route.gateway & 0xFF for route in routes if route.gateway is not None]
+        return [route.gateway.number & 0xFF for route in routes if route.gateway is not None]
 
 
 def theirs(last: int, *, protocol: int = 16) -> Route:

@@ -12,8 +12,8 @@ from support.static_route_worlds import World, configs, worlds
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route
+from hostrouting.net.routes import place
 from hostrouting.static_routes import reconcile, resolve
-from hostrouting.static_routes.reconcile import place
 from hostrouting.testing import MemoryBackend
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class TestWayBack:
     def test_undecided_places_are_left(self, node: MemoryBackend) -> None:
         """What the config still has but cannot be looked up now is not seen as dropped."""
         record = self.displaced(node)
-        spot = (254, WANTED.network, 24, 0, 0)
+        spot = place(WANTED)
         outcome = reconcile([], node.routes(), displaced=[record], undecided={spot})
         assert (outcome.all_changes, outcome.records) == ((), (record,))
 

@@ -6,12 +6,13 @@ import pytest
 
 from hostrouting.config import StaticRoute
 from hostrouting.host import NextHop, ObservedRoute, Route
+from hostrouting.net.addresses import Address
 from hostrouting.net.default_route import default_route
 from hostrouting.net.routes import FLAG_DEAD
 from hostrouting.static_routes import resolve
 
-GATEWAY = 0x0AE00001
-OTHER = 0x0AE00002
+GATEWAY = Address.parse("10.224.0.1")
+OTHER = Address.parse("10.224.0.2")
 
 ETH0 = ObservedRoute(0, 0, gateway=GATEWAY, dev="eth0", metric=100, protocol=16)
 ETH1 = ObservedRoute(0, 0, gateway=OTHER, dev="eth1", metric=200, protocol=16)
@@ -97,7 +98,7 @@ class TestMissing:
 
     def test_a_gateway_of_the_other_family(self) -> None:
         """`default via inet6 fe80::1 dev eth0` has no IPv4 gateway."""
-        inet6 = ETH0._replace(gateway=None, extra=((18, b"\x0a\x00" + bytes(16)),))
+        inet6 = ETH0._replace(gateway=Address.parse("fe80::1"))
         assert reasons(BOTH, inet6) == ["no IPv4 default route leaves by eth0, so it has no gateway there"]
 
     def test_the_others_are_complete(self) -> None:
@@ -115,8 +116,8 @@ class TestMissing:
 
 def test_a_dead_next_hop_names_no_device() -> None:
     """As the kernel does not use it, be it one of several or the only one of its route."""
-    dead = ObservedRoute(0, 0, gateway=1, dev="ib1", metric=1, flags=FLAG_DEAD)
-    several = ObservedRoute(0, 0, metric=2, nexthops=(NextHop(2, "ib0", dead=True), NextHop(GATEWAY, "eth0")))
+    dead = ObservedRoute(0, 0, gateway=OTHER, dev="ib1", metric=1, flags=FLAG_DEAD)
+    several = ObservedRoute(0, 0, metric=2, nexthops=(NextHop(OTHER, "ib0", dead=True), NextHop(GATEWAY, "eth0")))
     assert resolved(BOTH, dead, several) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]
     assert default_route([dead, several]) == several
 

@@ -14,7 +14,7 @@ __all__ = ["CHECK", "NSPAWN", "STATIC", "UPSTREAM_LINKS", "install_upstream", "p
 NSPAWN: Final = "systemd-nspawn@.service"
 STATIC: Final = "static-routes"
 CHECK: Final = "check-route-overlap"
-#: What `systemctl enable` makes of upstream's units.
+#: The links that `systemctl enable` makes for upstream's units.
 UPSTREAM_LINKS: Final = (
     f"{UNIT_DIRECTORY}/{NSPAWN}.requires/{STATIC}.service",
     f"{UNIT_DIRECTORY}/{NSPAWN}.requires/{CHECK}.service",
@@ -25,7 +25,7 @@ UPSTREAM_LINKS: Final = (
 def stand_in(
     name: str, program: str = "exit 0\n", *, unit: str = "After=network.target", service: str = ""
 ) -> BootUnit:
-    """A unit with the shape of ours that runs `program`, a few lines of bash."""
+    """Return a unit in the shape of ours that runs `program`, a few lines of bash."""
     script = f"{SCRIPT_DIRECTORY}/{name}.sh"
     text = f"""\
 [Unit]

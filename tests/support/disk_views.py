@@ -1,4 +1,4 @@
-"""A fake machine's files as people see them: scripts under their well-known names, not the folders behind them."""
+"""A fake machine's files with scripts under their well-known names, instead of the folders that the link leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ebtables backends have tables in this kernel, and what the tools of each print."""
+"""The ebtables backends that have tables in this kernel, and the output of the tools of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODULES: Final = Path("/proc/modules")
 BACKENDS: Final = ("nft", "legacy") if _MODULES.exists() and "ebtable_nat " in _MODULES.read_text() else ("nft",)
 
 _MAC: Final = re.compile(r"\b[0-9a-f]{1,2}(?::[0-9a-f]{1,2}){5}\b")
-#: What the legacy tool adds to a rule, and ebtables-nft leaves out.
+#: Words that the legacy tool adds to a rule, and ebtables-nft leaves out.
 _IMPLIED: Final = (" --arpreply-target DROP",)
 
 

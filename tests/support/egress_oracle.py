@@ -40,7 +40,7 @@ class Oracle(Protocol):
         ...
 
     def decided(self, packets: Sequence[tuple[int, int | None]]) -> list[Answer]:
-        """What decides each packet, by its destination and source."""
+        """Return the decision for each packet, by its destination and source."""
         ...
 
     def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
@@ -49,7 +49,7 @@ class Oracle(Protocol):
 
 
 def wrong_of(oracle: Oracle, cidr: str, allowed: frozenset[str]) -> dict[int, set[tuple[str, tuple[str, ...]]]]:
-    """What is wrong with each address of a CIDR: kind and devices of each of its bad answers."""
+    """Return the fault of each address of a CIDR: kind and devices of each of its bad answers."""
     addresses = [int(address) for address in ipaddress.ip_network(cidr)]
     plain = oracle.decided([(address, None) for address in addresses])
     sources = oracle.sources(addresses, plain)

@@ -51,7 +51,7 @@ STAND_INS: Final = (
         unit="After=network.target static-routes.service",
     ),
 )
-#: Everything of the distribution's unit stays as it is, but for what runs, which would need an image of a container. It
+#: Everything of the distribution's unit stays as it is, except its command, which would need a container image. It
 #: speaks before the unit counts as started, and so before a boot is over.
 _PAYLOAD: Final = """\
 [Service]
@@ -70,7 +70,7 @@ RestartSec=100ms
 
 
 def refusal(unit: str = KUBE) -> str:
-    """What the gate tells of a unit that it refuses, when one of our units has failed."""
+    """Return the message of the gate for a unit that it refuses because one of our units has failed."""
     return (
         f"hostrouting: {unit} is refused, because routing is not right, or could not be checked; it starts by itself "
         "once that is mended; what is wrong: journalctl -b -u static-routes.service -u probe-snat.service "
@@ -114,7 +114,7 @@ def write_machines(image: Path) -> None:
 
 
 def more_machines(**settings: str) -> str:
-    r"""Bash that adds machines of systemd-nspawn, started at boot, each with settings of its own in a drop-in.
+    r"""Return bash that adds machines of systemd-nspawn, started at boot, each with a drop-in that has its settings.
 
     A double underscore in a name stands for the `\x2d` by which systemd writes a dash.
     """
@@ -172,11 +172,11 @@ class GatedMachine(SystemdBox):
         return self.state(KUBE).main_pid, self.state(KUBELET).main_pid
 
     def payloads(self) -> list[str]:
-        """What has ever started behind a gate, in its order."""
+        """Return the payloads that have ever passed a gate, in their order."""
         return (self.files.read("/run/payloads") or b"").decode().split()
 
     def wait_until_up(self, unit: str = KUBE, *, after: str | None = None) -> None:
-        """Wait until what is behind a gate has started, at all or `after` a cursor of the journal."""
+        """Wait until the gated payload has started, at all or `after` a cursor of the journal."""
         self.wait_for("up", unit=unit, after=after)
 
     def wait_for_refusal(self, unit: str = KUBE, *, after: str | None = None) -> None:
@@ -206,7 +206,7 @@ class GatedMachine(SystemdBox):
         self.files.remove("/etc/overlap")
 
     def crash(self, unit: str = KUBELET) -> None:
-        """Kill what runs in the unit, as a fault would."""
+        """Kill the process of the unit, as a fault would."""
         self.run("systemctl", "kill", "--signal=KILL", unit)
 
     def reboot(self, unit: str = KUBE) -> None:

@@ -1,8 +1,8 @@
-"""The product with shorter waits, and its command killed on the way: for tests of what goes wrong on a node.
+"""The product with shorter waits, and its command killed on the way: for tests of troubles on a node.
 
     python hurried.py STEP ARGUMENT...    `hostrouting ARGUMENT...`, killed after its STEP-th step; with 0 it goes on
 
-Nothing of the product can be told to wait less: the waits are changed here, in this process and in what it renders.
+The product has no option to wait less: the waits are changed here, in this process and in the rendered scripts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCRIPT: Final = Path(__file__)
 _WAIT: Final = 1
 #: Instead of the 60 s that a sibling of the routing pair has.
 _SIBLING: Final = 3
-#: What changes a machine: names in folders, routes, rules, and what systemd is told.
+#: Operations that change a machine: names in folders, routes, rules, and orders to systemd.
 _STEPS: Final = (
     *((os, name) for name in ("mkdir", "rename", "rmdir", "symlink", "unlink")),
     *((Systemctl, name) for name in ("daemon_reload", "start", "stop")),

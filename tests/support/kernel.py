@@ -1,4 +1,4 @@
-"""What tests share that ask the real kernel."""
+"""Helpers of tests that ask the real kernel."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ needs_kernel = needs("kernel")
 
 
 def powerless(*capabilities: str) -> tuple[str, ...]:
-    """What leads to a process with these capabilities alone. It may read every file, or it could not read our own code.
+    """Return a command prefix for a process with these capabilities alone. It may read every file, even our own code.
 
-    (A checkout in /root, or in the home of the user who ran sudo, is closed to others.)
+    (A checkout in /root, or in the home of the user that ran sudo, is closed to other users.)
     """
     kept = "".join(f",+{capability}" for capability in ("dac_read_search", *capabilities))
     return ("setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class KernelLinks(LinkNode):
-    """What `MemoryLinkLayer` can be told, told to the kernel. A device that is no bridge is one end of a veth pair.
+    """The arrangements of `MemoryLinkLayer`, made in the kernel. A device that is no bridge is one end of a veth pair.
 
-    Pods have namespaces of their own, which go at the end of a `with` block.
+    Each pod has a namespace, which is removed at the end of a `with` block.
     """
 
     def __init__(self, kernel: KernelNode) -> None:
@@ -61,7 +61,7 @@ class KernelLinks(LinkNode):
             self.add_address(name, address)
 
     def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
-        """A veth pair into a namespace of its own; in it, nothing happens by itself."""
+        """Make a veth pair into a new namespace, in which nothing happens by itself."""
         pod = self._stack.enter_context(KernelNode.made())
         self.pods[dev] = pod
         # No link-local addresses: no solicitations that are not ours.
@@ -116,7 +116,7 @@ class KernelLinks(LinkNode):
         self.kernel.ip("-6", "route", "append", destination, *words)
 
     def shown(self, *words: str) -> Any:
-        """What `ip -j` says."""
+        """Return the output of `ip -j`."""
         return json.loads(self.kernel.ip("-j", *words) or "[]")
 
     def listed(self, *words: str) -> list[str]:

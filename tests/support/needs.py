@@ -1,6 +1,6 @@
-"""What a test needs of the machine that it runs on: one table, and one sentence for each reason to skip.
+"""The needs of tests on the machine that they run on: one table, and one sentence for each reason to skip.
 
-`@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. What a thing is called says
+`@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. The name of a need says
 where it is looked for: in `_THINGS`, as a file, or as a program on PATH.
 """
 
@@ -52,7 +52,7 @@ def _kernel() -> str | None:
 
 
 def _systemd() -> str | None:
-    """A machine of its own for the systemd that is installed, with a network: `SystemdBox`."""
+    """Return why there can be no throw-away machine with a network for the installed systemd: `SystemdBox`."""
     return missing("/lib/systemd/systemd", "kernel")
 
 
@@ -60,7 +60,7 @@ def _nspawn() -> str | None:
     return missing("systemd", "/lib/systemd/system/systemd-nspawn@.service")
 
 
-#: What is more than a program or a file: why it cannot be had, or None.
+#: Needs that are more than a program or a file: each function returns why it cannot be met, or None.
 _THINGS: Final[dict[str, Callable[[], str | None]]] = {
     "bpf": bpf.why_not,
     "kernel": _kernel,

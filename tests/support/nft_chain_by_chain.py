@@ -1,4 +1,4 @@
-"""An nft that lists as those before 1.0.6 do, each chain with its rules behind it, whichever is installed."""
+"""An nft that lists as those before 1.0.6 do, each chain followed by its rules, whichever nft is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMAND = (sys.executable, "-P", __file__)
 
 
 def main(arguments: list[str]) -> int:
-    """Do what nft does; its JSON in another order."""
+    """Run nft; reorder its JSON."""
     done = subprocess.run(["nft", *arguments], stdout=subprocess.PIPE, text=True, check=False)
     try:
         shown = json.loads(done.stdout)["nftables"]

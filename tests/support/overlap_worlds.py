@@ -1,4 +1,4 @@
-"""Random nodes for the overlap proof, what a report says of each address, and the boot script run on one."""
+"""Random nodes for the overlap proof, the verdict of a report on each address, and the boot script run on a node."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
-from hostrouting.net.addresses import netmask, parse_cidr, parse_ipv4
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route, Rule
+from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
+from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import render_script
 from hostrouting.testing import strategies
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hostrouting.net.rules import Rule
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.testing import KernelNode, MemoryBackend
 
@@ -29,7 +31,7 @@ _INSIDE = ("10.1.0.0/24", "10.1.255.240/28", "192.168.7.0/25")
 
 
 class World(NamedTuple):
-    """What is done to a node, in this order; what the node refuses is left out."""
+    """The operations on a node, in this order; those that the node refuses are left out."""
 
     addresses: list[tuple[str, tuple[str, str | None]]]
     routes: list[Route]
@@ -76,8 +78,8 @@ def _inner_routes(draw: st.DrawFn) -> Route:
 
 @st.composite
 def _defaults(draw: st.DrawFn) -> list[Route]:
-    gateway = parse_ipv4("10.1.0.200")
-    legs = (NextHop(gateway, "e0"), NextHop(parse_ipv4("192.168.7.254"), "e1", weight=2))
+    gateway = Address.parse("10.1.0.200")
+    legs = (NextHop(gateway, "e0"), NextHop(Address.parse("192.168.7.254"), "e1", weight=2))
     single = Route(network=0, prefix_length=0, gateway=gateway, dev="e0", protocol=16)
     shape = draw(
         st.sampled_from(["single"] * 6 + ["metric", "multipath", "multipath", "link", "ours", "refused", "none"])
@@ -121,7 +123,7 @@ def worlds(draw: st.DrawFn, *, from_rules: bool = True) -> World:
 
 
 def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str, ...]]]:
-    """What a report says of each address of a CIDR: kind and devices; every address at most once."""
+    """Return the verdict of a report on each address of a CIDR: kind and devices; every address at most once."""
     said: dict[int, tuple[str, tuple[str, ...]]] = {}
     [one] = [one for one in report.cidrs if one.cidr == cidr]
     for finding in one.findings:
@@ -132,7 +134,7 @@ def claimed(report: OverlapReport, cidr: str) -> dict[int, tuple[str, tuple[str,
 
 
 class ScriptRun(NamedTuple):
-    """How the boot script ended, what it said, and what its marker holds."""
+    """The exit status of the boot script, its output, and the content of its marker."""
 
     status: int
     output: str
@@ -152,9 +154,9 @@ def run_script(
     waits: int = 0,
     through: Sequence[str] = (),
 ) -> ScriptRun:
-    """Run the script as rendered, but with a folder of its own for the markers, and less patience.
+    """Run the rendered script, but with another folder for the markers, and less patience.
 
-    `through` is a command that runs the command which is put behind it.
+    `through` is a command that runs the command which follows it.
     """
     section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed)}
     document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}

@@ -1,4 +1,4 @@
-"""A kernel that says over rtnetlink what a test makes it say: whatever it is, the readers have to stand it."""
+"""A kernel that answers over rtnetlink with the bytes of a test: the readers must cope with all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PlayedKernel:
         self._queue: list[bytes] = []
 
     def send(self, data: bytes | memoryview) -> int:
-        """Queue what answers these requests."""
+        """Queue the answers to these requests."""
         for request in frames.messages(memoryview(bytes(data))):
             _, kind, flags, sequence, _ = header.unpack_from(request)
             answer = self._answers.get(kind, b"")

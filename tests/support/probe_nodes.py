@@ -1,4 +1,4 @@
-"""Fake nodes on which probes are to be rewritten, and what to ask of them afterwards."""
+"""Fake nodes on which probes are rewritten, and the questions about them afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONFIG: Final = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True), gate
 OFF: Final = HostRoutingConfig(gates=())
 OURS: Final = ("ip6", "azureSLBProbe")
 TABLE: Final = "nft table ip6 azureSLBProbe"
-#: What upstream, or somebody's hands, may have put there.
+#: Rules that upstream, or an operator, may have left there.
 FOREIGN: Final = "table ip6 azureSLBProbe {\nchain mine {\ntype filter hook input priority 0\ncounter accept\n}\n}\n"
 #: As AgentBaker's images fill the table.
 THEIRS: Final = """\
@@ -53,7 +53,7 @@ table ip6 azureSLBProbe {
 }
 """
 NEIGHBOUR: Final = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
-#: Why nothing of ours may belong on a node.
+#: Reasons for which a node needs no rules of ours.
 REASONS: Final = ["off", "no IPv6, says the cloud", "no IPv6 address", "eBPF"]
 
 
@@ -63,7 +63,7 @@ def config(**section: Any) -> HostRoutingConfig:
 
 
 def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
-    """A node with two devices, whose IPv6 leaves by eth0, and with packet rules of somebody else."""
+    """Return a node with two devices, whose IPv6 leaves by eth0, and with foreign packet rules."""
     host = FakeHost()
     for dev in "eth0", "eth1":
         host.routes.add_link(dev)
@@ -75,7 +75,7 @@ def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
 
 
 def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
-    """Arrange for a node on which nothing of ours belongs; the config that finds it out."""
+    """Arrange a node that needs no rules of ours; return the config that finds it out."""
     if why == "off":
         return OFF
     if why == "no IPv6, says the cloud":
@@ -94,10 +94,10 @@ def state(host: FakeHost) -> object:
 
 
 def check(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) -> list[str]:
-    """What `check` says."""
+    """Return the findings of `check`."""
     return [str(finding) for finding in check_probe_snat(ctx, settings, host)]
 
 
 def says(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
-    """What the task has logged at a level."""
+    """Return the messages of the task at a level."""
     return [record.getMessage() for record in caplog.records if record.levelno == level and hasattr(record, "task")]

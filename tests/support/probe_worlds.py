@@ -1,4 +1,4 @@
-"""A cloud in small: where probes come from, the node that forwards, a pod behind it; three namespaces, two links.
+"""A small cloud: the source of probes, the node that forwards, and its pod; three namespaces, two links.
 
     cloud  wire ─────── eth0  node  pod0 ─────── eth0  pod
     fe80::1234:5678:9abc                         2001:db8:2::2
@@ -64,7 +64,7 @@ CLOUD_GLOBAL: Final = "2001:db8:1::1"
 NODE: Final = "2001:db8:1::4"
 NODE_LOCAL: Final = "fe80::4"
 POD: Final = "2001:db8:2::2"
-#: Nobody's address: DNAT makes the pod's of it.
+#: An address without a host: DNAT turns it into the pod's.
 SERVICE: Final = "2001:db8:3::80"
 RULES: Final = ProbeRules(dev="eth0", source=PROBE, address=ADDRESS)
 
@@ -125,7 +125,7 @@ class ProbeWorld:
         )
 
     def apply(self) -> None:
-        """Have the task do what it is for; it finds the device by itself."""
+        """Run the task; it finds the device by itself."""
         config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, detect="always"), gates=())
         ConfigureProbeSNAT(config, host=self.host).do(Context(timeout=60))
 
@@ -154,7 +154,7 @@ class ProbeWorld:
         return self._taps[node.name, dev]
 
     def carry(self, data: bytes, *, outward: bool = False) -> bytes:
-        """Put a packet on the cloud's wire, or on the pod's; what of it comes out at the other end."""
+        """Send a packet on the cloud's wire, or on the pod's; return the packet that arrives at the other end."""
         wire, pod = (self.cloud, "wire"), (self.pod, "eth0")
         (source, dev), target = (pod, wire) if outward else (wire, pod)
         tap = self.tap(*target)
@@ -162,11 +162,11 @@ class ProbeWorld:
         tap.setblocking(False)
         with suppress(BlockingIOError):
             while tap.recv(65535):
-                pass  # what passed here before
+                pass  # packets that passed here before
         tap.settimeout(_PATIENCE)
         self.tap(source, dev).sendto(data, (dev, _ETH_P_IPV6, 0, 0, gateway))
         sent = parts(data)
-        # The protocol, and the ports, or what stands for them.
+        # The protocol, and the ports, or the fields in their place.
         return next_packet(tap, lambda got: got.protocol == sent.protocol and got.payload[:2] == sent.payload[:2])
 
 
@@ -219,7 +219,7 @@ def index_of(node: KernelNode, dev: str) -> int:
 
 
 def next_packet(tap: socket.socket, is_wanted: Callable[[Packet], bool]) -> bytes:
-    """The next packet of a kind; what else passes is passed over."""
+    """Return the next packet of a kind; skip all others."""
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
         data = tap.recv(65535)

@@ -1,19 +1,17 @@
-"""What was seen of nodes from which azure-vnet was removed: snapshots with objects of one pod, and little else."""
+"""Snapshots of nodes from which azure-vnet was removed: the objects of one pod, and little else."""
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from support.stale_cni_worlds import NODE_ADDRESS, NODE_MAC, POD_CIDRS, arp_reply, dnat, rules_of
 
-from hostrouting.host import Device, IPv6Route, Neighbour, ObservedRoute
-from hostrouting.host.netlink.frames import attribute
-from hostrouting.net.addresses import parse_cidr
+from hostrouting.host import Device, Neighbour, ObservedRoute
+from hostrouting.net.links import DeviceAddress
 from hostrouting.stale_cni import Snapshot, judge
 
 if TYPE_CHECKING:
-    from hostrouting.stale_cni.sweep import Leftover
+    from hostrouting.journal import Restorable
 
 __all__ = [
     "AZV1",
@@ -29,7 +27,6 @@ __all__ = [
     "REPLY_RULE",
     "judged",
     "neighbour",
-    "next_hop",
     "route",
     "route6",
     "snapshot",
@@ -38,40 +35,34 @@ __all__ = [
 POD = "10.240.0.9"
 POD6 = "fd00:10:240::9"
 MAC = "aa:bb:cc:00:00:09"
-BRIDGE = Device("azure0", 3, up=True, mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))
+BRIDGE = Device(
+    "azure0", 3, up=True, mac=NODE_MAC, kind="bridge", addresses=(DeviceAddress.parse(f"{NODE_ADDRESS}/16"),)
+)
 AZV1 = Device("azv1", 4, up=True, kind="veth", master="azure0")
 DEVICES = (BRIDGE, AZV1)
 
 
-def route(destination: str = f"{POD}/32", dev: str | None = "azv1", **fields: object) -> ObservedRoute:
-    """An IPv4 route as azure-vnet makes it, but for the fields."""
-    network, length = parse_cidr(destination)
-    return ObservedRoute(network, length, dev=dev, **{"protocol": 3, "scope": 253, **fields})  # type: ignore[arg-type]
+def route(destination: str = f"{POD}/32", dev: str | None = "azv1", **fields: Any) -> ObservedRoute:
+    """Return an IPv4 route as azure-vnet makes it, but for the fields."""
+    return ObservedRoute.parse(destination, dev, **{"protocol": 3, "scope": 253, **fields})
 
 
-def route6(destination: str = f"{POD6}/128", dev: str | None = "azv1", **fields: object) -> IPv6Route:
-    """An IPv6 route as azure-vnet makes it, but for the fields."""
-    return IPv6Route(destination, dev, **{"protocol": 3, "metric": 1024, **fields})  # type: ignore[arg-type]
-
-
-def next_hop(ifindex: int, *attributes: tuple[int, bytes]) -> bytes:
-    """A next hop as the kernel packs it into a route's attribute 9."""
-    packed = b"".join(attribute(number, payload) for number, payload in attributes)
-    return struct.pack("=HBBi", 8 + len(packed), 0, 0, ifindex) + packed
+def route6(destination: str = f"{POD6}/128", dev: str | None = "azv1", **fields: Any) -> ObservedRoute:
+    """Return an IPv6 route as azure-vnet makes it, but for the fields."""
+    return ObservedRoute.parse(destination, dev, **{"protocol": 3, "metric": 1024, **fields})
 
 
 def neighbour(address: str = POD, dev: str = "azure0", mac: str = MAC, *, permanent: bool = True) -> Neighbour:
-    """A neighbour as azure-vnet makes it, or the kernel."""
+    """Return a neighbour as azure-vnet makes it, or the kernel."""
     return Neighbour(address, dev, mac, permanent)
 
 
-def snapshot(*objects: Leftover, **evidence: object) -> Snapshot:
-    """A node with these objects and nothing else, but for the evidence."""
+def snapshot(*objects: Restorable, **evidence: object) -> Snapshot:
+    """Return a node with these objects and nothing else, but for the evidence."""
     fields = {
         "neighbours": tuple(o for o in objects if isinstance(o, Neighbour)),
-        "ipv4_routes": tuple(o for o in objects if isinstance(o, ObservedRoute)),
-        "ipv6_routes": tuple(o for o in objects if isinstance(o, IPv6Route)),
-        "rules": tuple(o for o in objects if not isinstance(o, Neighbour | ObservedRoute | IPv6Route)),
+        "routes": tuple(o for o in objects if isinstance(o, ObservedRoute)),
+        "rules": tuple(o for o in objects if not isinstance(o, Neighbour | ObservedRoute)),
         "devices": DEVICES,
         **evidence,
     }
@@ -79,10 +70,10 @@ def snapshot(*objects: Leftover, **evidence: object) -> Snapshot:
 
 
 def judged(what: Snapshot, bridge: str = "azure0") -> list[tuple[str, str]]:
-    """The verdicts, without their objects."""
+    """Return the verdicts without their objects."""
     return [(v.kind, v.reason) for v in judge(what, pod_cidrs=POD_CIDRS, bridge=bridge)]
 
 
 REPLY_RULE, DNAT_RULE, DNAT6_RULE = rules_of(arp_reply(POD, MAC), dnat(POD, MAC), dnat(POD6, MAC))
-OF_POD: list[Leftover] = [REPLY_RULE, DNAT_RULE, neighbour(), neighbour(dev="azv1"), route(), route(dev="azure0")]
-OF_POD6: list[Leftover] = [DNAT6_RULE, neighbour(POD6), neighbour(POD6, "azv1"), route6(), route6(dev="azure0")]
+OF_POD: list[Restorable] = [REPLY_RULE, DNAT_RULE, neighbour(), neighbour(dev="azv1"), route(), route(dev="azure0")]
+OF_POD6: list[Restorable] = [DNAT6_RULE, neighbour(POD6), neighbour(POD6, "azv1"), route6(), route6(dev="azure0")]

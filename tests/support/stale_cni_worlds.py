@@ -1,4 +1,4 @@
-"""Nodes from which azure-vnet was removed: what it made for pods that live, and for pods that are gone."""
+"""Nodes from which azure-vnet was removed, with its objects for live pods and for dead ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.config import HostRoutingConfig, StaleCNIConfig
 from hostrouting.host import EbtablesRule
-from hostrouting.stale_cni.state import STATE_PATH
+from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from phases import Context
 from phases.testing import ManualClock
 
@@ -41,7 +41,7 @@ NODE_MAC = "00:0d:3a:00:00:04"
 TUNNEL_MAC = "12:34:56:78:9a:bc"
 POD_CIDRS = ("10.240.0.0/16", "fd00:10:240::/64")
 
-#: What the bridge needs for the node itself.
+#: The rules that the bridge needs for the node itself.
 NODE_RULES = (
     f"-A POSTROUTING -s Unicast -o eth0 -j snat --to-src {NODE_MAC} --snat-arp --snat-target ACCEPT",
     f"-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {NODE_ADDRESS} -j arpreply --arpreply-mac {NODE_MAC}",
@@ -117,19 +117,19 @@ def config_of(**section: Any) -> HostRoutingConfig:
 
 
 def context() -> Context:
-    """A context in which nobody waits, at the start of 2026."""
+    """Return a context in which waiting takes no time, at the start of 2026."""
     return Context(clock=ManualClock(auto=True))
 
 
 def node_of(host: FakeHost) -> FakeHost:
-    """Give the machine what every node has that azure-vnet bridged: eth0 and a pod's veth on azure0, and its rules."""
+    """Add the common parts of a node with azure-vnet's bridge: eth0 and a pod's veth on azure0, and its rules."""
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"boot-1\n", mode=0o444)
     layer = host.link_layer
     layer.add_device("azure0", mac=NODE_MAC, kind="bridge", addresses=(f"{NODE_ADDRESS}/16",))
     layer.add_device("eth0", mac=NODE_MAC, master="azure0")
     layer.learn(NODE_MAC, "eth0", permanent=True)
     layer.add_device("azv1", kind="veth", master="azure0")
-    # The fake machine's IPv4 routes know devices of their own.
+    # The fake machine keeps separate devices for its IPv4 routes.
     for device in ("eth0", "azure0", "azv1"):
         host.routes.add_link(device)
     host.routes.add_address("azure0", f"{NODE_ADDRESS}/16")
@@ -140,7 +140,7 @@ def node_of(host: FakeHost) -> FakeHost:
 
 
 def whole_state(host: FakeHost) -> tuple[object, ...]:
-    """All that a sweep might change: what is in place, in its order."""
+    """Return all objects that a sweep might change, in their order."""
     ctx = Context()
     return (
         host.ebtables.read(ctx).rules,

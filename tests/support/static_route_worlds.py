@@ -1,4 +1,4 @@
-"""Small nodes in which static routes meet what others, and earlier configs of ours, have left; and configs for them."""
+"""Small nodes on which static routes meet foreign routes and routes of earlier configs; and configs for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GATEWAYS = ("10.0.0.7", "10.1.0.3", "10.1.0.200", "10.3.0.2", "192.168.7.254", 
 
 
 class World(NamedTuple):
-    """A node: what its devices are, and the routes that others, and earlier configs of ours, have left."""
+    """A node: its devices, its foreign routes, and routes of earlier configs."""
 
     down: str | None
     addresses: list[tuple[str, tuple[str, str | None]]]
@@ -35,7 +35,7 @@ class World(NamedTuple):
     repeated: list[bool]
 
     def make(self, node: Node) -> None:
-        """Bring it about, but for what the kernel refuses."""
+        """Make the node; ignore refusals of the kernel."""
         for dev in strategies.DEVICES:
             node.add_link(dev)
         for dev, (address, peer) in self.addresses:

@@ -20,7 +20,7 @@ from support.needs import require
 
 __all__ = ["BOX_ROOT", "SystemdBox", "require_systemd_box"]
 
-#: What a machine is a copy of; another distribution's tree brings another systemd.
+#: The root that a machine is a copy of; the tree of another distribution brings another systemd.
 BOX_ROOT: Final = Path(os.environ.get("HOSTROUTING_BOX_ROOT", "/"))
 _SCRIPT: Final = Path(__file__).with_name("systemd_box.sh")
 _LONGEST_BOOT: Final = 60.0
@@ -53,18 +53,18 @@ class SystemdBox:
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """What to put before a command so that it runs in the machine."""
+        """The prefix of a command that runs in the machine."""
         return ("nsenter", f"--target={self.pid}", "--all")
 
     def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command in the machine; by default a bad end of it is an error that shows what it said."""
+        """Run a command in the machine; by default a failure is an error that shows its stderr."""
         result = subprocess.run([*self.enter, *argv], capture_output=True, text=True, check=False)
         assert not check or result.returncode == 0, f"{argv} ended with {result.returncode}: {result.stderr}"
         return result
 
     def journal(self, *options: str) -> list[str]:
-        """What units and systemd itself have said since the boot, the messages alone."""
-        self.run("journalctl", "--sync")  # or the last words of what has ended may still be on their way
+        """Return the messages of units and of systemd itself since the boot."""
+        self.run("journalctl", "--sync")  # or the last messages of a unit that has ended may still be on their way
         return self.run("journalctl", "--boot", "--quiet", "--output=cat", *options).stdout.splitlines()
 
     def cursor(self) -> str:
@@ -76,7 +76,7 @@ class SystemdBox:
         # Without pipe: that would wait for journalctl, too, which ends when it has something more to say.
         follow = "journalctl --boot --follow --no-tail --output=cat --unit=$2 ${3:+--after-cursor=$3}"
         heard_it = 'grep --quiet --line-regexp --fixed-strings --max-count=1 -e "$1"'
-        # Again and again from the beginning, for one that began early in a boot may miss what another one shows.
+        # Again and again from the beginning, for a run that began early in a boot may miss some messages.
         script = f"until timeout 5 {heard_it} < <({follow}); do :; done"
         command = ("timeout", str(timeout), "bash", "-c", script, "bash", message, unit, after or "")
         heard = self.run(*command, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Which release of a tool the tests meet: a few tests know what older ones do differently."""
+"""The installed release of a tool: a few tests know how older ones differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The matrix: every trouble, met by a first apply and by one over an installed config, under WARN and STRICT.
 
-Each cell is a booted machine with the distribution's own unit behind the gate: a config is applied by the command, a
+Each cell is a booted machine whose gate is the distribution's own unit: the command applies a config, a
 machine of systemd-nspawn is started, and then all boots again from the same /etc.
 """
 
@@ -40,7 +40,7 @@ Disk = dict[str, tuple[int, str | bytes]]
 
 APPLIES: Final = ("first", "again")
 MODES: Final = ("WARN", "STRICT")
-#: What a reboot keeps.
+#: The folders that a reboot keeps.
 _KEPT: Final = ("etc/systemd/system", "etc/aks-flex-node", "etc/cni", "var/lib/hostrouting")
 _CONFIGS: Final = "/root"
 PROGRAM: Final = "/opt/program"
@@ -60,7 +60,7 @@ def document(sections: Mapping[str, Any], mode: str) -> str:
 
 
 def copy_program(image: Path) -> None:
-    """Lay the product over an image: a machine has a /tmp of its own, and this checkout may lie below /tmp."""
+    """Lay the product over an image: the machine gets its own /tmp, and this checkout may lie below /tmp."""
     target = image / PROGRAM.lstrip("/")
     for package in (attr, attrs, hostrouting, phases):
         folder = Path(str(package.__file__)).parent
@@ -88,7 +88,7 @@ class Node(GatedMachine):
         super().__init__(self._folder, units=(), arrange=arrange, prepare=f"{LINKS}{trouble}\n")
 
     def copy_disk(self, target: Path) -> None:
-        """Lay what a reboot keeps over an image."""
+        """Lay the folders that a reboot keeps over an image."""
         for path in _KEPT:
             if Path(self.root, path).is_dir():
                 shutil.rmtree(target / path, ignore_errors=True)
@@ -132,7 +132,7 @@ class Node(GatedMachine):
         return "a mixture"
 
     def disk(self) -> Disk:
-        """Scripts, units and links as they are on the disk; what is still being written has no name of its own yet."""
+        """Return scripts, units and links on the disk; a file that is still being written has a temporary name."""
         found: Disk = {}
         for folder in ("etc/systemd/system", "etc/aks-flex-node"):
             for path in sorted(Path(self.root, folder).rglob("[!.]*")):
@@ -152,7 +152,7 @@ class Node(GatedMachine):
 
 
 def measure(folder: Path, trouble: Trouble, apply: str, mode: str) -> tuple[Outcome, str]:
-    """Live through one cell; what came of it, and what brought a held machine up."""
+    """Run one cell; return its outcome, and how a held machine came up."""
     configs = {"new": trouble.config, "good": GOOD}
     named = {"the earlier": EARLIER, "the new": trouble.config}
     with Node(folder, mode=mode, earlier=apply == "again") as node:
@@ -165,7 +165,7 @@ def measure(folder: Path, trouble: Trouble, apply: str, mode: str) -> tuple[Outc
         assert trouble.said in result.stderr, result.stderr
         installed, live = node.installed(**named), node.live(**named)
         gate = node.gate()
-        assert node.pids() == pids, "what ran before goes on"
+        assert node.pids() == pids, "running processes go on"
         remains = trouble.commands if trouble.outlasts_a_boot else ""
         with Node(folder, mode=mode, before=node, trouble=remains) as rebooted:
             after_reboot = rebooted.outcome_of_boot()
@@ -189,7 +189,7 @@ def _mend(node: Node, trouble: Trouble) -> str:
 
 
 def count_steps(folder: Path, apply: str, mode: str) -> tuple[int, Disk]:
-    """How many steps an apply takes that nobody kills, and what is on the disk then."""
+    """Return the number of steps of an apply that is not killed, and the state of the disk afterwards."""
     with Node(folder, mode=mode, earlier=apply == "again") as node:
         node.prepare_configs(new=PROBES)
         return _end(node), node.disk()
@@ -220,7 +220,7 @@ def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, boo
         _end(node)
         assert node.disk() == wanted
         assert node.live(**named) == "the new"
-        assert drop_in_of(NSPAWN) in node.state(KUBE).drop_ins, "systemd has read what is on the disk"
+        assert drop_in_of(NSPAWN) in node.state(KUBE).drop_ins, "systemd has read the files on the disk"
         assert node.pids() == pids
 
 

@@ -1,4 +1,4 @@
-"""The gate on real systemd: what it holds, what passes, and what never disturbs a machine that runs."""
+"""The gate on real systemd: it holds units, lets them pass, and never disturbs a machine that runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
 
 def test_an_overlap_at_boot_holds_every_machine_until_it_is_mended(tmp_path: Path) -> None:
-    """Nothing behind a gate starts, a later instance is refused; once mended, all come up by their own Restart=."""
+    """No gated unit starts, and a later instance is refused; once mended, all come up by their own Restart=."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         assert machine.payloads() == []
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
@@ -97,7 +97,7 @@ def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) 
 
 
 def test_each_start_of_a_machine_checks_afresh(machine: GatedMachine) -> None:
-    """A crash during an overlap stays down, and heals; what did not crash goes on."""
+    """A unit that crashes during an overlap stays down and heals; a unit that runs goes on."""
     _, kubelet = machine.pids()
     machine.break_routing()
     cursor = machine.cursor()
@@ -111,7 +111,7 @@ def test_each_start_of_a_machine_checks_afresh(machine: GatedMachine) -> None:
 
 
 def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
-    """While its file exists the gate asks nobody, and says so; afterwards it holds again."""
+    """While its file exists the gate does not ask, and logs that; afterwards it holds again."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         machine.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
         machine.wait_until_up()
@@ -122,7 +122,7 @@ def test_the_break_glass_lets_machines_start(tmp_path: Path) -> None:
 
 
 def test_a_missing_unit_file_holds_the_gate(machine: GatedMachine) -> None:
-    """Who removes a unit by hand does not open the gate by it, and reads in the journal which unit is missing."""
+    """Removing a unit file by hand does not open the gate, and the journal names the missing unit."""
     pids = machine.pids()
     machine.files.remove(f"/etc/systemd/system/{CHECK_UNIT}")
     machine.services.daemon_reload(machine.ctx)
@@ -144,7 +144,7 @@ def test_a_restart_without_delay_does_not_give_up(tmp_path: Path) -> None:
 
 
 def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
-    """Nothing of ours waits for links that never come up: network-online.target is not even asked for."""
+    """No unit of hostrouting waits for links that never come up, or asks for network-online.target."""
     prepare = "for n in {0..5}; do ip link add ib$n type veth peer name peer$n; ip link set ib$n up; done\n"
     begin = time.monotonic()
     with GatedMachine(tmp_path, prepare=prepare) as machine:
@@ -166,7 +166,7 @@ def test_a_gate_that_left_the_config_holds_nothing(machine: GatedMachine) -> Non
 
 
 def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
-    """Before=network.target, directly or through others, makes a unit wait for what waits for it."""
+    """Before=network.target, directly or through others, makes a unit wait for itself."""
     early = "[Unit]\nBefore={}\n[Service]\nExecStart=/bin/true\n"
     machine.files.write("/etc/systemd/system/early.service", early.format("second.service").encode(), mode=0o644)
     machine.files.write("/etc/systemd/system/second.service", early.format("network.target").encode(), mode=0o644)
@@ -210,7 +210,7 @@ def test_the_next_run_ends_what_a_killed_one_began(tmp_path: Path) -> None:
 
 
 def test_removing_while_machines_run(machine: GatedMachine) -> None:
-    """The same processes go on, nothing of ours is left on the disk or in systemd, and every gate is open."""
+    """The same processes go on, the disk and systemd are as before the install, and every gate is open."""
     pids = machine.pids()
     machine.break_routing()
     with pytest.raises(UnitError):
@@ -226,7 +226,7 @@ def test_removing_while_machines_run(machine: GatedMachine) -> None:
 
 
 def test_removing_by_hand(machine: GatedMachine) -> None:
-    """The commands in the drop-in's header do what they say."""
+    """The commands in the drop-in's header do the work that they announce."""
     pids = machine.pids()
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
@@ -241,7 +241,7 @@ def test_removing_by_hand(machine: GatedMachine) -> None:
 
 
 def traces(machine: GatedMachine) -> list[str]:
-    """What of ours is to be found in the machine."""
+    """Return everything in the machine that hostrouting installed."""
     names = (
         "*hostrouting*",
         "static-routes*",
@@ -262,14 +262,14 @@ def test_both_gates_are_named_in_the_fixture() -> None:
 
 
 def findings(machine: GatedMachine) -> list[tuple[str, str, str]]:
-    """What `check` says of the gates and of our units; the files are stand-ins for those of a config."""
+    """Return the findings of `check` on gates and units; the files are stand-ins for those of a config."""
     config = HostRoutingConfig.from_mapping({"gates": list(GATES)})
     report = check_node(machine.ctx, config, machine.host, seconds=0)
     return [(each.severity, each.kind, each.subject) for each in report.findings if each.kind != "boot-file"]
 
 
 def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
-    """While it asks for the first time it is a note; what was refused is an error; what has passed is nothing."""
+    """A unit that asks for the first time is a note, a refused one an error, and one that has passed is no finding."""
     slow = stand_in(STATIC, "[[ ! -p /run/ask ]] || { echo asked >&2; read -r _ < /run/ask; }\n")
     with GatedMachine(tmp_path, units=(slow, STAND_INS[1])) as machine:
         machine.run("mkfifo", "/run/ask")

@@ -73,7 +73,7 @@ def test_a_gate_that_is_open(tmp_path: Path) -> None:
 
 
 def test_a_gate_with_a_backslash_in_its_name(tmp_path: Path) -> None:
-    """One instance is a gate of its own: after the first install nothing is left to do, and it waits."""
+    """An instance can be a gate by itself: after the first install nothing is left to do, and it waits."""
     gate = r"systemd-nspawn@foo\x2dbar.service"
     with GatedMachine(tmp_path, units=(), prepare=more_machines(foo__bar="")) as machine:
         boot = Boot(machine.host, gates=[gate])

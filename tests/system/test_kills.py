@@ -1,6 +1,6 @@
 """A run is killed before each call by which it changes a machine: nothing is torn or lost, and the next leaves nothing.
 
-`strace` kills it, at the kernel's door: before the n-th of these calls, whoever makes it. A sample runs with all tests,
+`strace` kills it as it enters the kernel: before the n-th of these calls, in any thread. A sample runs with all tests,
 every call under the marker `soak`.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 #: The command as it is: it waits for nothing in this machine, and no sibling of the pair may give up under load.
 COMMAND: Final = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-P", "-B", "-m", "hostrouting")
-#: What changes files, names in folders, and the kernel's tables. A file that was just made is met at its lock. Orders
+#: Calls that change files, names in folders, and the kernel's tables. A new file is covered by its lock. Orders
 #: to systemd are given by other processes; after each of these the matrix kills.
 CALLS: Final = (
     "mkdir,mkdirat,rmdir,unlink,unlinkat,rename,renameat,renameat2,symlinkat,fchmod,fchmodat,fsync,ftruncate,flock,"
@@ -36,7 +36,7 @@ PATIENT: Final = f"""
 mkdir /etc/systemd/system/{KUBE}.d
 printf '[Service]\\nWatchdogSec=0\\n' > /etc/systemd/system/{KUBE}.d/60-patient.conf
 """
-#: Where a run of ours may leave anything.
+#: The folders in which hostrouting writes.
 FOLDERS: Final = ("etc/systemd/system", "etc/aks-flex-node", "run/aks-flex-node", "var/lib/hostrouting")
 #: A route of another owner in the very place that the new config takes.
 FOREIGN: Final = "172.16.16.0/22 dev ib0 proto static scope link"
@@ -46,7 +46,7 @@ SAMPLED: Final = ("a first apply, then reset", "another config", "a reset, then 
 
 
 class Story(NamedTuple):
-    """What is run before, what is killed, and what is run next; commands of ours."""
+    """A command that runs before, the command that is killed, and the one that runs next."""
 
     before: tuple[str, ...]
     killed: str
@@ -109,7 +109,7 @@ class Ends(NamedTuple):
 
 
 def ends(node: Node, story: Story) -> tuple[Ends, int]:
-    """Live through a story that nobody cuts short; the states of the machine in it, and how many calls there were."""
+    """Run a story without a kill; return the states of the machine in it, and the number of calls."""
     with cleaned(node) as clean:
         for command in story.before:
             command_of(node, command)
@@ -136,7 +136,7 @@ def survive(node: Node, story: Story, number: int, kinds: Ends) -> bool:
         command_of(node, story.next)
         assert state(node) == kinds.wanted, f"after call {number}"
     assert state(node) == kinds.clean, f"after call {number}, and a reset"
-    assert main_process(node) == container, "what ran goes on"
+    assert main_process(node) == container, "the running container goes on"
     return status != 0
 
 
@@ -146,7 +146,7 @@ def main_process(node: Node) -> str:
 
 @contextmanager
 def cleaned(node: Node) -> Iterator[dict[str, str]]:
-    """The machine without anything of ours, which it is afterwards, too."""
+    """Return the state of the machine before anything is installed, which is also its state afterwards."""
     yield state(node)
     command_of(node, RESET)
 
@@ -157,7 +157,7 @@ def command_of(node: Node, command: str) -> None:
 
 
 def traced(node: Node, command: str, *options: str) -> int:
-    """Run it under strace, which ends as it does; only the command itself is traced, not what it starts."""
+    """Run it under strace, which ends as it does; only the command itself is traced, not its children."""
     result = node.run("strace", *options, *COMMAND, *command.split(), check=False)
     return result.returncode
 
@@ -184,7 +184,7 @@ def state(node: Node) -> dict[str, str]:
 
 
 def assert_whole(now: dict[str, str], kinds: Ends) -> None:
-    """Whatever bears a name of its own is as it was at some end of the story; only that is under way has another."""
+    """Each file under its final name is as at some end of the story; only a file under way has a temporary name."""
     possible: dict[str, set[str]] = {}
     for end in kinds:
         for name, content in end.items():

@@ -1,4 +1,4 @@
-"""Whatever goes wrong while a config is applied: what is left behind is as promised, and as the table in docs/ says.
+"""After each trouble of an apply, the node is as promised, and as docs/apply-matrix.md says.
 
 A sample runs with all tests; `make matrix` (HOSTROUTING_MATRIX=all) runs the whole, `make matrix-table` (=write) writes
 the table.
@@ -35,7 +35,7 @@ PART_OF_SAMPLE: Final = 7
 @pytest.fixture(autouse=True)
 def _possible() -> None:
     require_nspawn()
-    # The machine is a copy of / with a /tmp and a /run of its own.
+    # The machine is a copy of / with its own /tmp and /run.
     if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
         pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
 
@@ -44,7 +44,7 @@ def _possible() -> None:
     ("name", "apply", "mode"), [cell for cell in CELLS if cell[0] != KILLED] if IS_WHOLE else SAMPLE
 )
 def test_a_trouble(tmp_path: Path, name: str, apply: str, mode: str) -> None:
-    """Exit status, what is installed, what is live, and the gate, now and after a reboot, are as promised."""
+    """Exit status, installed config, live routes and gate, now and after a reboot, are as promised."""
     outcome, then = measure(tmp_path, BY_NAME[name], apply, mode)
     assert outcome == BY_NAME[name].promised(apply, mode)
     compare((name, apply, mode), (*map(str, outcome), then))

@@ -35,14 +35,14 @@ ip link add eth0 type veth peer name wire && ip link set wire up
 ip link set eth0 up && ip -6 address add 2001:db8::4/64 dev eth0 nodad
 ip -6 route add default via fe80::1 dev eth0
 """
-#: Each start of a machine writes down how many rules there are when it begins, behind the gate.
+#: Each start of a machine counts the rules as soon as its gate has let it pass.
 WITNESS = """
 cat > /etc/systemd/system/systemd-nspawn@.service.d/60-witness.conf <<'END'
 [Service]
 ExecStartPre=/bin/sh -c 'nft list table ip6 azureSLBProbe | grep -c counter >> /run/witness; exit 0'
 END
 """
-#: As the sibling agent has it, but slower: whoever does not wait for it loses all that was loaded.
+#: The sibling agent's unit, but slower: a unit that does not wait for it loses all rules that were loaded.
 FLUSH = """
 mkdir -p /etc/systemd/system/multi-user.target.wants
 cat > /etc/systemd/system/nftables-flush.service <<'END'
@@ -70,7 +70,7 @@ def install(image: Host) -> None:
 
 
 def install_optional(image: Host) -> None:
-    """Have the rules loaded beside whatever starts."""
+    """Load the rules together with other programs."""
     config = HostRoutingConfig(probe_snat=OPTIONAL, gates=GATES)
     ConfigureProbeSNAT(config, host=image).do(Context(timeout=60))
 
@@ -125,7 +125,7 @@ def test_wherever_nft_is(tmp_path: Path) -> None:
 
 
 def test_afresh_at_each_start(tmp_path: Path) -> None:
-    """However many there are, in its confinement; rules of others, and those who run, are as they were."""
+    """At any number of starts the unit loads its rules in its sandbox; foreign rules and running machines stay."""
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS) as machine:
         pids = machine.pids()
         machine.run("nft", "add table ip6 theirs; add chain ip6 theirs mine")
@@ -164,7 +164,7 @@ def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
 
 
 def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
-    """Machines start beside a ruleset that nft refuses; a right one is loaded at boot, and whenever one starts."""
+    """Machines start although nft refuses the ruleset; a correct one is loaded at boot and at each start."""
 
     def broken(image: Host) -> None:
         install_optional(image)
@@ -208,9 +208,9 @@ def test_live(tmp_path: Path) -> None:
 
 
 THEIRS = "ipv6_nftables.service"
-#: What systemd says of a unit after the last of its commands.
+#: The last message of systemd about a unit whose commands have ended.
 THEIR_END = f"{THEIRS}: Deactivated successfully."
-#: AgentBaker's unit, with its settings; of its script, what stands in for the cloud answers when there is /run/imds.
+#: AgentBaker's unit with its settings; a stand-in for the cloud answers its script if /run/imds exists.
 THEIR_UNIT = """
 mkdir -p /opt/scripts /etc/systemd/system/multi-user.target.wants
 cat > /etc/systemd/system/ipv6_nftables.service <<'END'
@@ -267,7 +267,7 @@ def test_what_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], Non
         # A unit's own lines and systemd's reach the journal by different ways.
         machine.wait_for(said, unit=THEIRS, after=cursor)
         assert said in machine.journal(f"--unit={THEIRS}", "--priority=5")
-        # Run again beside ours, as their agent does.
+        # Run again together with ours, as their agent does.
         cursor = machine.cursor()
         assert machine.systemctl("restart", THEIRS) == 0
         machine.wait_for(THEIR_END, unit=THEIRS, after=cursor)
@@ -301,7 +301,7 @@ def test_what_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None
 
 
 def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
-    """The commands in the drop-in of a gate take away each file and link, also that for AgentBaker's unit."""
+    """The commands in the drop-in of a gate remove each file and link, also that for AgentBaker's unit."""
     found = ["find", "/etc/systemd", "/etc/aks-flex-node", "-not", "-type", "d"]
     with GatedMachine(tmp_path / "bare", units=(), prepare=LINKS + THEIR_UNIT) as machine:
         before = machine.run(*found, check=False).stdout.split()

@@ -1,4 +1,4 @@
-"""Recovery on real systemd: what was refused comes up once routing is right, and what somebody stopped stays down."""
+"""Recovery on real systemd: refused units come up once routing is right, and units that were stopped stay down."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RETRY = "hostrouting-retry.service"
-#: What recovery says when it has looked for the first time.
+#: The message of recovery after its first look.
 STILL_WAITING = "hostrouting: still waiting: check-route-overlap does not succeed: stand-in: an overlap"
-#: Of the distribution's unit a oneshot must not have all; what it runs is yet to be said.
+#: The distribution's unit without the settings that a oneshot must not have; its command is still missing.
 ONESHOT = "[Service]\nType=oneshot\nWatchdogSec=0\nRestartForceExitStatus=\nExecStart=\n"
-#: How a machine restarts, by the distribution (not at all) and by what operators write.
+#: Restart settings of a machine: those of the distribution (none) and those that operators write.
 SETTINGS = {
     "none": "",
     "failure": "[Service]\nRestart=on-failure",
@@ -78,7 +78,7 @@ class TestTheGatesGo:
     """A reset in the very moment in which a machine asks, which has no Restart=: its question finds no answer."""
 
     def test_a_machine_that_asks_goes_on(self, tmp_path: Path) -> None:
-        """What holds nobody any more does not hold this one, either; nobody would ever start it again."""
+        """A gate that is removed while a unit asks lets the unit pass, because no recovery would start it later."""
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.remove(machine.ctx, ASKING.name, paths_of(ASKING))
@@ -88,7 +88,7 @@ class TestTheGatesGo:
             assert held(machine) == []
 
     def test_gates_that_come_back_at_once_remember_it(self, tmp_path: Path) -> None:
-        """A reset and an apply: the reset gave up what was held, so it is remembered again, and started."""
+        """A reset and an apply: the reset forgot the held unit, so it is remembered again, and started."""
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.remove(machine.ctx, ASKING.name, paths_of(ASKING))
@@ -129,7 +129,7 @@ class TestItComesUp:
             assert held(machine) == []
 
     def test_apply_has_it_looked_at_once(self, tmp_path: Path) -> None:
-        """`release` names what is held, and it comes up without the long pause to which recovery had come."""
+        """`release` names the held units, and they come up without the long pause that recovery had reached."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.wait_for_refusal()
             since = time.monotonic()
@@ -140,7 +140,7 @@ class TestItComesUp:
             assert release(machine.ctx, machine.services) == []
 
     def test_a_late_lease(self, tmp_path: Path) -> None:
-        """The lease comes 5 s after the boot, and nobody does anything."""
+        """The lease comes 5 s after the boot, and no command is run."""
         late = (
             "printf '[Service]\\nExecStart=/bin/sh -c \"sleep 5; touch /run/lease\"\\n'"
             " > /etc/systemd/system/dhcp.service\n"
@@ -152,7 +152,7 @@ class TestItComesUp:
             assert "stand-in: no lease" in "\n".join(machine.journal(f"--unit={RETRY}"))
 
     def test_dependents(self, tmp_path: Path) -> None:
-        """What requires a refused unit and was never started comes up, too; targets and what was stopped do not."""
+        """A unit that requires a refused one and was never started comes up, too; targets and stopped units do not."""
         service = "[Service]\nExecStart=/bin/sh -c 'echo up; exec sleep infinity'\n"
         files = {
             "needs.service": f"[Unit]\nRequires={KUBE}\nAfter={KUBE}\n{service}[Install]\nWantedBy=multi-user.target\n",
@@ -244,7 +244,7 @@ class TestItStaysDown:
             machine.wait_until_up(unit_of("failed"))
 
     def test_another_target(self, tmp_path: Path) -> None:
-        """Isolating a target, as `systemctl rescue` does, gives up what is held, and recovery ends."""
+        """Isolating a target, as `systemctl rescue` does, forgets held units, and recovery ends."""
         quiet = "printf '[Unit]\\nAllowIsolate=yes\\nRequires=basic.target\\nAfter=basic.target\\n'"
         prepare = f"{quiet} > /etc/systemd/system/quiet.target\n"
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
@@ -255,7 +255,7 @@ class TestItStaysDown:
             assert machine.payloads() == []
 
     def test_after_reset(self, tmp_path: Path) -> None:
-        """With our last unit recovery goes; what stays down is named, and nothing of it is in systemd's memory."""
+        """Recovery is removed with the last unit; units that stay down are named, and systemd forgets them."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             for unit in STAND_INS:
                 machine.boot.remove(machine.ctx, unit.name, paths_of(unit))
@@ -265,7 +265,7 @@ class TestItStaysDown:
             machine.wait_until_up(KUBELET)
 
     def test_it_is_given_up_by_name(self, tmp_path: Path) -> None:
-        """`forget` returns what now stays down."""
+        """`forget` returns the units that now stay down."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.run("systemctl", "stop", KUBELET)
             assert forget(machine.ctx, machine.services) == [KUBE]
@@ -304,7 +304,7 @@ class TestItStaysDown:
             assert held(machine) == []
 
     def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
-        """It passed, so it is forgotten; what it does then is no business of recovery."""
+        """It passed, so it is forgotten; recovery ignores a failure of its own process."""
         broken = more_machines(broken=f"{ONESHOT}ExecStart=/bin/false")
         with GatedMachine(tmp_path, prepare=broken, overlap=True) as machine:
             machine.mend_routing()
@@ -317,7 +317,7 @@ class TestItStaysDown:
 
 class TestNothingIsLost:
     def test_recovery_is_killed(self, tmp_path: Path) -> None:
-        """It begins afresh, with what systemd remembers."""
+        """It starts again, with the markers that systemd remembers."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.run("systemctl", "kill", "--signal=KILL", RETRY)
             machine.mend_routing()
@@ -343,7 +343,7 @@ class TestNothingIsLost:
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
 
     def test_systemd_executes_itself_anew(self, tmp_path: Path) -> None:
-        """Neither daemon-reexec nor daemon-reload forgets what is held, nor that it belongs to its gate."""
+        """Neither daemon-reexec nor daemon-reload forgets a held unit, nor that it belongs to its gate."""
         with GatedMachine(tmp_path, prepare=more_machines(other=""), overlap=True) as machine:
             for verb in ("daemon-reexec", "daemon-reload"):
                 machine.run("systemctl", verb)

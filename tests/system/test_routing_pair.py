@@ -74,7 +74,7 @@ def markers(machine: GatedMachine) -> dict[str, str]:
 
 
 def test_strict_holds_and_heals(tmp_path: Path) -> None:
-    """The fabric's /16 takes the cluster's addresses: no machine starts, until somebody adds the missing route."""
+    """The fabric's /16 takes the cluster's addresses: no machine starts until the missing route is added."""
     arrange = configured(routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         assert machine.payloads() == []
@@ -90,7 +90,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
 
 
 def test_warn_lets_machines_start(tmp_path: Path) -> None:
-    """Everything runs, and the marker names what is wrong."""
+    """Everything runs, and the marker names the overlap."""
     arrange = configured(routeOverlap=overlap("WARN"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -120,7 +120,7 @@ def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
 def test_a_new_trouble_is_told_by_recovery(tmp_path: Path) -> None:
     """One trouble takes the place of another while a machine waits: the journal names the new one, in full.
 
-    The machine does not restart by itself, so that no unit of ours runs again, and nobody else could tell.
+    The machine does not restart by itself, so no unit of hostrouting runs again, and only recovery can log it.
     """
     arrange = configured(routeOverlap=overlap("STRICT"))
     other = """
@@ -179,7 +179,7 @@ class TestLive:
             yield machine
 
     def test_apply_change_and_reset_while_machines_run(self, machine: GatedMachine) -> None:
-        """The same processes from before the first apply to after the reset, of which nothing of ours is left."""
+        """The same processes run from before the first apply to after the reset, which removes everything."""
         pids, before = machine.pids(), everything(machine)
         other = {"enabled": True, "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}]}
         for routes in (ROUTE, other):
@@ -197,7 +197,7 @@ class TestLive:
         assert everything(machine) == before
 
     def test_strict_holds_the_next_start(self, machine: GatedMachine) -> None:
-        """What runs goes on, although the check raises; what crashes stays down until somebody mends the routes."""
+        """Running units go on, although the check raises; a unit that crashes stays down until a repair."""
         _, kubelet = machine.pids()
         with pytest.raises(TaskFailedError) as caught:
             configured(routeOverlap=overlap("STRICT"))(machine.host)

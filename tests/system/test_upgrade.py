@@ -33,7 +33,7 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
 
 def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
-    """The same process before and after; what we start is ours, and the links that bound the machine are gone."""
+    """The process is the same before and after; a start runs the new script, and the binding links are gone."""
     pids = machine.pids()
     for unit in STAND_INS:
         assert machine.boot.install(machine.ctx, unit)

@@ -1,4 +1,4 @@
-"""What goes wrong on a node while a config is applied, and what the issue promises for each."""
+"""Troubles of a node while a config is applied, and the promised outcome of each."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def config(cidr: str, *, routes: tuple[Mapping[str, Any], ...] = (), **sections:
     }
 
 
-#: What was applied before, on a node that is configured anew; and what is right for a node in trouble. They have
-#: neither route nor CIDR in common, so that the routes of the one shut the gate beside the check of the other.
+#: The config of an earlier apply, on a node that is configured again; and one that is right in a trouble. They have
+#: neither route nor CIDR in common, so that the routes of one together with the check of the other shut the gate.
 EARLIER: Final = config("172.16.8.0/22")
 GOOD: Final = config("172.16.16.0/22")
 
 
 class Outcome(NamedTuple):
-    """What became of one apply; every part is a word of the table."""
+    """The outcome of one apply; every field is a word of the table."""
 
     status: int
     #: `nothing`, `the earlier` or `the new` config, or `a mixture`; then the routes that carry our mark.
@@ -51,13 +51,13 @@ class Outcome(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """What an apply comes to: the first one, and one over an installed config."""
+    """The outcomes of a first apply, and of one over an installed config."""
 
     first: Outcome
     again: Outcome
 
 
-#: The kernel would refuse it at the next boot again: what was right before stays; what was never right holds the gate.
+#: The kernel would refuse it at the next boot again: a config that was right stays; one that never was holds the gate.
 REFUSED: Final = Promise(
     Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the earlier", "the earlier", "open", "started")
 )
@@ -65,7 +65,7 @@ REFUSED: Final = Promise(
 LATE: Final = Promise(
     Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the new", "the earlier", "shut", "held")
 )
-#: What is optional is told, and holds nothing back.
+#: A trouble of an optional part is reported, and holds nothing.
 OPTIONAL: Final = Promise(*[Outcome(0, "the new", "the new", "open", "started")] * 2)
 
 
@@ -77,7 +77,7 @@ class Trouble:
     promise: Promise
     strict: Promise | None = None
     config: Mapping[str, Any] = attrs.field(factory=lambda: GOOD)
-    #: What apply has to say, or it did not meet the trouble.
+    #: The message of apply that shows that it met the trouble.
     said: str
     #: Bash that makes the trouble on a machine that runs, and, if it is to outlast that, before the next boot.
     commands: str = ""

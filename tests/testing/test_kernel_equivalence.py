@@ -23,7 +23,9 @@ from hostrouting.testing import KernelNode, MemoryBackend, strategies
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hostrouting.net.routes import Lookup, ObservedRoute, RouteChange, Rule
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.rules import Rule
 
 pytestmark = [needs_kernel, pytest.mark.kernel]
 

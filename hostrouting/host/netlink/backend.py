@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.host.netlink.route_writer import Signature
-    from hostrouting.net.routes import Link, Lookup, ObservedRoute, RouteChange, Rule
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.rules import Rule
 
 
 class NetlinkBackend:
@@ -40,7 +43,7 @@ class NetlinkBackend:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Every device with its addresses."""
         with self._open() as kernel:
             return kernel.links()

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, Type
 import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, PermissionDeniedError, Refusal, RouteRejectedError
-from hostrouting.net.links import IPv6Route, Neighbour, is_as_shown
-from hostrouting.net.routes import ObservedRoute, Route, signature
+from hostrouting.net.links import Neighbour, is_as_shown
+from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
-    from hostrouting.net.routes import RouteChange
+    from hostrouting.net.changes import RouteChange
 
 __all__ = [
     "AnswersLostError",
@@ -51,7 +51,7 @@ _dev = attrgetter("dev")
 #: The things that the port `RouteBackend` changes.
 AnyRoute: TypeAlias = Route | ObservedRoute
 #: The things that the port `LinkLayer` changes.
-LinkThing: TypeAlias = Neighbour | IPv6Route
+LinkThing: TypeAlias = Neighbour | ObservedRoute
 Thing = TypeVar("Thing", bound="AnyRoute | LinkThing")
 
 
@@ -226,9 +226,7 @@ def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> dict[int, F
 
 def identity(thing: AnyRoute | LinkThing) -> Hashable:
     """Return the part of a thing that stays the same from reading to reading."""
-    if isinstance(thing, (ObservedRoute, Route)):
-        return thing.network, signature(thing)
-    return thing.without_expiry() if isinstance(thing, IPv6Route) else thing
+    return thing if isinstance(thing, Neighbour) else (thing.network, signature(thing))
 
 
 def _inverse(done: Steps[Thing]) -> Steps[Thing]:
@@ -401,7 +399,7 @@ def slot(thing: LinkThing) -> tuple[object, ...]:
     """Return the key by which the kernel looks for a thing's place."""
     if isinstance(thing, Neighbour):
         return thing.address, thing.dev
-    return thing.table, thing.destination, thing.from_prefix, thing.metric
+    return place(thing)
 
 
 def shares_place(thing: LinkThing, other: LinkThing) -> bool:
@@ -415,7 +413,7 @@ def shares_place(thing: LinkThing, other: LinkThing) -> bool:
     return thing.dev == other.dev or (_has_gateway(thing) and _has_gateway(other))
 
 
-def _has_gateway(route: IPv6Route) -> bool:
+def _has_gateway(route: ObservedRoute) -> bool:
     return route.gateway is not None or (route.dev is None and route.kind == "unicast")
 
 

@@ -14,6 +14,8 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.net.addresses import address_bits
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -79,9 +81,9 @@ def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += length + 3 & ~3
 
 
-def address_of(payload: bytes | None) -> int | None:
-    """The IPv4 address in an attribute, None where the attribute is absent."""
-    return None if payload is None else int.from_bytes(_whole(payload, 4), "big")
+def address_of(payload: bytes | None, family: int = AF_INET) -> int | None:
+    """Return the address in an attribute; None if the attribute is absent."""
+    return None if payload is None else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
 
 
 def number_of(payload: bytes | None, *, size: int = 4) -> int:

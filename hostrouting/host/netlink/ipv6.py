@@ -14,10 +14,13 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import ipv6_messages, tcx
 from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
 from hostrouting.host.netlink.namespaces import in_namespace
-from hostrouting.net.route_text import DEVICELESS_KINDS, MAIN_TABLE
+from hostrouting.host.netlink.route_reader import RouteReader
+from hostrouting.net.default_route import default_routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hostrouting.net.routes import ObservedRoute
 
 _logger = logging.getLogger(__name__)
 
@@ -48,10 +51,9 @@ class NetlinkIPv6:
             def read() -> tuple[str, ...]:
                 names = kernel.names()
                 by_rank: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
-                for route in ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), names):
-                    if route.destination == "::/0" and route.table == MAIN_TABLE and route.kind == "unicast":
-                        rank = route.metric, ipv6_messages.preference(route)
-                        by_rank[rank] += ipv6_messages.devices(route, names)
+                for route in default_routes(ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), names)):
+                    rank = route.metric, ipv6_messages.preference(route)
+                    by_rank[rank] += _alive(route)
                 return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
 
             return kernel.consistently(read)
@@ -133,7 +135,8 @@ def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, .
         if error.errno in _LEADS_NOWHERE:
             return ()
         raise
-    route = ipv6_messages.parse_route(answer, names)
-    if route.kind in DEVICELESS_KINDS:
-        return ()
-    return tuple(sorted(set(ipv6_messages.devices(route, names))))
+    return tuple(sorted(set(_alive(RouteReader(names).read(answer)))))
+
+
+def _alive(route: ObservedRoute) -> list[str]:
+    return [hop.dev for hop in route.hops if not hop.dead]

@@ -6,56 +6,35 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink.frames import (
-    HEADER_LENGTH,
-    Request,
-    attribute,
-    attributes,
-    checked_length,
-    next_hops,
-    number_of,
-    word,
-)
-from hostrouting.host.netlink.route_reader import UnknownDeviceError
+from hostrouting.host.netlink.frames import HEADER_LENGTH, Request, attribute, attributes, number_of, word
+from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.route_writer import (
     GETROUTE,
     RTA_DST,
-    RTA_GATEWAY,
-    RTA_MULTIPATH,
-    RTA_NH_ID,
-    RTA_OIF,
-    RTA_PREFSRC,
-    RTA_PRIORITY,
     RTA_SRC,
     RTA_TABLE,
+    TABLE_COMPAT,
+    pack_attributes,
     rtmsg,
 )
-from hostrouting.net.links import IPv6Route
-from hostrouting.net.route_text import DEVICELESS_KINDS, FLAG_ONLINK, KIND_NUMBERS, KINDS
+from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.route_text import KIND_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from hostrouting.net.routes import ObservedRoute
 
 _IPV6: Final = socket.AF_INET6
 ROUTES: Final = Request(GETROUTE, rtmsg.pack(_IPV6, 0, 0, 0, 0, 0, 0, 0, 0), "ip -6 route show table all")
 ADDRESSES: Final = Request(22, struct.pack("=BBBBI", _IPV6, 0, 0, 0, 0), "ip -6 address")
 
-_RTA_CACHEINFO, _RTA_PREF, _RTA_EXPIRES = 12, 20, 23
-#: Fields of `IPv6Route`, and what only answers carry (incoming device, cache info, user). All else is its `extra`.
-_NOT_EXTRA: Final = frozenset(
-    {RTA_DST, RTA_SRC, 3, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, _RTA_CACHEINFO, RTA_TABLE, _RTA_EXPIRES, 25}
-)
-#: Where `rta_cacheinfo` has the time that is left, and how many of its ticks are a second, whatever the kernel's HZ.
-_EXPIRES_AT: Final = 8
+_RTA_PREF, _RTA_EXPIRES = 20, 23
+#: The ticks in a second of what an address remembers, whatever the kernel's HZ.
 _TICKS: Final = 100
 _CLONED: Final = 0x200
-_DEAD: Final = 0x1
 _FIB_MATCH: Final = 0x2000
-#: The byte of a table's number that is too big for it; the attribute has it whole.
-_TABLE_COMPAT: Final = 252
-#: Shown of every route that nobody gave another one, so we need not carry it.
-_MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
-#: Ranks of the others: high and low.
+#: Ranks of router preferences but medium: high and low.
 _PREFERENCES: Final = {b"\1": -1, b"\3": 1}
 
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_CACHEINFO, _IFA_FLAGS = 1, 2, 6, 8
@@ -69,87 +48,37 @@ _TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
 _INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 
 
-def parse_routes(messages: Iterable[bytes], names: Mapping[int, str]) -> list[IPv6Route]:
-    """Routes of all tables in the kernel's order, without those that it only caches."""
-    return [parse_route(message, names) for message in filter(_is_ipv6, messages) if not _is_cached(message)]
+def parse_routes(messages: Iterable[bytes], names: Mapping[int, str]) -> list[ObservedRoute]:
+    """Return the routes of all tables in the kernel's order, without those that it only caches."""
+    reader = RouteReader(names)
+    return [reader.read(message) for message in filter(_is_ipv6, messages) if not _is_cached(message)]
 
 
-def parse_route(message: bytes, names: Mapping[int, str]) -> IPv6Route:
-    """One route, of a dump or of the answer to a lookup."""
-    _, length, source_length, _, table, protocol, _, kind, flags = rtmsg.unpack_from(message, HEADER_LENGTH)
-    fields = dict(attributes(message, HEADER_LENGTH + rtmsg.size))
-    return IPv6Route(
-        destination=_prefix(fields.get(RTA_DST), length),
-        # Those that block are shown on the loopback device, whatever they were made with.
-        dev=None
-        if KINDS[kind] in DEVICELESS_KINDS or RTA_OIF not in fields
-        else _device(number_of(fields[RTA_OIF]), names),
-        gateway=_address(fields.get(RTA_GATEWAY)),
-        metric=number_of(fields.get(RTA_PRIORITY)),
-        table=number_of(fields.get(RTA_TABLE)) or table,
-        protocol=protocol,
-        kind=KINDS[kind],
-        source=_address(fields.get(RTA_PREFSRC)),
-        # The other flags say how the link is doing.
-        flags=flags & FLAG_ONLINK,
-        extra=tuple(
-            (number, payload)
-            for number, payload in fields.items()
-            if number not in _NOT_EXTRA and (number, payload) != _MEDIUM_PREFERENCE
-        ),
-        from_prefix=_prefix(fields.get(RTA_SRC), source_length) if source_length else None,
-        expires=_expiry(fields.get(_RTA_CACHEINFO)),
-    )
-
-
-def pack_route(route: IPv6Route, indexes: Mapping[str, int]) -> bytes:
-    """The payload of a message that adds or removes exactly this route."""
-    network, _, length = route.destination.partition("/")
-    source, _, source_length = (route.from_prefix or "").partition("/")
+def pack_route(route: ObservedRoute, indexes: Mapping[str, int]) -> bytes:
+    """Return the payload of a message that adds or removes exactly this route."""
+    source = route.from_prefix
     packed = rtmsg.pack(
         _IPV6,
-        int(length),
-        int(source_length or 0),
+        route.prefix_length,
+        0 if source is None else source.length,
         0,
-        route.table if route.table < 256 else _TABLE_COMPAT,
+        route.table if route.table < 256 else TABLE_COMPAT,
         route.protocol,
         0,
         KIND_NUMBERS[route.kind],
         route.flags,
     )
-    packed += attribute(RTA_TABLE, word.pack(route.table)) + attribute(RTA_DST, socket.inet_pton(_IPV6, network))
-    if source:
-        packed += attribute(RTA_SRC, socket.inet_pton(_IPV6, source))
-    if route.metric:
-        packed += attribute(RTA_PRIORITY, word.pack(route.metric))
-    if route.source is not None:
-        packed += attribute(RTA_PREFSRC, socket.inet_pton(_IPV6, route.source))
+    packed += attribute(RTA_TABLE, word.pack(route.table)) + attribute(RTA_DST, Address(IPV6, route.network).packed)
+    if source is not None:
+        packed += attribute(RTA_SRC, Address(IPV6, source.network).packed)
     if route.expires:
         packed += attribute(_RTA_EXPIRES, word.pack(route.expires))
-    # A nexthop object names its own gateways and devices; naming them again is refused.
-    has_object = any(number == RTA_NH_ID for number, _ in route.extra)
-    for number, payload in route.extra:
-        if not (has_object and number == RTA_MULTIPATH):
-            packed += attribute(number, payload)
-    if has_object:
-        return packed
-    if route.gateway is not None:
-        packed += attribute(RTA_GATEWAY, socket.inet_pton(_IPV6, route.gateway))
-    dev = "lo" if route.kind in DEVICELESS_KINDS else route.dev
-    return packed + attribute(RTA_OIF, word.pack(indexes[dev])) if dev is not None else packed
+    return packed + pack_attributes(route, indexes)
 
 
-def preference(route: IPv6Route) -> int:
-    """The rank among routes of one metric that the router gave to its own; the lower is better."""
+def preference(route: ObservedRoute) -> int:
+    """Return the rank among routes of one metric that the router gave to its own; the lower is better."""
     return _PREFERENCES.get(dict(route.extra).get(_RTA_PREF, b""), 0)
-
-
-def devices(route: IPv6Route, names: Mapping[int, str]) -> tuple[str, ...]:
-    """The devices of all its next hops that are alive, in their order."""
-    hops = dict(route.extra).get(RTA_MULTIPATH)
-    if hops is not None:
-        return tuple(_device(index, names) for flags, _, index, _ in next_hops(hops) if not flags & _DEAD)
-    return (route.dev,) if route.dev is not None else ()
 
 
 def lookup_request(address: str, *, fib_match: bool) -> Request:
@@ -218,25 +147,6 @@ def _is_ipv6(message: bytes) -> bool:
 def _is_cached(message: bytes) -> bool:
     flags: int = rtmsg.unpack_from(message, HEADER_LENGTH)[-1]
     return bool(flags & _CLONED)
-
-
-def _expiry(cache_info: bytes | None) -> int:
-    if cache_info is None:
-        return 0
-    (ticks,) = struct.unpack_from("=i", cache_info, _EXPIRES_AT)
-    # One that is over and not yet swept away must not become one without end.
-    return max(1, -(-ticks // _TICKS)) if ticks else 0
-
-
-def _device(index: int, names: Mapping[int, str]) -> str:
-    name = names.get(index)
-    if name is None:
-        raise UnknownDeviceError(index)
-    return name
-
-
-def _prefix(network: bytes | None, length: int) -> str:
-    return f"{_address(bytes(16) if network is None else network)}/{checked_length(length, most=128)}"
 
 
 def _address(packed: bytes | None) -> str | None:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import AnyRoute, Failure, Steps
     from hostrouting.host.netlink.route_writer import RouteWriter, Signature
-    from hostrouting.net.routes import Link, ObservedRoute, Rule
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 #: From here on it pays to receive many answers in one call.
 _MANY_LOOKUPS: Final = 500
@@ -35,10 +37,10 @@ class KernelSocket(Conversation):
         super().__init__(opened)
         self._batch = batch
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Device]:
         """Every device with its addresses."""
         return self.consistently(
-            lambda: link_messages.parse_links(
+            lambda: link_messages.parse_devices(
                 self.dump(link_messages.LINKS),
                 self.dump(link_messages.ADDRESSES),
                 self.dump(link_messages.NEIGHBOURS),

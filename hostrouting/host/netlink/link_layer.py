@@ -11,15 +11,17 @@ from hostrouting.host.netlink.commit import Failure, Places, commit_links, missi
 from hostrouting.host.netlink.conversation import BATCH, Conversation, rtnetlink_socket
 from hostrouting.host.netlink.frames import REQUEST, message
 from hostrouting.host.netlink.route_writer import DELROUTE, NEWROUTE
-from hostrouting.net.links import Neighbour, route_order
+from hostrouting.net.links import Neighbour
 from hostrouting.net.route_text import LOCAL_TABLE
+from hostrouting.net.routes import route_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import LinkThing, Steps
     from hostrouting.host.netlink.neighbour_messages import NeighbourTable
-    from hostrouting.net.links import Device, IPv6Route, Station
+    from hostrouting.net.links import Device, Station
+    from hostrouting.net.routes import ObservedRoute
     from phases import Context
 
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
@@ -44,7 +46,7 @@ class NetlinkLinkLayer:
         """Every network device."""
         with self._open() as kernel:
             return kernel.consistently(
-                lambda: neighbour_messages.parse_devices(
+                lambda: link_messages.parse_devices(
                     kernel.dump(link_messages.LINKS), kernel.dump(neighbour_messages.ADDRESSES)
                 )
             )
@@ -75,12 +77,14 @@ class NetlinkLinkLayer:
         }
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
-    def routes(self) -> list[IPv6Route]:
+    def routes(self) -> list[ObservedRoute]:
         """The IPv6 routes of every table but the local one."""
         with self._open() as kernel:
             return sorted(_routes(kernel), key=route_order)
 
-    def apply(self, *, remove: Sequence[Neighbour | IPv6Route] = (), add: Sequence[Neighbour | IPv6Route] = ()) -> None:
+    def apply(
+        self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
+    ) -> None:
         """Make all of it happen, removals first, or nothing."""
         with self._open() as kernel:
             indexes = {name: index for index, name in kernel.names().items()}
@@ -158,7 +162,7 @@ def _neighbours(kernel: Conversation) -> NeighbourTable:
     )
 
 
-def _routes(kernel: Conversation) -> list[IPv6Route]:
+def _routes(kernel: Conversation) -> list[ObservedRoute]:
     """Return the routes in the order in which the kernel looks for the one to remove."""
     routes = kernel.consistently(lambda: ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), kernel.names()))
     return [route for route in routes if route.table != LOCAL_TABLE]

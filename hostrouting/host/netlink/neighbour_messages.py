@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.host.netlink.frames import (
@@ -12,13 +11,12 @@ from hostrouting.host.netlink.frames import (
     Request,
     attribute,
     attributes,
-    checked_length,
     number_of,
     word,
 )
-from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, link_name
+from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.route_reader import UnknownDeviceError
-from hostrouting.net.links import Device, Neighbour, Station, neighbour_order
+from hostrouting.net.links import Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,15 +31,10 @@ NEIGHBOURS: Final = Request(30, _ndmsg.pack(0, 0, 0, 0, 0), "ip neighbour")
 STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
-_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
-_IFLA_ADDRESS, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 10, 18, 1
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
 _NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4, 0x20, 0x40, 0x80
 #: NTF_EXT_* stand above the NTF_*, as in the kernel's own memory.
 _EXT_SHIFT: Final = 8
-#: Tunnels show their own IPv4 or IPv6 address where others have the hardware's.
-_NO_HARDWARE: Final = (4, 16)
 
 
 class NeighbourTable(NamedTuple):
@@ -49,40 +42,6 @@ class NeighbourTable(NamedTuple):
 
     known: list[Neighbour]
     unresolved: set[tuple[str, str]]
-
-
-def parse_devices(link_messages: Iterable[bytes], address_messages: Iterable[bytes]) -> list[Device]:
-    """Devices in the order of their indexes, each with its addresses in the kernel's order."""
-    addresses: dict[int, list[str]] = defaultdict(list)
-    for message in address_messages:
-        family, length, _, _, index = struct.unpack_from("=BBBBI", message, HEADER_LENGTH)
-        fields = dict(attributes(message, HEADER_LENGTH + 8))
-        # On a point-to-point link `address` is the other end's.
-        address = fields.get(_IFA_LOCAL, fields.get(_IFA_ADDRESS))
-        if address is not None and family in {socket.AF_INET, socket.AF_INET6}:
-            most = 32 if family == socket.AF_INET else 128
-            addresses[index].append(f"{socket.inet_ntop(family, address)}/{checked_length(length, most=most)}")
-    messages = list(link_messages)
-    names = {struct.unpack_from("=i", message, HEADER_LENGTH + 4)[0]: link_name(message) for message in messages}
-    devices = []
-    for message in messages:
-        index, flags = struct.unpack_from("=iI", message, HEADER_LENGTH + 4)
-        fields = dict(attributes(message, HEADER_LENGTH + 16))
-        mac = fields.get(_IFLA_ADDRESS, b"")
-        info = dict(attributes(fields.get(_IFLA_LINKINFO, b"")))
-        devices.append(
-            Device(
-                name=names[index],
-                ifindex=index,
-                up=bool(flags & _IFF_UP),
-                mac=mac.hex(":") if any(mac) and len(mac) not in _NO_HARDWARE else "",
-                kind=info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
-                master=names.get(number_of(fields.get(_IFLA_MASTER))),
-                addresses=tuple(addresses[index]),
-                carrier=bool(flags & _IFF_LOWER_UP),
-            )
-        )
-    return sorted(devices, key=lambda device: device.ifindex)
 
 
 def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> NeighbourTable:

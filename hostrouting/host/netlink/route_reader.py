@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from functools import lru_cache
 from itertools import repeat
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import (
-    AF_INET,
     DUMP_INTERRUPTED,
     HEADER_LENGTH,
     address_of,
@@ -31,15 +32,29 @@ from hostrouting.host.netlink.route_writer import (
     DST_HEADER,
     NEWROUTE,
     RTA_DST,
+    RTA_ENCAP,
+    RTA_ENCAP_TYPE,
     RTA_GATEWAY,
     RTA_MULTIPATH,
+    RTA_NH_ID,
     RTA_OIF,
     RTA_PREFSRC,
     RTA_PRIORITY,
+    RTA_SRC,
     RTA_TABLE,
+    RTA_VIA,
     rtmsg,
 )
-from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KINDS, NextHop, ObservedRoute
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    FLAG_DEAD,
+    FLAG_ONLINK,
+    KINDS,
+    Encapsulation,
+    NextHop,
+    ObservedRoute,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,8 +62,8 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.route_writer import Signature
     from hostrouting.net.routes import Extra
 
-#: What has a field of its own, and what only answers carry (source asked for, incoming device, cache info, mark,
-#: expiry, user). All else travels along as `extra`.
+#: Attributes that have a field, and those that only answers carry (source asked for, incoming device, cache info, mark,
+#: expiry, user). All others are `extra`.
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
 _NOT_EXTRA: Final = _ANSWER_ONLY | {
     RTA_DST,
@@ -58,7 +73,18 @@ _NOT_EXTRA: Final = _ANSWER_ONLY | {
     RTA_PREFSRC,
     RTA_MULTIPATH,
     RTA_TABLE,
+    RTA_VIA,
+    RTA_ENCAP_TYPE,
+    RTA_ENCAP,
+    RTA_NH_ID,
 }
+#: The kernel shows it of every IPv6 route that has no other preference, so we need not carry it.
+_MEDIUM_PREFERENCE: Final = (20, b"\0")
+
+_RTA_CACHEINFO: Final = 12
+#: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the kernel's HZ.
+_EXPIRES_AT: Final = 8
+_TICKS: Final = 100
 
 _TABLE_HEADER: Final = struct.pack("=HH", 8, RTA_TABLE)
 #: How many routes in a row must have one signature before a stretch is tried, and how long the first one is.
@@ -105,7 +131,7 @@ class RouteReader:
             if len(networks) == 1:
                 append(new(ObservedRoute, (networks[0], *suffix)))
             else:
-                sink += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
+                sink += map(new, repeat(ObservedRoute), map(add, zip(networks, strict=True), repeat(suffix)))
         return False
 
     def read_answers(self, buffer: memoryview) -> list[ObservedRoute | int]:
@@ -118,7 +144,7 @@ class RouteReader:
                 answers.append(self._read_whole(message) if is_route else _refusal(message))
                 continue
             suffix = self._signatures.get(alike) or self._learn(alike)
-            answers += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
+            answers += map(new, repeat(ObservedRoute), map(add, zip(networks, strict=True), repeat(suffix)))
         return answers
 
     def _learn(self, alike: Signature) -> tuple[object, ...]:
@@ -153,25 +179,47 @@ class RouteReader:
             self._whole[payload] = _compose(network, fixed, self._parse_variable(fields))
         return self._whole[payload]
 
-    def _parse_variable(self, fields: Mapping[int, bytes]) -> _Variable:
-        return (
-            address_of(fields.get(RTA_GATEWAY)),
-            self._device(number_of(fields.get(RTA_OIF))),
-            number_of(fields.get(RTA_PRIORITY)),
-            address_of(fields.get(RTA_PREFSRC)),
-            tuple(self._next_hops(fields[RTA_MULTIPATH])) if RTA_MULTIPATH in fields else (),
-            _extra(fields),
+    def read(self, message: bytes) -> ObservedRoute:
+        """Return the IPv6 route of one message, of a dump or of the answer to a lookup."""
+        payload = message[HEADER_LENGTH:]
+        fields = dict(attributes(payload, rtmsg.size))
+        fixed = _parse_fixed(payload, number_of(fields.get(RTA_TABLE)), family=IPV6)
+        route = _compose(address_of(fields.get(RTA_DST), IPV6) or 0, fixed, self._parse_variable(fields, IPV6))
+        source_length = checked_length(payload[2], most=128)
+        return route._replace(
+            # Those that block are shown on the loopback device, whatever device they were made with.
+            dev=None if route.kind in DEVICELESS_KINDS else route.dev,
+            # The other flags are the state of the link.
+            flags=route.flags & FLAG_ONLINK,
+            family=IPV6,
+            from_prefix=Prefix(IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, source_length)
+            if source_length
+            else None,
+            expires=_expiry(fields.get(_RTA_CACHEINFO)),
         )
 
-    def _next_hops(self, payload: bytes) -> Iterator[NextHop]:
+    def _parse_variable(self, fields: Mapping[int, bytes], family: int = IPV4) -> _Variable:
+        return (
+            gateway_of(fields, family),
+            self._device(number_of(fields.get(RTA_OIF))),
+            number_of(fields.get(RTA_PRIORITY)),
+            address_of(fields.get(RTA_PREFSRC), family),
+            tuple(self._next_hops(fields[RTA_MULTIPATH], family)) if RTA_MULTIPATH in fields else (),
+            _extra(fields),
+            number_of(fields.get(RTA_NH_ID)),
+            encapsulation_of(fields),
+        )
+
+    def _next_hops(self, payload: bytes, family: int) -> Iterator[NextHop]:
         for flags, hops, index, packed in next_hops(payload):
             fields = dict(attributes(packed))
             yield NextHop(
-                gateway=address_of(fields.get(RTA_GATEWAY)),
+                gateway=gateway_of(fields, family),
                 dev=self._device(index) or "",
                 weight=hops + 1,
                 onlink=bool(flags & FLAG_ONLINK),
                 extra=_extra(fields),
+                encapsulation=encapsulation_of(fields),
                 dead=bool(flags & FLAG_DEAD),
             )
 
@@ -185,23 +233,64 @@ class RouteReader:
 
 
 _Fixed = tuple[int, int, int, str, int, int, int]
-_Variable = tuple[int | None, str | None, int, int | None, tuple[NextHop, ...], "Extra"]
+_Variable = tuple[Address | None, str | None, int, int | None, tuple[NextHop, ...], "Extra", int, Encapsulation | None]
 
 
-def _parse_fixed(payload: bytes, table: int) -> _Fixed:
-    """What stands in the fixed part of a route message."""
-    family, length, _, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
-    if family != AF_INET:
-        raise ValueError(f"a route has the address family {family}, and not that of IPv4")
-    return checked_length(length, most=32), table or small_table, protocol, KINDS[kind], scope, tos, flags
+def _parse_fixed(payload: bytes, table: int, *, family: int = IPV4) -> _Fixed:
+    """Return the fields in the fixed part of a route message."""
+    found, length, _, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
+    if found != family:
+        raise ValueError(f"a route has the address family {found} instead of {family}")
+    return (
+        checked_length(length, most=address_bits(family)),
+        table or small_table,
+        protocol,
+        KINDS[kind],
+        scope,
+        tos,
+        flags,
+    )
 
 
 def _compose(network: int, fixed: _Fixed, variable: _Variable) -> ObservedRoute:
     length, table, protocol, kind, scope, tos, flags = fixed
-    gateway, dev, metric, source, nexthops, extra = variable
-    return ObservedRoute(
-        network, length, gateway, dev, metric, table, protocol, kind, scope, source, tos, flags, nexthops, extra
-    )
+    gateway, dev, metric, source, nexthops, extra, nexthop_id, encapsulation = variable
+    route = ObservedRoute(network, length, gateway, dev, metric, table, protocol, kind, scope, source, tos, flags)
+    return route._replace(nexthops=nexthops, extra=extra, nexthop_id=nexthop_id, encapsulation=encapsulation)
+
+
+@lru_cache(maxsize=4096)
+def _address(packed: bytes) -> Address:
+    """Return the address of these bytes: one object for each gateway of a big table."""
+    return Address.unpack(packed)
+
+
+def gateway_of(fields: Mapping[int, bytes], family: int) -> Address | None:
+    """Return the gateway among the attributes of a route or next hop of this family."""
+    if RTA_VIA in fields:
+        # The family comes first; the length tells it, too.
+        return _address(fields[RTA_VIA][2:])
+    if RTA_GATEWAY not in fields:
+        return None
+    gateway = _address(fields[RTA_GATEWAY])
+    if gateway.family != family:
+        raise ValueError(f"a gateway has the address family {gateway.family} instead of {family}")
+    return gateway
+
+
+def encapsulation_of(fields: Mapping[int, bytes]) -> Encapsulation | None:
+    """Return the encapsulation among the attributes of a route or next hop."""
+    if RTA_ENCAP_TYPE not in fields:
+        return None
+    return Encapsulation(number_of(fields[RTA_ENCAP_TYPE], size=2), fields.get(RTA_ENCAP, b""))
+
+
+def _expiry(cache_info: bytes | None) -> int:
+    if cache_info is None:
+        return 0
+    (ticks,) = struct.unpack_from("=i", cache_info, _EXPIRES_AT)
+    # A route that has ended and is not yet removed must not become one that never ends.
+    return max(1, -(-ticks // _TICKS)) if ticks else 0
 
 
 def _refusal(message: memoryview) -> int:
@@ -281,4 +370,4 @@ def _only_networks_differ(run: memoryview, length: int) -> Sequence[int] | None:
 
 
 def _extra(fields: Mapping[int, bytes]) -> Extra:
-    return tuple((number, payload) for number, payload in fields.items() if number not in _NOT_EXTRA)
+    return tuple(item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE)

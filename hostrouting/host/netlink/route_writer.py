@@ -18,20 +18,21 @@ from array import array
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
-from hostrouting.net.routes import FLAG_ONLINK, KIND_NUMBERS, signature
+from hostrouting.net.addresses import IPV6, Address
+from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_ONLINK, KIND_NUMBERS, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
-    from hostrouting.net.routes import NextHop, ObservedRoute, Route
+    from hostrouting.net.routes import Encapsulation, NextHop, ObservedRoute, Route
 
 NEWROUTE: Final = 24
 DELROUTE: Final = 25
 GETROUTE: Final = 26
 
 RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC = 1, 2, 4, 5, 6, 7
-RTA_MULTIPATH, RTA_TABLE, RTA_UID, RTA_NH_ID = 9, 15, 25, 30
+RTA_MULTIPATH, RTA_TABLE, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP, RTA_UID, RTA_NH_ID = 9, 15, 18, 21, 22, 25, 30
 rtmsg = struct.Struct("=8BI")
 
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
@@ -52,8 +53,10 @@ _LONGEST_MESSAGE: Final = 1 << 16
 #: LOOKUP_TABLE reports the table that decided; FIB_MATCH the route instead of one packet's path.
 _FLAG_LOOKUP_TABLE: Final = 0x1000
 _FLAG_FIB_MATCH: Final = 0x2000
-#: The byte of a table's number that is too big for it; the attribute has it whole.
-_TABLE_COMPAT: Final = 252
+#: Stands in the byte of a table number that is too big for it; the attribute has the whole number.
+TABLE_COMPAT: Final = 252
+#: The bit of an attribute that holds attributes.
+_NESTED: Final = 0x8000
 
 # Never REPLACE: it takes the first route of a place, whoever owns it by then.
 _HEADS: Final = {
@@ -134,7 +137,7 @@ class RouteWriter:
                 route.prefix_length,
                 0,
                 route.tos,
-                route.table if route.table < 256 else _TABLE_COMPAT,
+                route.table if route.table < 256 else TABLE_COMPAT,
                 route.protocol,
                 route.scope,
                 KIND_NUMBERS[route.kind],
@@ -145,32 +148,53 @@ class RouteWriter:
         )
         self.tables.add(route.table)
         self.protocols.add(route.protocol)
-        # In the kernel's own order, so that what it shows later is, byte for byte, what we sent.
-        behind = []
-        if route.metric:
-            behind.append(attribute(RTA_PRIORITY, word.pack(route.metric)))
-        behind += [attribute(number, payload) for number, payload in route.extra]
-        if route.source is not None:
-            behind.append(attribute(RTA_PREFSRC, _packed(route.source)))
-        # A nexthop object names its own gateway and device; naming them again is refused.
-        if not any(number == RTA_NH_ID for number, _ in route.extra):
-            if route.gateway is not None:
-                behind.append(attribute(RTA_GATEWAY, _packed(route.gateway)))
-            if route.dev is not None:
-                behind.append(attribute(RTA_OIF, word.pack(self._indexes[route.dev])))
-            if route.nexthops:
-                behind.append(attribute(RTA_MULTIPATH, b"".join(map(self._pack_next_hop, route.nexthops))))
-        parts = self._signatures[key] = before, b"".join(behind)
+        parts = self._signatures[key] = before, pack_attributes(route, self._indexes)
         return parts
 
-    def _pack_next_hop(self, hop: NextHop) -> bytes:
-        parts = [attribute(number, payload) for number, payload in hop.extra]
-        if hop.gateway is not None:
-            parts.append(attribute(RTA_GATEWAY, _packed(hop.gateway)))
-        tail = b"".join(parts)
-        index = self._indexes[hop.dev]
-        flags = FLAG_ONLINK if hop.onlink else 0
-        return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, index) + tail
+
+def pack_attributes(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> bytes:
+    """Return a route's attributes but table and destination, in the kernel's order.
+
+    So the kernel shows a route later, byte for byte, as it was sent.
+    """
+    packed = [attribute(RTA_PRIORITY, word.pack(route.metric))] if route.metric else []
+    packed += [attribute(number, payload) for number, payload in route.extra]
+    if route.source is not None:
+        packed.append(attribute(RTA_PREFSRC, Address(route.family, route.source).packed))
+    if route.nexthop_id:
+        # A nexthop object names its own gateway and device; the kernel refuses a route that names them again.
+        return b"".join([*packed, attribute(RTA_NH_ID, word.pack(route.nexthop_id))])
+    packed.append(_pack_gateway(route.gateway, route.family))
+    dev = "lo" if route.family == IPV6 and route.kind in DEVICELESS_KINDS else route.dev
+    if dev is not None:
+        packed.append(attribute(RTA_OIF, word.pack(indexes[dev])))
+    packed.append(_pack_encapsulation(route.encapsulation))
+    if route.nexthops:
+        hops = [_pack_next_hop(hop, route.family, indexes) for hop in route.nexthops]
+        packed.append(attribute(RTA_MULTIPATH, b"".join(hops)))
+    return b"".join(packed)
+
+
+def _pack_next_hop(hop: NextHop, family: int, indexes: Mapping[str, int]) -> bytes:
+    parts = [attribute(number, payload) for number, payload in hop.extra]
+    tail = b"".join([*parts, _pack_gateway(hop.gateway, family), _pack_encapsulation(hop.encapsulation)])
+    flags = FLAG_ONLINK if hop.onlink else 0
+    return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, indexes[hop.dev]) + tail
+
+
+def _pack_gateway(gateway: Address | None, family: int) -> bytes:
+    if gateway is None:
+        return b""
+    if gateway.family == family:
+        return attribute(RTA_GATEWAY, gateway.packed)
+    return attribute(RTA_VIA, struct.pack("=H", gateway.family) + gateway.packed)
+
+
+def _pack_encapsulation(encapsulation: Encapsulation | None) -> bytes:
+    if encapsulation is None:
+        return b""
+    kind = attribute(RTA_ENCAP_TYPE, struct.pack("=H", encapsulation.kind))
+    return kind + attribute(RTA_ENCAP | _NESTED, encapsulation.payload)
 
 
 def _pack_alike(buffer: memoryview, verb: str, sequence: int, parts: Signature, networks: Sequence[int]) -> memoryview:
@@ -185,10 +209,6 @@ def _pack_alike(buffer: memoryview, verb: str, sequence: int, parts: Signature, 
     words[2 :: length // 4] = _network_order(range(sequence, sequence + count))
     words[BEHIND_DST // 4 - 1 :: length // 4] = _network_order(networks)
     return packed
-
-
-def _packed(address: int) -> bytes:
-    return address.to_bytes(4, "big")
 
 
 def dump_request(*, table: int | None = None, protocol: int | None = None) -> bytes:

@@ -65,6 +65,9 @@ class EbtablesRule(NamedTuple):
         """`-A CHAIN ...`, as it was printed."""
         return " ".join(("-A", self.chain, *self.spec))
 
+    def __str__(self) -> str:
+        return f"ebtables {self.backend} nat: {self.line}"
+
     @property
     def normal(self) -> tuple[tuple[str, str], ...]:
         """The sorted (option, value) pairs of the rule in one spelling, whichever backend printed it.

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import RouteRejectedError
-from hostrouting.net.links import IPv6Route, Neighbour
+from hostrouting.net.addresses import Address
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.testing.contracts.link_layer import NTF_ROUTER, POD_MAC, LinkReadingContract, pods_of, state
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LinkLayerContract"]
 
 
-def things(*groups: Sequence[Neighbour | IPv6Route]) -> list[Neighbour | IPv6Route]:
+def things(*groups: Sequence[Neighbour | ObservedRoute]) -> list[Neighbour | ObservedRoute]:
     return [thing for group in groups for thing in group]
 
 
@@ -58,7 +60,7 @@ class LinkLayerContract(LinkReadingContract):
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         azure0.add_neighbour("10.240.0.9", "azv2", POD_MAC)
         before = state(layer)
-        route, neighbour = IPv6Route("fd00:9::/64", "azv2", metric=1024, protocol=3), layer.neighbours()[0]
+        route, neighbour = ObservedRoute.parse("fd00:9::/64", "azv2", metric=1024, protocol=3), layer.neighbours()[0]
         layer.apply(remove=[route, neighbour])
         neighbours, routes = state(layer)
         assert neighbours == [one for one in before[0] if one != neighbour]
@@ -66,7 +68,7 @@ class LinkLayerContract(LinkReadingContract):
 
     def test_routes_of_two_devices_stand_beside_each_other(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """As every device's own `fe80::/64` does: with the same metric, in the same table; and each goes by itself."""
-        one, two = (IPv6Route("fd00:9::/64", dev, metric=1024, protocol=3) for dev in ("azure0", "azv2"))
+        one, two = (ObservedRoute.parse("fd00:9::/64", dev, metric=1024, protocol=3) for dev in ("azure0", "azv2"))
         layer.apply(add=[one, two])
         layer.apply(remove=[one])
         layer.apply(add=[one])
@@ -86,8 +88,8 @@ class LinkLayerContract(LinkReadingContract):
         self,
         layer: LinkLayer,
         *,
-        remove: Sequence[Neighbour | IPv6Route] = (),
-        add: Sequence[Neighbour | IPv6Route] = (),
+        remove: Sequence[Neighbour | ObservedRoute] = (),
+        add: Sequence[Neighbour | ObservedRoute] = (),
     ) -> RouteRejectedError:
         """Apply what must be refused, and see that nothing changed."""
         before = state(layer)
@@ -106,7 +108,7 @@ class LinkLayerContract(LinkReadingContract):
             remove=[
                 there,
                 there._replace(address="10.240.0.10"),
-                IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=3),
+                ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3),
             ],
         )
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
@@ -129,7 +131,8 @@ class LinkLayerContract(LinkReadingContract):
         assert "fd00:1::9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT" in error.refusals[0].reason
 
     @pytest.mark.parametrize(
-        "detail", [{"protocol": 4}, {"gateway": "fd00:1::2"}, {"metric": 8}, {"table": 1001}, {"dev": "azv2"}]
+        "detail",
+        [{"protocol": 4}, {"gateway": Address.parse("fd00:1::2")}, {"metric": 8}, {"table": 1001}, {"dev": "azv2"}],
     )
     def test_a_route_that_differs_is_not_removed(
         self, azure0: LinkNode, layer: LinkLayer, detail: dict[str, object]
@@ -145,10 +148,10 @@ class LinkLayerContract(LinkReadingContract):
         azure0.add_neighbour("10.240.0.8", "azure0", POD_MAC, permanent=False)
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         azure0.add_route("fd00:9::9/128", "azv2")
-        occupied: list[Neighbour | IPv6Route] = [
+        occupied: list[Neighbour | ObservedRoute] = [
             Neighbour("10.240.0.8", "azure0", "02:00:00:00:00:09", permanent=True),
             Neighbour("10.240.0.9", "azure0", "02:00:00:00:00:09", permanent=True),
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=77),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=77),
         ]
         free = Neighbour("10.240.0.7", "azure0", "02:00:00:00:00:09", permanent=True)
         error = self.refused(layer, add=[free, *occupied])
@@ -159,7 +162,9 @@ class LinkLayerContract(LinkReadingContract):
     def test_a_second_gateway_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """Two routes with gateways in one place would become one with two next hops."""
         azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1")
-        error = self.refused(layer, add=[IPv6Route("fd00:9::/64", "azv2", "fe80::1", metric=1024, protocol=3)])
+        error = self.refused(
+            layer, add=[ObservedRoute.parse("fd00:9::/64", "azv2", "fe80::1", metric=1024, protocol=3)]
+        )
         assert [refusal.errno for refusal in error.refusals] == [errno.EEXIST]
 
     def test_a_missing_device_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
@@ -178,7 +183,7 @@ class LinkLayerContract(LinkReadingContract):
         error = self.refused(
             layer,
             remove=things(layer.neighbours(), pods_of(layer)),
-            add=[new, IPv6Route("fd00:8::/64", "azv2", "fd00:99::1", metric=1024, protocol=3)],
+            add=[new, ObservedRoute.parse("fd00:8::/64", "azv2", "fd00:99::1", metric=1024, protocol=3)],
         )
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
             ("+ fd00:8::/64 via fd00:99::1 dev azv2 metric 1024", errno.EHOSTUNREACH)
@@ -188,7 +193,7 @@ class LinkLayerContract(LinkReadingContract):
     def test_a_device_that_is_down_takes_no_route(self, node: LinkNode, layer: LinkLayer) -> None:
         """ENETDOWN."""
         node.add_device("azv9", kind="veth", up=False)
-        error = self.refused(layer, add=[IPv6Route("fd00:9::9/128", "azv9", metric=1024, protocol=3)])
+        error = self.refused(layer, add=[ObservedRoute.parse("fd00:9::9/128", "azv9", metric=1024, protocol=3)])
         assert [refusal.errno for refusal in error.refusals] == [errno.ENETDOWN]
 
     @pytest.mark.parametrize(
@@ -198,18 +203,16 @@ class LinkLayerContract(LinkReadingContract):
             Neighbour("10.240.0.9", "azure0", "", permanent=True),
             Neighbour("10.240.0.009", "azure0", POD_MAC, permanent=True),
             Neighbour("FD00:1::9", "azure0", POD_MAC, permanent=True),
-            IPv6Route("fd00:9::9/128", "azv2", metric=0, protocol=3),
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=0),
-            IPv6Route("fd00:9::9/64", "azv2", metric=1024, protocol=3),
-            IPv6Route("fd00:9::9", "azv2", metric=1024, protocol=3),
-            IPv6Route("fd00:9::9/128", "azv2", "fd00:1::0", metric=1024, protocol=3),
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=3, table=255),
-            IPv6Route("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="blackhole"),
-            IPv6Route("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="no-such-kind"),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=0, protocol=3),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=0),
+            ObservedRoute.parse("fd00:9::9/64", "azv2", metric=1024, protocol=3),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3, table=255),
+            ObservedRoute.parse("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="blackhole"),
+            ObservedRoute.parse("fd00:9::/64", "azv2", metric=1024, protocol=3, kind="no-such-kind"),
         ],
     )
     def test_what_could_not_be_found_again_is_refused(
-        self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour | IPv6Route
+        self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour | ObservedRoute
     ) -> None:
         """EINVAL for what the kernel would show in another form, or not at all: it could not be verified."""
         assert [refusal.errno for refusal in self.refused(layer, add=[odd]).refusals] == [errno.EINVAL]

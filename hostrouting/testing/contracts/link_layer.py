@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hostrouting.exceptions import BackendError
-from hostrouting.net.links import IPv6Route, Neighbour, Station
+from hostrouting.net.links import Neighbour, Station
+from hostrouting.net.routes import ObservedRoute
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ class LinkNode(Protocol):
         """An IPv6 route."""
 
 
-def state(layer: LinkLayer) -> tuple[list[Neighbour], list[IPv6Route]]:
+def state(layer: LinkLayer) -> tuple[list[Neighbour], list[ObservedRoute]]:
     # A device's own link-local network comes and goes by itself, some time after its link.
     return layer.neighbours(), [route for route in layer.routes() if route.destination != "fe80::/64"]
 
 
-def pods_of(layer: LinkLayer) -> list[IPv6Route]:
+def pods_of(layer: LinkLayer) -> list[ObservedRoute]:
     return [route for route in layer.routes() if route.destination.endswith("/128")]
 
 
@@ -101,14 +102,14 @@ class LinkReadingContract:
         """Its device is `lo`, has no hardware address, and is of no kind."""
         (lo,) = layer.devices()
         assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
-        assert lo.addresses == ("127.0.0.1/8", "::1/128")
+        assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
 
     def test_devices_are_shown_with_kind_and_master(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """A bridge is a bridge, and its port says whose it is."""
         by_name = {device.name: device for device in layer.devices()}
         assert by_name["azure0"].kind == "bridge"
         assert by_name["azure0"].mac == "02:00:00:00:0a:00"
-        assert {"10.240.0.4/16", "fd00:1::4/64"} <= set(by_name["azure0"].addresses)
+        assert {"10.240.0.4/16", "fd00:1::4/64"} <= set(map(str, by_name["azure0"].addresses))
         assert (by_name["azv1"].kind, by_name["azv1"].master) == ("veth", "azure0")
         assert by_name["azv2"].master is None
 
@@ -199,8 +200,8 @@ class LinkReadingContract:
         azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000)
         shown = [route for route in layer.routes() if route.destination.startswith("fd00:9:")]
         assert shown == [
-            IPv6Route("fd00:9::9/128", "azv2", metric=1024, protocol=3),
-            IPv6Route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000),
+            ObservedRoute.parse("fd00:9::9/128", "azv2", metric=1024, protocol=3),
+            ObservedRoute.parse("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000),
         ]
         assert 255 not in {route.table for route in layer.routes()}
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
-from hostrouting.net.addresses import parse_ipv4
-from hostrouting.net.routes import SCOPE_LINK, NextHop, ObservedRoute, Route, RouteChange
+from hostrouting.net.addresses import Address
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import SCOPE_LINK, NextHop, ObservedRoute, Route
 from hostrouting.testing.contracts.routes import RouteReadingContract, deciding, find, ours, place
 
 if TYPE_CHECKING:
@@ -40,13 +41,15 @@ class RouteBackendContract(RouteReadingContract):
 
     def test_every_kind_can_be_added(self, eth0: Node, backend: RouteBackend) -> None:
         """Blackholes, legs, other tables, gateways said to be on the link: all are read back as they were wanted."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0", weight=2), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0", weight=2), NextHop(None, "ib0"))
         wanted = [
             Route.parse("9.1.0.0/16", kind="blackhole"),
             Route.parse("9.2.0.0/16", dev="ib0", table=1000),
             Route.parse("0.0.0.0/0", gateway="10.224.0.1", dev="eth0", metric=9),
             Route(network=9 << 24 | 3 << 16, prefix_length=16, nexthops=hops),
-            Route(network=9 << 24 | 4 << 16, prefix_length=16, gateway=1 << 24, dev="ib0", onlink=True),
+            Route(
+                network=9 << 24 | 4 << 16, prefix_length=16, gateway=Address.parse("1.0.0.0"), dev="ib0", onlink=True
+            ),
             Route(network=9 << 24 | 5 << 16, prefix_length=16, dev="ib0", tos=8),
         ]
         backend.apply([_add(route) for route in wanted])
@@ -144,7 +147,7 @@ class RouteBackendContract(RouteReadingContract):
         eth0.add_route("9.1.0.0/16", gateway="10.224.0.9", dev="eth0", metric=77, protocol=186)
         eth0.add_route("9.2.0.0/16", dev="eth0", source="10.224.0.4", protocol=16)
         eth0.add_route("9.3.0.0/16", kind="unreachable", table=99)
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops, protocol=4))
         before = backend.routes()
         foreign = [route for route in before if route.network >> 24 == 9]
@@ -155,7 +158,7 @@ class RouteBackendContract(RouteReadingContract):
 
     def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
         """A leg whose device is down is dead, and still the same leg."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops, protocol=4))
         eth0.set_up("ib0", up=False)
         [route] = [route for route in backend.routes() if route.network >> 24 == 9]
@@ -177,7 +180,7 @@ class RouteBackendContract(RouteReadingContract):
         """An attribute that a backend does not understand is installed, read and removed with its route."""
         # RTA_METRICS with an RTAX_MTU of 1400.
         metrics = (8, struct.pack("=HHI", 8, 2, 1400))
-        wanted = Route(network=9 << 24, prefix_length=8, gateway=parse_ipv4("10.224.0.1"), dev="eth0", extra=(metrics,))
+        wanted = Route(network=9 << 24, prefix_length=8, gateway=Address.parse("10.224.0.1"), dev="eth0", extra=(metrics,))
         backend.apply([_add(wanted)])
         held = find(backend, str(wanted))
         assert held.extra == (metrics,)
@@ -221,7 +224,7 @@ class RouteBackendContract(RouteReadingContract):
     def test_removing_what_is_not_there_is_esrch(self, eth0: Node, backend: RouteBackend) -> None:
         """A removal names what must be there."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
-        stale = find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")._replace(gateway=parse_ipv4("10.224.0.2"))
+        stale = find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")._replace(gateway=Address.parse("10.224.0.2"))
         assert self._refused(backend, _remove(stale)).errno == errno.ESRCH
 
     @pytest.mark.parametrize("verb", [_prepend, _append])
@@ -257,7 +260,7 @@ class RouteBackendContract(RouteReadingContract):
         for gateway in "10.224.0.7", "10.224.0.9", "10.224.0.8":
             eth0.add_route("9.0.0.0/8", gateway=gateway, dev="eth0")
         standing = [route for route in backend.routes() if route.network == 9 << 24]
-        absent = standing[0]._replace(gateway=parse_ipv4("10.224.0.6"))
+        absent = standing[0]._replace(gateway=Address.parse("10.224.0.6"))
         self._refused(backend, *map(_remove, reversed(standing)), _remove(absent))
 
     def test_a_gateway_off_the_link_is_enetunreach(self, eth0: Node, backend: RouteBackend) -> None:
@@ -312,7 +315,7 @@ class RouteBackendContract(RouteReadingContract):
             Route(
                 network=20 << 24 | number << 8,
                 prefix_length=24,
-                gateway=parse_ipv4("10.224.0.1" if number % 2 else "192.0.2.1"),
+                gateway=Address.parse("10.224.0.1" if number % 2 else "192.0.2.1"),
                 dev="eth0",
             )
             for number in range(1200)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hostrouting.net.addresses import format_ipv4, parse_ipv4
-from hostrouting.net.routes import LOCAL_TABLE, NextHop, Route, Rule
+from hostrouting.net.addresses import Address, format_ipv4, parse_ipv4
+from hostrouting.net.routes import LOCAL_TABLE, NextHop, Route
+from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend
@@ -154,7 +155,7 @@ class RouteReadingContract:
 
     def test_a_multipath_route_shows_every_leg(self, eth0: Node, backend: RouteBackend) -> None:
         """Next hops come in the kernel's order with gateway, device and weight."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0", weight=3), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=10 << 24, prefix_length=8, nexthops=hops, protocol=4))
         route = find(
             backend,
@@ -186,7 +187,8 @@ class RouteReadingContract:
 
     def test_a_fresh_node_has_three_rules(self, node: Node, backend: RouteBackend) -> None:
         """Local, main and default, in this order."""
-        assert backend.rules() == [Rule(0, table=LOCAL_TABLE), Rule(32766, table=254), Rule(32767, table=253)]
+        fresh = [(0, LOCAL_TABLE), (32766, 254), (32767, 253)]
+        assert backend.rules() == [Rule(priority, table=table, protocol=2) for priority, table in fresh]
 
     def test_rules_come_in_the_order_of_their_priority(self, node: Node, backend: RouteBackend) -> None:
         """A rule shows its selectors and what it does; those of one priority keep the order they came in."""
@@ -217,7 +219,7 @@ class RouteReadingContract:
 
     def test_every_leg_of_a_multipath_route_is_in_the_answer(self, eth0: Node, backend: RouteBackend) -> None:
         """Neighbouring addresses leave by different devices, so the answer has to name them all."""
-        hops = (NextHop(parse_ipv4("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
+        hops = (NextHop(Address.parse("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops))
         for answer in ask(backend, "9.1.1.1", "9.1.1.2", "9.1.1.3"):
             assert answer.route is not None
@@ -283,7 +285,7 @@ class RouteReadingContract:
         asked = [parse_ipv4(text) for text in ("192.0.2.1", "172.16.9.9", "172.16.1.4")]
         paths = [answer.route for answer in backend.lookup(asked, resolve=True)]
         assert [path and (path.kind, path.dev, path.gateway, path.source) for path in paths] == [
-            ("unicast", "eth0", parse_ipv4("10.224.0.1"), parse_ipv4("10.224.0.4")),
+            ("unicast", "eth0", Address.parse("10.224.0.1"), parse_ipv4("10.224.0.4")),
             ("unicast", "ib0", None, parse_ipv4("172.16.1.4")),
             ("local", "lo", None, parse_ipv4("172.16.1.4")),
         ]

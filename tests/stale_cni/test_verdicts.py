@@ -27,17 +27,18 @@ from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rul
 
 from hostrouting.host import Device, Station
 from hostrouting.stale_cni import Snapshot, Verdict, judge
-from hostrouting.stale_cni.state import Endpoint
-from hostrouting.stale_cni.sweep import agree, pod_devices, questions, subject
+from hostrouting.stale_cni.azure_vnet import Endpoint
+from hostrouting.stale_cni.leftovers import pod_devices
+from hostrouting.stale_cni.verdicts import agree, questions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.stale_cni.sweep import Leftover
+    from hostrouting.journal import Restorable
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=subject)
-def test_what_nobody_alive_has_is_stale(leftover: Leftover) -> None:
+@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+def test_what_nobody_alive_has_is_stale(leftover: Restorable) -> None:
     """An object made for one pod is stale when nothing says that the pod lives."""
     address = POD6 if leftover in OF_POD6 else POD
     assert judged(snapshot(leftover)) == [("stale", f"no live endpoint of azure-vnet has {address}")]
@@ -50,9 +51,9 @@ def test_what_nobody_alive_has_is_stale(leftover: Leftover) -> None:
         neighbour("10.241.0.9"),
         route("10.241.0.9/32"),
     ],
-    ids=subject,
+    ids=str,
 )
-def test_what_lies_outside_pod_cidrs_is_unknown(leftover: Leftover) -> None:
+def test_what_lies_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
     """The operator has not said that these addresses were pods'."""
     assert judged(snapshot(leftover)) == [("unknown", "10.241.0.9 is outside podCidrs")]
 
@@ -73,8 +74,8 @@ def asked(what: Snapshot) -> list[tuple[str, str]]:
     return questions(what, judge(what, pod_cidrs=POD_CIDRS, bridge="azure0"), bridge="azure0")
 
 
-@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=subject)
-def test_who_answers_when_asked_is_alive(leftover: Leftover) -> None:
+@pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
+def test_who_answers_when_asked_is_alive(leftover: Restorable) -> None:
     """Before anything is taken for stale the pods' devices are asked; what answers is a pod that was silent."""
     address = POD6 if leftover in OF_POD6 else POD
     assert asked(snapshot(leftover)) == [("azv1", address)]
@@ -86,7 +87,7 @@ def test_who_answers_when_asked_is_alive(leftover: Leftover) -> None:
 AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
 
 
-@pytest.mark.parametrize("leftover", [DNAT_RULE, neighbour(), route(dev="azure0")], ids=subject)
+@pytest.mark.parametrize("leftover", [DNAT_RULE, neighbour(), route(dev="azure0")], ids=str)
 @pytest.mark.parametrize(
     "evidence",
     [
@@ -100,7 +101,7 @@ AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")
     ],
     ids=["on the bridge", "on another or none", "recorded", "heard"],
 )
-def test_every_device_of_a_pod_is_asked(leftover: Leftover, evidence: dict[str, object]) -> None:
+def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str, object]) -> None:
     """A record need not have all addresses of a pod, and a bridge may have another name: nothing is left out."""
     what = snapshot(leftover, **{"devices": (*DEVICES, AZV2), **evidence})
     assert [pair for pair in asked(what) if pair[1] == POD] == [("azv1", POD), ("azv2", POD)]
@@ -126,7 +127,7 @@ def test_what_cannot_answer_is_not_asked() -> None:
 def test_the_devices_of_pods_are_told_by_their_names() -> None:
     """Up or down, on a bridge or not."""
     devices = (BRIDGE, AZV1._replace(up=False), AZV2._replace(master=None), Device("eth0", 2, up=True))
-    assert [device.name for device in pod_devices(Snapshot(devices=devices))] == ["azv1", "azv2"]
+    assert [device.name for device in pod_devices(devices)] == ["azv1", "azv2"]
 
 
 def test_each_question_is_asked_once() -> None:
@@ -136,7 +137,7 @@ def test_each_question_is_asked_once() -> None:
     assert asked(what) == [("azv1", POD), ("azv2", POD), ("azv2", "10.240.0.8")]
 
 
-def verdicts(*leftovers: Leftover, kind: str = "stale") -> Sequence[Verdict]:
+def verdicts(*leftovers: Restorable, kind: str = "stale") -> Sequence[Verdict]:
     return [Verdict(leftover, kind, POD, "") for leftover in leftovers]  # type: ignore[arg-type]
 
 
@@ -164,7 +165,7 @@ def test_a_rule_that_came_a_second_time_has_changed() -> None:
 
 
 @given(st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")]))
-def test_verdicts_do_not_depend_on_order(order: list[Leftover]) -> None:
+def test_verdicts_do_not_depend_on_order(order: list[Restorable]) -> None:
     """In whatever order things are seen, each gets the same verdict (routes on the bridge are beside the others)."""
     evidence = {"endpoints": (Endpoint((POD6,), "azv1"),)}
     found = judge(snapshot(*order, **evidence), pod_cidrs=POD_CIDRS, bridge="azure0")

@@ -1,0 +1,100 @@
+"""The steps of a batch of route changes, which is applied in full or rolled back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostrouting.net.routes import place
+
+if TYPE_CHECKING:
+    from hostrouting.net.routes import ObservedRoute, Route
+
+__all__ = ["RouteChange", "is_deleted_by"]
+
+
+@attrs.frozen
+class RouteChange:
+    """One step of a batch: `before` must be there now, and `after` is there afterwards.
+
+    An addition has no `before`, a removal no `after`. A change with both adds `after` ahead of all others of its place
+    and then removes `before`, so that no packet finds the place empty. No change overwrites a route: the kernel would
+    overwrite the first route of the place, and by then that may be a foreign one.
+
+    >>> from hostrouting.net.routes import Route
+    >>> str(RouteChange.add(Route.parse("172.16.1.0/24", dev="eth0")))
+    '+ 172.16.1.0/24 dev eth0 proto 142 scope link'
+    """
+
+    before: ObservedRoute | None
+    after: Route | None
+    #: How `after` is installed: `add`, `prepend` or `append`, see the methods of these names.
+    verb: str = "add"
+
+    def __attrs_post_init__(self) -> None:
+        if self.before is None and self.after is None:
+            raise ValueError("a change has neither 'before' nor 'after'; give one of them")
+        if self.before is None or self.after is None:
+            return
+        if place(self.before) != place(self.after):
+            raise ValueError(
+                f"'{self.after}' cannot replace '{self.before}': destination, tos, metric and table must be the same; "
+                f"add the one, then remove the other"
+            )
+        if is_deleted_by(self.before, self.after):
+            raise ValueError(
+                f"'{self.after}' cannot replace '{self.before}': a deletion of '{self.before}' may remove both; "
+                f"remove the one, then add the other"
+            )
+
+    @classmethod
+    def add(cls, route: Route) -> RouteChange:
+        """Install `route`; refused (EEXIST) if its place has a route."""
+        return cls(None, route)
+
+    @classmethod
+    def prepend(cls, route: Route) -> RouteChange:
+        """Install `route` ahead of others of its place, so that it decides; refused (EEXIST) only if it exists."""
+        return cls(None, route, "prepend")
+
+    @classmethod
+    def append(cls, route: Route) -> RouteChange:
+        """Install `route` after others of its place; refused (EEXIST) only if it exists."""
+        return cls(None, route, "append")
+
+    @classmethod
+    def remove(cls, route: ObservedRoute) -> RouteChange:
+        """Remove exactly `route`; refused (ESRCH) if it does not exist."""
+        return cls(route, None)
+
+    @classmethod
+    def replace(cls, before: ObservedRoute, after: Route) -> RouteChange:
+        """Install `after` ahead of others of its place, then remove exactly `before`."""
+        return cls(before, after, "prepend")
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"+ {self.after}"
+        if self.after is None:
+            return f"- {self.before}"
+        return f"~ {self.before} -> {self.after}"
+
+
+def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
+    """Return True if the kernel's deletion of `named` may remove `standing`.
+
+    A field that a deletion does not have fits any value: a metric or protocol of 0, and a source address, gateway or
+    attribute that is absent.
+    """
+    return (
+        (*place(named)[:-1], named.kind, named.scope) == (*place(standing)[:-1], standing.kind, standing.scope)
+        and named.metric in {0, standing.metric}
+        and named.protocol in {0, standing.protocol}
+        and named.source in {None, standing.source}
+        and named.gateway in {None, standing.gateway}
+        and (named.dev, named.nexthops) == (standing.dev, standing.nexthops)
+        and named.nexthop_id in {0, standing.nexthop_id}
+        and named.encapsulation in {None, standing.encapsulation}
+        and set(named.extra) <= set(standing.extra)
+    )

@@ -1,0 +1,206 @@
+"""The JSON form of routes and neighbours, for records on disk and for machine-readable output.
+
+Addresses are text and payloads are hexadecimal. The readers refuse what no kernel can have shown, and also read the
+two forms that earlier releases wrote.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from hostrouting.net.addresses import Address, Prefix, format_cidr, format_ipv4
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import Encapsulation, NextHop, ObservedRoute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostrouting.net.routes import Extra
+
+__all__ = ["neighbour_from_mapping", "neighbour_to_mapping", "route_from_mapping", "route_to_mapping"]
+
+#: The numbers of a route, each with the number of its bits.
+_NUMBERS: Final = {
+    "metric": 32,
+    "table": 32,
+    "protocol": 8,
+    "scope": 8,
+    "tos": 8,
+    "flags": 32,
+    "nexthop_id": 32,
+    "expires": 32,
+}
+#: RTA_MULTIPATH, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP, RTA_NH_ID: earlier releases carried them as they were packed.
+_MULTIPATH, _VIA, _ENCAP_TYPE, _ENCAP, _NH_ID = 9, 18, 21, 22, 30
+
+
+def route_to_mapping(route: ObservedRoute) -> dict[str, Any]:
+    """Return every detail that it takes to restore the route; `route` is the text that `ip` prints, for people."""
+    source = None if route.source is None else Address(route.family, route.source)
+    return {
+        "route": str(route),
+        "destination": route.destination,
+        "kind": route.kind,
+        "gateway": _text(route.gateway),
+        "dev": route.dev,
+        "source": _text(source),
+        "from": _text(route.from_prefix),
+        **{name: getattr(route, name) for name in _NUMBERS},
+        "encapsulation": _encapsulation_to_json(route.encapsulation),
+        "nexthops": [
+            {
+                "gateway": _text(hop.gateway),
+                "dev": hop.dev,
+                "weight": hop.weight,
+                "onlink": hop.onlink,
+                "encapsulation": _encapsulation_to_json(hop.encapsulation),
+                "extra": _extra_to_json(hop.extra),
+            }
+            for hop in route.nexthops
+        ],
+        "extra": _extra_to_json(route.extra),
+    }
+
+
+def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
+    """Read a route that `route_to_mapping` or an earlier release wrote; raise ValueError, KeyError or TypeError.
+
+    >>> route = ObservedRoute.parse("fd00:1::9/128", "azv1234", metric=1024, protocol=3)
+    >>> route_from_mapping(route_to_mapping(route)) == route
+    True
+    """
+    mapping = _current(mapping)
+    prefix, source, origin = Prefix.parse(mapping["destination"]), _address(mapping["source"]), mapping.get("from")
+    if source is not None and source.family != prefix.family:
+        raise ValueError(f"{prefix} cannot send from {source}, which is of the other family")
+    route = ObservedRoute(
+        prefix.network,
+        prefix.length,
+        gateway=_address(mapping["gateway"]),
+        dev=_name(mapping["dev"]),
+        kind=_typed(mapping["kind"], str),
+        source=None if source is None else source.number,
+        nexthops=tuple(map(_hop, mapping["nexthops"])),
+        extra=_extra(mapping["extra"]),
+        encapsulation=_encapsulation(mapping.get("encapsulation")),
+        family=prefix.family,
+        from_prefix=None if origin is None else Prefix.parse(origin),
+        **{name: _number(name, mapping.get(name, 0), bits) for name, bits in _NUMBERS.items()},
+    )
+    # It checks the rest.
+    route.to_route()
+    return route
+
+
+def neighbour_to_mapping(neighbour: Neighbour) -> dict[str, Any]:
+    """Return every detail that it takes to restore the neighbour."""
+    return neighbour._asdict()
+
+
+def neighbour_from_mapping(mapping: Mapping[str, Any]) -> Neighbour:
+    """Read a neighbour that `neighbour_to_mapping` wrote; raise ValueError, KeyError or TypeError."""
+    return Neighbour(
+        address=str(Address.parse(_typed(mapping["address"], str))),
+        dev=_typed(mapping["dev"], str),
+        mac=bytes.fromhex(_typed(mapping["mac"], str).replace(":", "")).hex(":"),
+        permanent=_typed(mapping["permanent"], bool),
+        flags=_number("flags", mapping["flags"], 32),
+        protocol=_number("protocol", mapping["protocol"], 8),
+    )
+
+
+# --- the forms of earlier releases -----------------------------------------------------------------------------------
+
+
+def _current(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a route of an earlier release in today's form.
+
+    There, records of a sweep had IPv4 addresses as numbers, and IPv6 routes had neither scope, tos nor next hops.
+    """
+    if "encapsulation" in mapping:
+        return mapping
+    current: dict[str, Any] = {"nexthops": [], **mapping}
+    if "destination" not in mapping:
+        current["destination"] = format_cidr(_number("network", mapping["network"], 32), mapping["prefix_length"])
+        for name in "gateway", "source":
+            number = mapping[name]
+            current[name] = None if number is None else format_ipv4(_number(name, number, 32))
+    current["from"] = mapping.get("from_prefix")
+    current["nexthops"] = [_unpacked(dict(hop)) for hop in current["nexthops"]]
+    return _unpacked(current)
+
+
+def _unpacked(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Return the mapping with a field for each attribute that was carried as it was packed."""
+    packed = {number: bytes.fromhex(payload) for number, payload in mapping["extra"]}
+    if _MULTIPATH in packed:
+        raise ValueError("its next hops were recorded by the numbers of their devices, which may mean others now")
+    if _VIA in packed:
+        mapping["gateway"] = str(Address.unpack(packed[_VIA][2:]))
+    if _NH_ID in packed:
+        mapping["nexthop_id"] = int.from_bytes(packed[_NH_ID], sys.byteorder)
+    if _ENCAP_TYPE in packed:
+        mapping["encapsulation"] = [int.from_bytes(packed[_ENCAP_TYPE], sys.byteorder), packed.get(_ENCAP, b"").hex()]
+    own = {_VIA, _NH_ID, _ENCAP_TYPE, _ENCAP}
+    mapping["extra"] = [[number, payload] for number, payload in mapping["extra"] if number not in own]
+    return mapping
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def _text(value: Address | Prefix | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _typed(value: object, wanted: type[Any]) -> Any:
+    # Not isinstance: True is no number.
+    if type(value) is not wanted:
+        raise TypeError(f"{value!r} is not of type {wanted.__name__}")
+    return value
+
+
+def _number(name: str, value: object, bits: int) -> Any:
+    if not 0 <= _typed(value, int) < 1 << bits:
+        raise ValueError(f"{name} {value} is not from 0 to {(1 << bits) - 1}")
+    return value
+
+
+def _name(value: object) -> str | None:
+    return None if value is None else _typed(value, str)
+
+
+def _address(text: str | None) -> Address | None:
+    return None if text is None else Address.parse(_typed(text, str))
+
+
+def _hop(mapping: Mapping[str, Any]) -> NextHop:
+    return NextHop(
+        _address(mapping["gateway"]),
+        _typed(mapping["dev"], str),
+        1 + _number("weight - 1 =", mapping["weight"] - 1, 8),
+        _typed(mapping["onlink"], bool),
+        _extra(mapping["extra"]),
+        _encapsulation(mapping.get("encapsulation")),
+    )
+
+
+def _encapsulation_to_json(encapsulation: Encapsulation | None) -> list[int | str] | None:
+    return None if encapsulation is None else [encapsulation.kind, encapsulation.payload.hex()]
+
+
+def _encapsulation(value: tuple[int, str] | None) -> Encapsulation | None:
+    return None if value is None else Encapsulation(_number("encapsulation", value[0], 16), bytes.fromhex(value[1]))
+
+
+def _extra_to_json(extra: Extra) -> list[list[int | str]]:
+    return [[number, payload.hex()] for number, payload in extra]
+
+
+def _extra(extra: list[tuple[int, str]]) -> Extra:
+    # The upper two bits of an attribute's number are flags, and four of its bytes are its head.
+    pairs = tuple((_number("attribute", number, 14), bytes.fromhex(payload)) for number, payload in extra)
+    for number, payload in pairs:
+        _number(f"length of attribute {number}", len(payload) + 4, 16)
+    return pairs

@@ -1,0 +1,89 @@
+"""Policy rules of both address families, with every selector that the kernel knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.net.addresses import IPV4
+
+if TYPE_CHECKING:
+    from hostrouting.net.routes import Extra
+
+__all__ = ["Range", "Rule"]
+
+#: The names of selectors that we carry without understanding them, by the number of their attribute.
+_UNKNOWN_NAMES: Final = {
+    11: "realms",
+    25: "dscp",
+    26: "flowlabel",
+    27: "flowlabel",
+    28: "sport",
+    29: "dport",
+    30: "dscp",
+}
+
+
+class Range(NamedTuple):
+    """Numbers from `first` to `last`: ports, or users."""
+
+    first: int
+    last: int
+
+
+class Rule(NamedTuple):
+    """A policy rule. `source` and `destination` are (network, prefix length); (0, 0) selects everything.
+
+    >>> Rule(70, table=88, mark=1, mark_mask=0xFF, oif="eth0").other_selectors
+    ('fwmark', 'oif')
+    """
+
+    priority: int
+    #: `lookup`, `goto`, `nop`, `blackhole`, `unreachable`, `prohibit`; else `action` and its number.
+    action: str = "lookup"
+    table: int = 0
+    source: tuple[int, int] = (0, 0)
+    destination: tuple[int, int] = (0, 0)
+    #: The rule applies to packets that its selectors do not select.
+    inverted: bool = False
+    #: The priority of the rule with which to go on.
+    goto: int | None = None
+    tos: int = 0
+    #: A packet is selected if its mark, masked, is this; without a mask the rule does not look at marks.
+    mark: int = 0
+    mark_mask: int = 0
+    iif: str = ""
+    oif: str = ""
+    ip_protocol: int = 0
+    source_ports: Range | None = None
+    destination_ports: Range | None = None
+    uids: Range | None = None
+    tun_id: int = 0
+    l3mdev: bool = False
+    #: Routes with a prefix of at most this length do not count.
+    suppress_prefix_length: int | None = None
+    #: Routes by devices of this group do not count.
+    suppress_group: int | None = None
+    #: RTPROT_* of the program that added it: 2 is the kernel, 3 `ip rule add`.
+    protocol: int = 3
+    family: int = IPV4
+    #: Attributes that we carry without understanding them, some of which may select.
+    unknown: Extra = ()
+
+    @property
+    def other_selectors(self) -> tuple[str, ...]:
+        """The sorted names of the selectors but `from` and `to`: a lookup by address alone does not cover them."""
+        selected = {
+            "tos": self.tos,
+            "fwmark": self.mark_mask,
+            "iif": self.iif,
+            "oif": self.oif,
+            "ipproto": self.ip_protocol,
+            "sport": self.source_ports,
+            "dport": self.destination_ports,
+            "uidrange": self.uids,
+            "tun_id": self.tun_id,
+            "l3mdev": self.l3mdev,
+        }
+        names = {name for name, value in selected.items() if value}
+        names.update(_UNKNOWN_NAMES.get(number, f"attribute {number}") for number, _ in self.unknown)
+        return tuple(sorted(names))

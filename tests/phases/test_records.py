@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import defaultdict
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phases import (
+    Change,
+    Context,
+    Event,
+    Parallel,
+    Serial,
+    Task,
+    TaskFailedError,
+    execute,
+    run,
+    task,
+    tolerate,
+    with_retry,
+    with_timeout,
+)
+from phases.testing import FailingTask, RecordingTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A, B, C = (Change("+", name) for name in "abc")
+FAIL = FailingTask("fail", OSError("x"))
+
+
+def _recording(*changes: Change, undone: list[str] | None = None, fail: bool = False) -> Task:
+    """Return a task that records changes, each with an inverse that notes it."""
+
+    def inverse(change: Change) -> Callable[[Context], None]:
+        return lambda _: None if undone is None else undone.append(change.subject)
+
+    @task("make")
+    def make(ctx: Context) -> None:
+        for change in changes:
+            ctx.record(change, undo=inverse(change))
+        if fail:
+            raise OSError("x")
+
+    return make
+
+
+def test_a_report_has_what_a_failed_task_recorded() -> None:
+    """Records made before a failure are in the report; a plan never is."""
+    report = run(_recording(A, B, fail=True))
+    assert (report.status, report.changes) == ("failed", (A, B))
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda each: with_timeout(each, 5), lambda each: with_retry(each, attempts=2), tolerate, Serial, Parallel]
+)
+def test_wrappers_and_groups_lose_no_record(wrap: Callable[[Task], Task]) -> None:
+    """The records of a wrapped task are in the report, and are undone with the run."""
+    undone: list[str] = []
+    assert [each.changes for each in run(wrap(_recording(A))).walk() if each.name == "make"] == [(A,)]
+    run(Serial(wrap(_recording(A, undone=undone)), FAIL), undo_on_failure=True)
+    assert undone == ["a"]
+
+
+def test_all_attempts_count() -> None:
+    """Each attempt of a retried task adds to its report, and all of them are undone, newest first."""
+    undone: list[str] = []
+    left = [B, A]
+
+    @task("flaky")
+    def flaky(ctx: Context) -> None:
+        change = left.pop()
+        ctx.record(change, undo=lambda _: undone.append(change.subject))
+        if left:
+            raise OSError("busy")
+
+    retried = with_retry(flaky, attempts=2, backoff=0)
+    assert run(retried).changes == (A, B)
+    left += [B, A]
+    run(Serial(retried, FAIL), undo_on_failure=True)
+    assert undone == ["b", "a"]
+
+
+def test_a_failed_task_is_undone_too() -> None:
+    """A run that is undone reverses the records of the task that failed; the report then shows no change of it."""
+    undone: list[str] = []
+    report = run(Serial(_recording(A, undone=undone), _recording(B, C, undone=undone, fail=True)), undo_on_failure=True)
+    assert undone == ["c", "b", "a"]
+    assert [(each.status, each.changes) for each in report.children] == [("undone", ()), ("failed", ())]
+
+
+def test_one_inverse_of_a_batch_is_called_once() -> None:
+    """An inverse given for consecutive changes reverses them all; changes without one stay, and the log says so."""
+    undone: list[str] = []
+
+    @task("batch")
+    def batch(ctx: Context) -> None:
+        def inverse(_: Context) -> None:
+            undone.append("batch")
+
+        for change in (A, B):
+            ctx.record(change, undo=inverse)
+        ctx.record(C)
+
+    report = run(Serial(batch, FAIL), undo_on_failure=True)
+    assert undone == ["batch"]
+    assert (report.children[0].status, report.children[0].changes) == ("ok", (C,))
+
+
+def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
+    """`undo` would reverse an earlier run; a class that records everything, with no record, has nothing to undo."""
+    journal: list[str] = []
+
+    class Routes(RecordingTask):
+        records = True
+
+    for wrapped in (Routes("routes", journal), with_timeout(Routes("routes", journal), 5)):
+        report = run(Serial(wrapped, FAIL), undo_on_failure=True)
+        assert report.children[0].status == "ok"
+    assert journal == ["do routes", "do routes"]
+
+
+def test_an_inverse_takes_the_place_of_the_method() -> None:
+    """A class that recorded an inverse is not undone by its `undo` as well."""
+    journal: list[str] = []
+
+    class Routes(RecordingTask):
+        def do(self, ctx: Context) -> None:
+            ctx.record(A, undo=lambda _: journal.append("inverse"))
+
+    run(Serial(Routes("routes", journal), FAIL), undo_on_failure=True)
+    assert journal == ["inverse"]
+
+
+def test_an_inverse_that_fails_is_reported() -> None:
+    """The report, the log and the error of the run name it; the other inverses are called."""
+    undone: list[str] = []
+
+    @task("stuck")
+    def stuck(ctx: Context) -> None:
+        def refuse(_: Context) -> None:
+            raise OSError("stuck")
+
+        ctx.record(A, undo=refuse)
+
+    report = run(Serial(_recording(B, undone=undone), stuck, FAIL, name="all"), undo_on_failure=True)
+    assert undone == ["b"]
+    assert (report.children[1].status, report.children[1].changes) == ("failed", (A,))
+    assert str(report.error) == "all/fail: x; all/stuck: stuck"
+
+
+def test_records_need_a_run() -> None:
+    """Outside a run a record goes nowhere, and what is not a Change is refused in time."""
+    execute(_recording(A))
+    Context().record(A)
+    with pytest.raises(TypeError, match=r"^'a' is not a Change: write ctx\.record"):
+        Context().record("a")  # type: ignore[arg-type]  # the mistake
+
+
+def test_threads_append_to_one_list() -> None:
+    """No record of a Parallel is lost."""
+    several = Parallel(*(_recording(*[Change("+", f"{n}.{each}") for each in range(500)]) for n in range(4)))
+    assert sorted(len(each.changes) for each in run(several).children) == [500] * 4
+
+
+def test_an_undo_goes_on_after_its_context_has_ended() -> None:
+    """A run that its caller cancelled is undone all the same, and only once."""
+    undone: list[str] = []
+    ctx = Context()
+
+    @task("stop")
+    def stop(inside: Context) -> None:
+        ctx.cancel("maintenance")
+        inside.check()
+
+    @task("slow")
+    def slow(inside: Context) -> None:
+        inside.record(A, undo=lambda late: (late.sleep(0.01), undone.append("a"))[1])
+
+    report = run(Serial(slow, stop), ctx, undo_on_failure=True)
+    assert (report.status, undone) == ("cancelled", ["a"])
+
+
+def test_a_run_does_not_cancel_its_caller() -> None:
+    """An interrupt ends the run's context, and not the one that was given."""
+    ctx = Context()
+    with pytest.raises(KeyboardInterrupt):
+        run(FailingTask("a", KeyboardInterrupt()), ctx)
+    ctx.check()
+
+
+def test_an_observer_follows_the_run() -> None:
+    """The observer gets an event for each beginning, record, end and undo, with the path of the task."""
+    events: list[Event] = []
+    report = run(Serial(_recording(A), FAIL, name="all"), undo_on_failure=True, observer=events.append)
+    assert [(event.path, event.status, event.change) for event in events] == [
+        ("all", "running", None),
+        ("all/make", "running", None),
+        ("all/make", "running", A),
+        ("all/make", "ok", None),
+        ("all/fail", "running", None),
+        ("all/fail", "failed", None),
+        ("all", "failed", None),
+        ("all/make", "undone", None),
+    ]
+    assert events[-2].error is report.error
+
+
+def test_an_observer_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has its error, and the run goes on."""
+
+    def refuse(_: Event) -> None:
+        raise OSError("closed")
+
+    assert run(_recording(A), observer=refuse).ok
+    assert caplog.records[0].getMessage() == "the observer of the run failed at make"
+
+
+def test_an_agent_in_asyncio() -> None:
+    """A coroutine follows a run in a thread, cancels it, and has its report."""
+    undone: list[str] = []
+
+    async def agent() -> tuple[list[str], str]:
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        ctx = Context()
+        nap = task("nap")(lambda inside: inside.sleep(3600))
+
+        def pipeline() -> str:
+            return run(
+                Serial(_recording(A, undone=undone), nap, name="all"),
+                ctx,
+                undo_on_failure=True,
+                observer=lambda event: loop.call_soon_threadsafe(events.put_nowait, event),
+            ).status
+
+        running = loop.run_in_executor(None, pipeline)
+        seen = []
+        while not seen or seen[-1] != "all/nap":
+            seen.append((await events.get()).path)
+        ctx.cancel("the agent stops")
+        return seen, await running
+
+    seen, status = asyncio.run(agent())
+    assert (seen, status) == (["all", "all/make", "all/make", "all/make", "all/nap"], "cancelled")
+    assert undone == ["a"]
+
+
+# --- the property
+
+
+class _World:
+    """Places with values; every write has a value that no other write has."""
+
+    def __init__(self) -> None:
+        self.values: defaultdict[int, str] = defaultdict(lambda: "before")
+        self.strangers: dict[int, str] = {}
+        self.lock = threading.Lock()
+        self._numbers = count()
+
+    def change(self, ctx: Context, place: int) -> None:
+        """Write to a place, and record it, as one step."""
+        with self.lock:
+            before, after = self.values[place], f"ours {next(self._numbers)}"
+            self.values[place] = after
+
+            def undo(_: Context) -> None:
+                with self.lock:
+                    if self.values[place] == after:
+                        self.values[place] = before
+
+            ctx.record(Change("~", f"{place}", after), undo=undo)
+
+    def intrude(self, place: int) -> None:
+        """Write to a place as another program does."""
+        with self.lock:
+            self.values[place] = self.strangers[place] = f"another's {next(self._numbers)}"
+
+
+class _Worker:
+    """A task that changes places, while another program changes some; it fails so many times at its end."""
+
+    def __init__(self, world: _World, steps: list[tuple[bool, int]], failures: int) -> None:
+        self.name = f"worker {steps}"
+        self._world = world
+        self._steps = steps
+        self._failures = failures
+
+    def do(self, ctx: Context) -> None:
+        for is_ours, place in self._steps:
+            ctx.check()
+            if is_ours:
+                self._world.change(ctx, place)
+            else:
+                self._world.intrude(place)
+        if self._failures:
+            self._failures -= 1
+            raise OSError("busy")
+
+
+#: A pipeline before it has a world: a worker's steps and failures, or a group's wrapper and members.
+Shape = tuple[list[tuple[bool, int]], int] | tuple[str, list["Shape"]]
+
+workers = st.tuples(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4), st.sampled_from([0, 0, 0, 1, 2]))
+pipelines: st.SearchStrategy[Shape] = st.recursive(
+    workers,
+    lambda inner: st.tuples(
+        st.sampled_from(["serial", "parallel", "retry", "tolerate", "timeout"]), st.lists(inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+def _build(shape: Shape, world: _World) -> Task:
+    kind, inside = shape
+    if isinstance(kind, list):
+        assert isinstance(inside, int)
+        return _Worker(world, kind, inside)
+    assert isinstance(inside, list)
+    members = [_build(each, world) for each in inside]
+    group = Parallel(*members) if kind == "parallel" else Serial(*members)
+    if kind == "retry":
+        return with_retry(group, attempts=2, backoff=0)
+    if kind == "tolerate":
+        return tolerate(group)
+    return with_timeout(group, 60) if kind == "timeout" else group
+
+
+@given(pipelines, st.booleans())
+def test_undo_of_a_run(shape: Shape, fails: bool) -> None:  # noqa: FBT001 - hypothesis draws it
+    """After an undone run each place is as before, or as another program has left it; no report shows a change."""
+    world = _World()
+    pipeline = Serial(_build(shape, world), *([FAIL] if fails else []))
+    logging.getLogger("phases").setLevel(logging.CRITICAL)
+    try:
+        report = run(pipeline, undo_on_failure=True)
+    finally:
+        logging.getLogger("phases").setLevel(logging.NOTSET)
+    recorded = [change for each in report.walk() for change in each.changes]
+    if report.ok:
+        ours = [value for value in world.values.values() if value.startswith("ours")]
+        assert set(ours) <= {change.detail for change in recorded}
+        return
+    assert isinstance(report.error, TaskFailedError)
+    assert dict(world.values) == {place: world.strangers.get(place, "before") for place in world.values}
+    assert recorded == []

@@ -1,0 +1,213 @@
+"""CleanStaleCNI on a fake machine: several readings, the last one, and the log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from support.stale_cni_sweeps import (
+    DEAD,
+    DEAD_MAC,
+    FOREIGN,
+    LIVE,
+    RECORD,
+    made_host,
+    refused,
+    sweep,
+    there,
+)
+from support.stale_cni_worlds import (
+    arp_reply,
+    config_of,
+    context,
+    dnat,
+)
+
+from hostrouting.exceptions import BackendError
+from phases import CancelledError, Context, DeadlineExceededError
+from phases.testing import ManualClock
+
+
+@pytest.mark.parametrize("confirmations", [1, 2, 5])
+def test_as_many_readings_as_asked_for(confirmations: int) -> None:
+    """A second apart each, and one more to see whether anything came back."""
+    host = made_host()
+    ctx = context()
+    sweep(host, config_of(confirmations=confirmations)).do(ctx)
+    assert (ctx.clock.monotonic(), there(host)) == (confirmations, [])
+
+
+def test_what_changes_between_readings_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A rule that comes while we look shows that another_program is at work on it; the others go."""
+    host = made_host()
+    late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
+    readings = 0
+
+    def another_program() -> None:
+        nonlocal readings
+        readings += 1
+        if readings == 2:
+            host.ebtables.add(late)
+
+    host.ebtables.on_read = another_program
+    sweep(host).do(context())
+    assert (
+        f"ebtables nft nat: {late} is left alone: it changed between readings, so another program is changing it"
+        in caplog.messages
+    )
+    assert there(host) == [f"ebtables nft nat: {late}"]
+
+
+def test_what_comes_to_life_between_readings_is_left_alone() -> None:
+    """A pod that is heard for the first time in the second reading keeps everything."""
+    host = made_host()
+    host.ebtables.on_read = lambda: host.link_layer.learn(DEAD_MAC, "azv1")
+    sweep(host).do(context())
+    assert arp_reply(DEAD, DEAD_MAC) in host.ebtables.lines()
+
+
+def test_what_comes_back_is_reported_and_not_fought(caplog: pytest.LogCaptureFixture) -> None:
+    """Something alive puts rules back: it is noticed, named, and left alone; the record stays for whoever looks."""
+    host = made_host()
+    line = dnat(DEAD, DEAD_MAC)
+    host.ebtables.on_delete = lambda: host.ebtables.add(line)
+    assert refused(lambda: sweep(host).do(context())) == (
+        f"another program adds them again: 1 of 8 removed objects are back, the first is 'ebtables nft nat: {line}'. "
+        f"They are left alone; find the program that makes them (azure-vnet, its monitor, a script?), stop it, and "
+        f"run this again"
+    )
+    assert f"another program added it again: ebtables nft nat: {line}" in caplog.messages
+    assert [call[0] for call in host.ebtables.operations.calls].count("delete") == 1
+    assert host.files.tree.exists(RECORD)
+
+
+def test_a_last_look_that_fails_is_an_error() -> None:
+    """What was to go is gone, but nobody knows whether it came back; the record stays."""
+    host = made_host()
+    host.ebtables.fail_at(4)
+    assert "Cannot allocate memory" in refused(lambda: sweep(host).do(context()), BackendError)
+    assert (there(host), host.files.tree.exists(RECORD)) == ([], True)
+
+
+@pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
+def test_who_is_cancelled_after_the_sweep_has_swept(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """All is gone and written down; only whether it came back was not looked at, and that is said."""
+    host = made_host()
+    # Two readings, the deletion, and then the last look.
+    host.ebtables.fail_at(4, error)
+    sweep(host).do(context())
+    assert (there(host), host.files.tree.exists(RECORD)) == ([], True)
+    assert (
+        f"no time to check if another program adds them again ({error}); they are recorded in {RECORD}"
+        in caplog.messages
+    )
+
+
+def test_a_wait_that_is_cut_short_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """The time is up between the sweep and the last look: the sweep stands."""
+    host = made_host()
+    ctx = Context(clock=ManualClock(auto=True), timeout=1.5)
+    sweep(host).do(ctx)
+    assert caplog.messages[-1].startswith("no time to check if another program adds them again (")
+    assert there(host) == []
+
+
+@pytest.mark.parametrize(("up", "words"), [(False, "azv2 is down"), (True, "azv2 has no carrier")])
+def test_a_device_that_nobody_hears_is_given_time(*, up: bool, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Five readings more, and it is said for whom; one that stays deaf is no sign of life."""
+    host = made_host()
+    host.link_layer.add_device("azv2", kind="veth", master="azure0", up=up, carrier=False)
+    ctx = context()
+    began = ctx.clock.monotonic()
+    sweep(host).do(ctx)
+    assert [line for line in host.ebtables.lines() if DEAD in line] == []
+    # Seven readings, and the last look.
+    assert ctx.clock.monotonic() - began == 7
+    assert f"{words}: its pod gets 5 more readings to answer" in caplog.messages
+
+
+def test_a_pod_whose_link_comes_back_in_that_time_keeps_everything() -> None:
+    """Down in the first readings, there in a later one: it changed, and so nothing of it goes."""
+    host = made_host()
+    host.link_layer.add_device("azv2", kind="veth", master="azure0", up=False, carrier=False)
+    readings: list[None] = []
+
+    def link_comes_back() -> None:
+        readings.append(None)
+        if len(readings) == 4:
+            host.link_layer.remove_device("azv2")
+            host.link_layer.add_device("azv2", kind="veth", master="azure0")
+            host.link_layer.alive.add(("azv2", DEAD))
+
+    host.ebtables.on_read = link_comes_back
+    sweep(host).do(context())
+    assert dnat(DEAD, DEAD_MAC) in host.ebtables.lines()
+
+
+def test_every_reading_finds_the_same_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A plan, two readings and a last look do not make four warnings of one."""
+    host = made_host()
+    host.ebtables.notes.append("ebtables (legacy) is not installed")
+    task = sweep(host)
+    with caplog.at_level("INFO"):
+        task.plan(context())
+        task.do(context())
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.count("ebtables rules may go unseen: ebtables (legacy) is not installed") == 1
+
+
+# --- the log
+
+
+def test_what_is_not_understood_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Each unknown object is a warning, with its reason, once, however many readings find it."""
+    caplog.set_level(logging.DEBUG)
+    host = made_host()
+    host.link_layer.add_neighbour("192.168.0.9", "azure0", DEAD_MAC)
+    sweep(host).do(context())
+    left = [record for record in caplog.records if "is left alone" in record.getMessage()]
+    said = [record for record in left if record.levelname != "DEBUG"]
+    assert {record.levelname for record in said} == {"WARNING"}
+    assert len(said) == 2
+    told = {(record.kind, record.address) for record in left if record.levelname == "DEBUG"}  # type: ignore[attr-defined]
+    assert told == {("node", None), ("node", "10.240.0.4"), ("live", LIVE)}
+    assert {record.object: record.reason for record in said} == {  # type: ignore[attr-defined]
+        f"ebtables nft nat: {FOREIGN}": "it is none of the rules that azure-vnet makes for a pod",
+        f"192.168.0.9 dev azure0 lladdr {DEAD_MAC} PERMANENT": "192.168.0.9 is outside podCidrs",
+    }
+
+
+def test_of_many_that_are_not_understood_the_first_ten_are_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """The rest is a number, and is there at the level of -v."""
+    caplog.set_level(logging.DEBUG)
+    host = made_host()
+    for number in range(30):
+        host.ebtables.add(f"-A PREROUTING -p IPv4 -i eth{number} -j ACCEPT")
+    task = sweep(host)
+    task.plan(context())
+    task.do(context())
+    left = [record for record in caplog.records if "is left alone" in record.getMessage()]
+    levels = [record.levelname for record in left if record.kind == "unknown"]  # type: ignore[attr-defined]
+    assert (levels.count("WARNING"), levels.count("DEBUG")) == (10, 21)
+    assert caplog.messages.count("and 21 more are left alone (shown by -v)") == 1
+
+
+def test_what_could_not_be_seen_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """It says once which rules it cannot see, and takes away what it can."""
+    caplog.set_level(logging.INFO)
+    host = made_host()
+    host.ebtables.notes.append("ebtables (legacy) is not installed")
+    sweep(host).do(context())
+    assert caplog.messages.count("ebtables rules may go unseen: ebtables (legacy) is not installed") == 1
+    assert there(host) == []
+
+
+def test_progress_is_there_for_who_draws_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Each batch of rules is told with the number that is done and the number of all."""
+    caplog.set_level(logging.INFO)
+    host = made_host()
+    task = sweep(host)
+    task.do(context())
+    task.undo(context())
+    told = [(record.getMessage(), record.progress) for record in caplog.records if hasattr(record, "progress")]
+    assert told == [("4 of 4 ebtables rules deleted", (4, 4)), ("4 of 4 ebtables rules restored", (4, 4))]

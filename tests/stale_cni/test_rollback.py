@@ -1,0 +1,234 @@
+"""CleanStaleCNI on a fake machine: the record, failures midway, and the changes that a run records."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from support.stale_cni_sweeps import (
+    DEAD,
+    DEAD_MAC,
+    RECORD,
+    STALE,
+    done_by,
+    made_host,
+    refused,
+    sweep,
+    there,
+)
+from support.stale_cni_worlds import context, dnat, whole_state
+
+from hostrouting.exceptions import BackendError, HostRoutingError, RouteRejectedError, StaleCNIError
+from phases import CancelledError, Change, Context, DeadlineExceededError, Serial, run, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.testing import FakeHost
+
+#: The stale objects in the order in which undo restores them.
+RESTORED = [STALE[6], *STALE[4:6], STALE[7], *STALE[:4]]
+
+
+# --- the record
+
+
+def test_everything_is_written_down_before_it_goes() -> None:
+    """The record names all that goes, and the text of ebtables before; and it is there before the first deletion."""
+    host = made_host()
+    on_disk: list[bool] = []
+    host.ebtables.on_delete = lambda: on_disk.append(host.files.tree.exists(RECORD))
+    texts = dict(host.ebtables.read(context()).texts)
+    sweep(host).do(context())
+    record = json.loads(host.files.tree.read(RECORD) or b"")
+    assert [next(iter(entry.values())) for entry in record["objects"]] == STALE
+    assert (record["boot_id"], record["ebtables-save"], on_disk) == ("boot-1", texts, [True])
+
+
+# --- failures midway
+
+
+def failing_delete(host: FakeHost) -> None:
+    host.ebtables.refuse(dnat(DEAD, DEAD_MAC))
+
+
+def failing_neighbours(host: FakeHost) -> None:
+    host.link_layer.refuse_at(2)
+
+
+def failing_routes(host: FakeHost) -> None:
+    host.routes.fail_at(1)
+
+
+@pytest.mark.parametrize(
+    ("fail", "kind", "words"),
+    [
+        (failing_delete, BackendError, "Invalid argument"),
+        (failing_neighbours, StaleCNIError, "the objects that were removed before that are back"),
+        (failing_routes, StaleCNIError, "the objects that were removed before that are back"),
+    ],
+)
+def test_a_failure_midway_restores_everything(
+    fail: Callable[[FakeHost], None], kind: type[HostRoutingError], words: str
+) -> None:
+    """Whichever stage is refused, all is as it was, in place and order, and there is no record."""
+    host = made_host()
+    before = whole_state(host)
+    fail(host)
+    assert words in refused(lambda: sweep(host).do(context()), kind)
+    assert whole_state(host) == before
+
+
+def test_a_failure_carries_what_the_kernel_said() -> None:
+    """The error that stopped it is in the message, and is the cause."""
+    host = made_host()
+    failing_routes(host)
+    with pytest.raises(StaleCNIError) as caught:
+        sweep(host).do(context())
+    assert isinstance(caught.value.__cause__, RouteRejectedError)
+    assert "- 10.240.0.11 dev azv1 scope link: injected fault" in str(caught.value)
+
+
+def test_what_cannot_be_restored_is_named_and_the_record_stays() -> None:
+    """The rules cannot be put back: the error names each, and where it is written down; `undo` brings them back."""
+    host = made_host()
+    before = whole_state(host)
+    failing_routes(host)
+    # Readings, then the deletion, then the reading and the insertion of the rollback.
+    host.ebtables.fail_at(5)
+    text = refused(lambda: sweep(host).do(context()))
+    head, _, tail = text.partition("\nTHE ROLLBACK IS INCOMPLETE, this is not as before:\n")
+    assert "injected fault" in head
+    assert tail == (
+        "  cannot run ebtables: Cannot allocate memory\n"
+        + "".join(f"  {line}\n" for line in STALE[:4])
+        + f"all of it is recorded in {RECORD}; 'hostrouting reset' restores it"
+    )
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
+    """Then nobody knows what is there, and the record stays."""
+    host = made_host()
+    failing_routes(host)
+    host.ebtables.fail_at(4)
+    text = refused(lambda: sweep(host).do(context()))
+    assert "\n  the present state cannot be read: cannot run ebtables" in text
+    assert host.files.tree.exists(RECORD)
+
+
+@pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
+def test_who_is_cancelled_midway_restores_everything(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """The run ends as cancelled, nothing has changed, and that is said."""
+    host = made_host()
+    before = whole_state(host)
+    calls = len(host.link_layer.operations.calls)
+    sweep(host).plan(context())
+    # A plan looks for the bridge once more.
+    reading = len(host.link_layer.operations.calls) - calls
+    host.link_layer.fail_at(2 * reading + 1, error)
+    task = sweep(host)
+    with pytest.raises(type(error)):
+        task.do(context())
+    assert whole_state(host) == before
+    assert caplog.messages[-1] == f"the sweep was stopped ({error}); all the objects that it had removed are back"
+
+
+class Killed(BaseException):
+    """As if by `kill -9`: no handler of ours catches it."""
+
+
+def test_a_run_that_is_killed_midway_can_be_undone() -> None:
+    """The rules are gone, nobody has cleaned up: the record has everything."""
+    host = made_host()
+    before = whole_state(host)
+
+    def kill() -> None:
+        raise Killed
+
+    host.ebtables.on_delete = kill
+    with pytest.raises(Killed):
+        sweep(host).do(context())
+    host.ebtables.on_delete = None
+    assert len(there(host)) == 4
+    sweep(host).undo(context())
+    assert whole_state(host) == before
+
+
+# --- recorded changes
+
+
+def test_a_sweep_records_its_changes() -> None:
+    """Each removed object is recorded with its reason, and none of an earlier sweep; undo records its own changes."""
+    host = made_host()
+    task = sweep(host)
+    planned = task.plan(context())
+    assert done_by(task.do) == planned
+    assert done_by(task.do) == []
+    restored = done_by(task.undo)
+    assert sorted(restored) == sorted(Change("+", subject, "restored") for subject in STALE)
+    assert done_by(task.undo) == []
+
+
+def test_a_sweep_that_fails_after_the_removal_has_changed_the_node() -> None:
+    """Another program adds a rule again: the sweep fails, and all that it removed is recorded."""
+    host = made_host()
+    task = sweep(host)
+    planned = task.plan(context())
+    host.ebtables.on_delete = lambda: host.ebtables.add(dnat(DEAD, DEAD_MAC))
+    assert done_by(task.do) == planned
+
+
+def test_of_a_rollback_only_the_remaining_changes_are_recorded() -> None:
+    """After a complete rollback nothing is recorded; after one that restores no rules, the removal of the rules is."""
+    host = made_host()
+    task = sweep(host)
+    planned = task.plan(context())
+    failing_routes(host)
+    assert done_by(task.do) == []
+    failing_routes(host)
+    host.ebtables.fail_at(5)
+    assert done_by(task.do) == planned[:4]
+
+
+def test_an_undo_that_fails_records_the_objects_that_it_restored() -> None:
+    """The routes are there when the neighbours are refused."""
+    host = made_host()
+    sweep(host).do(context())
+    host.link_layer.refuse_at(1)
+    assert done_by(sweep(host).undo) == [Change("+", "10.240.0.11 dev azv1 scope link", "restored")]
+
+
+def failing(_: Context) -> None:
+    raise OSError("a later task")
+
+
+def test_a_failed_run_restores_its_own_sweep_and_no_earlier_one() -> None:
+    """The inverse that a sweep records is of that sweep only; a sweep that removed nothing has none."""
+    host = made_host()
+    before = whole_state(host)
+    pipeline = Serial(sweep(host), task("later")(failing), name="all")
+    assert run(pipeline, context(), undo_on_failure=True).changes == ()
+    assert whole_state(host) == before
+    sweep(host).do(context())
+    after = whole_state(host)
+    run(pipeline, context(), undo_on_failure=True)
+    assert whole_state(host) == after
+
+
+def test_a_sweep_that_another_run_has_restored_is_not_restored_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The record is gone, so the state is the other run's: the undo leaves it and says so."""
+    host = made_host()
+    states: list[tuple[object, ...]] = []
+
+    def another_run(ctx: Context) -> None:
+        sweep(host).undo(ctx)
+        host.link_layer.remove_device("azv1")
+        states.append(whole_state(host))
+        raise OSError("a later task")
+
+    run(Serial(sweep(host), task("later")(another_run), name="all"), context(), undo_on_failure=True)
+    assert whole_state(host) == states[0]
+    assert f"another run has restored the objects of {RECORD}" in caplog.messages

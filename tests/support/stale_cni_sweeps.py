@@ -1,0 +1,110 @@
+"""A fake node with leftovers of every sort, and sweeps of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, dnat, node_of
+
+from hostrouting.exceptions import HostRoutingError, StaleCNIError
+from hostrouting.stale_cni import CleanStaleCNI
+from hostrouting.testing import FakeHost
+from phases import run, task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
+    from phases import Change, Context
+
+__all__ = [
+    "CONFLIST",
+    "DEAD",
+    "DEAD6",
+    "DEAD_MAC",
+    "FOLDER",
+    "FOREIGN",
+    "LINES",
+    "LIVE",
+    "LIVE_MAC",
+    "RECORD",
+    "STALE",
+    "done_by",
+    "made_host",
+    "refused",
+    "sweep",
+    "there",
+]
+
+DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
+DEAD6 = "fd00:10:240::9"
+LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
+FOREIGN = "-A PREROUTING -p IPv4 -i eth1 -j mark --mark-set 0x1 --mark-target ACCEPT"
+CONFLIST = "/etc/cni/net.d/10-azure.conflist"
+FOLDER = "/var/lib/hostrouting/stale-cni"
+#: The record of the first sweep.
+RECORD = f"{FOLDER}/sweep-20260101T000001Z-1.json"
+
+LINES = (
+    dnat(LIVE, LIVE_MAC),
+    *NODE_RULES[1:],
+    arp_reply(DEAD, DEAD_MAC),
+    FOREIGN,
+    dnat(DEAD, DEAD_MAC),
+    arp_reply(LIVE, LIVE_MAC),
+    dnat(DEAD6, DEAD_MAC),
+)
+#: The objects that a sweep of the machine below removes, in the order of the plan.
+STALE = [
+    f"ebtables nft nat: {arp_reply(DEAD, DEAD_MAC)}",
+    f"ebtables nft nat: {dnat(DEAD, DEAD_MAC)}",
+    f"ebtables nft nat: {dnat(DEAD6, DEAD_MAC)}",
+    f"ebtables legacy nat: {dnat(DEAD, DEAD_MAC)}",
+    f"{DEAD} dev azure0 lladdr {DEAD_MAC} PERMANENT",
+    f"{DEAD6} dev azure0 lladdr {DEAD_MAC} PERMANENT",
+    "10.240.0.11 dev azv1 scope link",
+    "fd00:10:240::11 dev azv1 metric 1024",
+]
+
+
+def made_host() -> FakeHost:
+    """Return a node with a live pod, a dead one in both backends and families, and dead transparent mode's routes."""
+    host = FakeHost()
+    host.files.tree.make_directory("/var/lib")
+    node_of(host)
+    for line in LINES:
+        host.ebtables.add(line)
+    host.ebtables.add(dnat(DEAD, DEAD_MAC), backend="legacy")
+    layer = host.link_layer
+    layer.learn(LIVE_MAC, "azv1")
+    layer.add_neighbour(LIVE, "azure0", LIVE_MAC)
+    layer.add_neighbour(DEAD, "azure0", DEAD_MAC)
+    layer.add_neighbour(DEAD6, "azure0", DEAD_MAC)
+    layer.add_neighbour("10.240.0.1", "azure0", "12:34:56:78:9a:bc", permanent=False)
+    host.routes.add_route("10.240.0.11/32", dev="azv1")
+    layer.add_route("fd00:10:240::11/128", "azv1")
+    return host
+
+
+def sweep(host: Host, config: HostRoutingConfig | None = None) -> CleanStaleCNI:
+    """Return the task for a host."""
+    return CleanStaleCNI(config or config_of(), host=host)
+
+
+def there(host: FakeHost) -> list[str]:
+    """Return the stale objects that are on the node."""
+    return [change.subject for change in sweep(host).plan(context())]
+
+
+def refused(act: Callable[[], object], kind: type[HostRoutingError] = StaleCNIError) -> str:
+    """Return the message of the error that `act` raises."""
+    with pytest.raises(kind) as caught:
+        act()
+    return str(caught.value)
+
+
+def done_by(act: Callable[[Context], None]) -> list[Change]:
+    """Return the changes that a `do` or an `undo` records in a run, also if it fails."""
+    return list(run(task("act")(act), context()).changes)
