@@ -173,8 +173,8 @@ class TestRunning:
         ("program", "reason"),
         [
             (None, "there is no program 'ip' in "),
-            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended before it had answered"),
-            ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended before it had answered"),
+            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended early"),
+            ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended early"),
             (
                 (
                     "cat >/dev/null; echo Dump was interrupted and may be inconsistent.; "

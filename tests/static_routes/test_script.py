@@ -304,7 +304,7 @@ class TestRunning:
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "/bin/bash"]
         done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=10)
         assert done.returncode == 1
-        reason = "ip ended before it had answered everything" if program else f"there is no program 'ip' in {tmp_path}"
+        reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
         assert f"cannot see or change routes: {reason}" in done.stderr.decode()
         assert done.stderr.decode().count("\n") == 1
 

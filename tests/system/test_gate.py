@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 CHECK_UNIT = f"{CHECK}.service"
-PASSED = "hostrouting: not asked whether routing is right: /etc/aks-flex-node/hostrouting.disabled exists"
+PASSED = "hostrouting: routing is not checked: /etc/aks-flex-node/hostrouting.disabled exists"
 
 
 @pytest.fixture(autouse=True)
