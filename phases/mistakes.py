@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Seq
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from phases.context import Context
 from phases.change import Change
+from phases.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable

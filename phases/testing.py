@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from phases.context import ring
 from phases.change import Change
+from phases.context import ring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -102,6 +102,7 @@ class Pyroute2Backend:
                     loopback=bool(message["flags"] & 0x8),
                     addresses=tuple(address for index, address in addresses if index == message["index"]),
                     neighbours=tuple(sorted(peer for index, peer in neighbours if index == message["index"])),
+                    group=message.get_attr("IFLA_GROUP") or 0,
                 )
                 for message in self._ipr.get_links()
             ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Boot
+from hostrouting.boot import SCRIPT_DIRECTORY, Boot, RecordedFiles
 from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import refused
@@ -59,13 +60,14 @@ class ConfigureProbeSNAT:
     """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
 
     If the section is off, the node has no IPv6, or an eBPF program does this job, the task removes the rules of an
-    earlier run; it leaves a foreign table alone. The caller holds the run lock.
+    earlier run; it leaves a foreign table alone. It holds the run lock.
 
     It asks the routes once if replies leave by the device, without a source. IPv6 policy rules that select by source
     (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the task does not see.
     """
 
     name = "configure-probe-snat"
+    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -86,11 +88,14 @@ class ConfigureProbeSNAT:
         return boot_unit(rules, required=self._section.required)
 
     def do(self, ctx: Context) -> None:
-        """Decide, load what is missing or has drifted, and persist."""
+        """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
+        with self._host.lock.hold(ctx) as held:
+            self._do(held)
+
+    def _do(self, ctx: Context) -> None:
         if not self._section.enabled:
-            self.undo(ctx)
+            self._undo(ctx)
             return
-        ctx.check()
         if not self._host.is_live:
             self._boot.install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
             self._tell(
@@ -111,7 +116,7 @@ class ConfigureProbeSNAT:
                 "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
                 rules.reason,
             )
-            self.undo(ctx)
+            self._undo(ctx)
             return
         self._warn_of_cilium(rules)
         # A gate is refused before any rule is changed.
@@ -144,8 +149,11 @@ class ConfigureProbeSNAT:
         return f"{obstacle.reason}: {refused(obstacle.step)}"
 
     def undo(self, ctx: Context) -> None:
-        """Remove the unit, then the table if it is owned by hostrouting, and last its file, which shows the owner."""
-        ctx.check()
+        """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""
+        with self._host.lock.hold(ctx) as held:
+            self._undo(held)
+
+    def _undo(self, ctx: Context) -> None:
         files = self._host.files
         ours = is_installed(files)
         if ours and not files.exists(RULESET_PATH):
@@ -159,7 +167,7 @@ class ConfigureProbeSNAT:
             return
         if self._host.is_live:
             self._delete_table(ctx)
-        files.remove(RULESET_PATH)
+        RecordedFiles(ctx, self._host).remove(RULESET_PATH)
         # Boot leaves the folder if it is not empty.
         files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
@@ -217,8 +225,10 @@ class ConfigureProbeSNAT:
             return
         nftables.check(ctx, script)
         # Before the table exists, so that a run that is killed in between can be undone.
-        self._host.files.write(RULESET_PATH, script.encode(), mode=0o644)
+        RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         nftables.load(ctx, script)
+        change = Change("+", TABLE) if before is None else Change("~", TABLE, drift(before))
+        ctx.record(change, undo=partial(self._restore_table, rules, None if before is None else effect_of(before)))
         if effect_of(nftables.table(ctx, FAMILY, TABLE_NAME)) != rules:
             self._tell(
                 logging.WARNING,
@@ -233,12 +243,26 @@ class ConfigureProbeSNAT:
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            if self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None:
+            before = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
+            if before is not None:
                 self._host.nftables.load(ctx, delete_script())
+                ctx.record(Change("-", TABLE), undo=partial(self._restore_table, None, effect_of(before)))
                 self._tell(logging.INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
             # If nft was removed, the rest of the undo goes on without it.
             self._tell(logging.WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error)
+
+    def _restore_table(self, left: ProbeRules | None, before: ProbeRules | None, ctx: Context) -> None:
+        """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
+        with self._host.lock.hold(ctx) as held:
+            listing = self._host.nftables.table(held, FAMILY, TABLE_NAME)
+            now = None if listing is None else effect_of(listing)
+            if now == before and (listing is None) == (before is None):
+                return
+            if now != left or (listing is None) != (left is None):
+                self._tell(logging.WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
+                return
+            self._host.nftables.load(held, delete_script() if before is None else render(before))
 
     # --- planning
 

@@ -24,7 +24,7 @@ from hostrouting.host.netlink.commit import (
     commit_links,
     missing_after,
 )
-from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.netlink.conversation import open_conversation
 from hostrouting.host.netlink.frames import attribute, message
 from hostrouting.host.netlink.ipv6_messages import pack_route
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
@@ -61,7 +61,6 @@ class TestMemoryLinkLayer(LinkLayerContract):
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestNetlinkLinkLayer(LinkLayerContract):
     """The kernel."""
 
@@ -137,7 +136,6 @@ def listing(node: KernelLinks) -> tuple[list[str], list[str]]:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestAgainstIproute2:
     """What `ip` and `bridge` say of the same namespace."""
 
@@ -222,7 +220,6 @@ def test_a_station_has_its_vlan() -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestPuttingBack:
     """What was removed and is added again."""
 
@@ -288,15 +285,13 @@ class TestPuttingBack:
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> None:
     """The kernel refuses those steps and says so; the others are done, before and after a reading."""
     wanted: list[LinkThing] = [
         Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0", "azv2")
     ]
     steps = Steps(["append"] * 3, wanted, [0, 1, 2])
-    with rtnetlink_socket(node.name) as opened:
-        conversation = Conversation(opened)
+    with open_conversation(node.name) as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
         node.remove_device("azv2")
@@ -307,12 +302,10 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -> None:
     """The kernel would remove it, since it goes by address and device alone: so the rollback reads first."""
     ours: list[LinkThing] = [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)]
-    with rtnetlink_socket(node.name) as opened:
-        conversation = Conversation(opened)
+    with open_conversation(node.name) as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
         assert transport.send(Steps(["add"], ours, [0]), will_verify=True) == {}
@@ -323,7 +316,6 @@ def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -
 
 
 @needs_kernel
-@pytest.mark.kernel
 @pytest.mark.parametrize("first", ["without a gateway", "with a gateway"])
 def test_a_removal_that_would_hit_another_route_is_refused(
     node: KernelLinks, layer: NetlinkLinkLayer, first: str
@@ -333,7 +325,9 @@ def test_a_removal_that_would_hit_another_route_is_refused(
     for verb, way in zip(("add", "append"), (first, *(ways.keys() - {first})), strict=True):
         node.kernel.ip("-6", "route", verb, "fd00:9::/64", *ways[way], "dev", "azure0", "metric", "1024")
     before = layer.routes()
-    plain, via = sorted((one for one in before if one.destination == "fd00:9::/64"), key=lambda one: one.gateway or "")
+    plain, via = sorted(
+        (one for one in before if one.destination == "fd00:9::/64"), key=lambda one: str(one.gateway or "")
+    )
     if first == "with a gateway":
         with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{via}' instead"):
             layer.apply(remove=[plain])
@@ -346,7 +340,6 @@ def test_a_removal_that_would_hit_another_route_is_refused(
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_without_privilege_nothing_is_changed(node: KernelLinks) -> None:
     """Reading is free; changing is a `PermissionDeniedError`."""
     node.add_neighbour("10.240.0.9", "azure0", POD_MAC)

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from support.kernel import needs_kernel, powerless
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.conversation import rtnetlink_socket
+from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.pyroute import Pyroute2Backend
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
@@ -26,7 +25,7 @@ from hostrouting.testing import KernelNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 GATEWAY = Address.parse("10.224.0.1")
 
@@ -50,14 +49,13 @@ def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sockets with room for few answers, whatever the kernel gives them; a number for each one opened."""
     numbers: list[int] = []
 
-    @contextmanager
-    def opened(netns: str | None) -> Iterator[socket.socket]:
-        with rtnetlink_socket(netns) as made:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
-            numbers.append(made.fileno())
-            yield made
+    class Short(Conversation):
+        def __init__(self, opened: socket.socket) -> None:
+            super().__init__(opened)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+            numbers.append(opened.fileno())
 
-    monkeypatch.setattr("hostrouting.host.netlink.backend.rtnetlink_socket", opened)
+    monkeypatch.setattr("hostrouting.host.netlink.conversation.Conversation", Short)
     return numbers
 
 

@@ -18,7 +18,7 @@ from hostrouting.host import pyroute
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.commit import Steps
 from hostrouting.host.netlink.route_reader import RouteReader, UnknownDeviceError, strike_seen
-from hostrouting.host.netlink.route_writer import NEWROUTE, LookupWriter, RouteWriter, dump_request
+from hostrouting.host.netlink.route_writer import NEWROUTE, RouteWriter, dump_request, pack_lookups
 from hostrouting.net.addresses import IPV4, Address, format_ipv4
 from hostrouting.net.routes import KIND_NUMBERS, ObservedRoute, Route
 from hostrouting.testing import strategies
@@ -153,7 +153,7 @@ def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
 def test_lookups_are_packed_as_pyroute2_reads_them(asked: list[tuple[int, int | None]]) -> None:
     """Each lookup asks for its destination, from its source, for the deciding route."""
     destinations, sources = [d for d, _ in asked], [s for _, s in asked]
-    batch = bytes(LookupWriter(16, with_sources=True, resolve=False).write(destinations, sources))
+    batch = bytes(pack_lookups(destinations, sources, resolve=False))
     length = len(batch) // len(asked)
     for number, (destination, source) in enumerate(asked):
         message = theirs(batch[number * length : (number + 1) * length])

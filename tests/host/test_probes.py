@@ -173,7 +173,6 @@ THERE = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"),
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestOnTheKernel:
     """What the contract cannot see."""
 
@@ -346,7 +345,6 @@ REFUSED = f"{errno.EPERM} asking on the link who has an address needs root or CA
 
 
 @needs_kernel
-@pytest.mark.kernel
 @pytest.mark.parametrize(
     ("who", "outcome"),
     [

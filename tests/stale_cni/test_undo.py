@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 from support.stale_cni_sweeps import (
@@ -27,9 +26,6 @@ from hostrouting.host import ObservedRoute
 from hostrouting.journal import Sweeps
 from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from phases import Change
-
-if TYPE_CHECKING:
-    pass
 
 #: The stale objects in the order in which undo restores them.
 RESTORED = [STALE[6], *STALE[4:6], STALE[7], *STALE[:4]]

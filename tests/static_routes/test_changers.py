@@ -18,17 +18,18 @@ from support.kernel import needs_kernel
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import OUR_PROTOCOL, Host, Route
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.conversation import rtnetlink_socket
+from hostrouting.host.netlink.namespaces import open_in_namespace
 from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.static_routes.displaced import RECORDS_PATH
 from hostrouting.static_routes.live import LiveRoutes
 from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Sequence
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 #: A prefix for each way to change it; the last by itself, for two that replace ours all the time leave us no turn.
 WAYS = {
@@ -105,7 +106,7 @@ def node_with_changer(prefixes: Sequence[str], seed: int, *, pauses: bool) -> It
     with KernelNode.made() as node:
         node.add_link("eth0")
         node.add_address("eth0", "10.224.0.4/16")
-        with rtnetlink_socket(node.name) as opened:
+        with open_in_namespace(node.name) as opened:
             opened.setblocking(True)
             opened.bind((0, 0))
             index = next(link.ifindex for link in NetlinkBackend(netns=node.name).links() if link.name == "eth0")
@@ -151,14 +152,14 @@ def live_pairs(
             live = LiveRoutes(host, logging.getLogger("changers"))
             caplog.clear()
             try:
-                live.converge(ours)
+                live.converge(Context(), ours)
                 figures["applied"] += 1
             except RouteRejectedError as error:
                 figures["told as left behind"] += len(error.left_behind)
                 figures["refused"] += 1
             while True:
                 try:
-                    live.converge(())
+                    live.converge(Context(), ())
                     break
                 except RouteRejectedError as error:
                     figures["told as left behind"] += len(error.left_behind)

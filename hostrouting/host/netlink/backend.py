@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import errno
 import gc
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
+from hostrouting.host.netlink import link_messages
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, check_devices, commit_routes, missing_after
-from hostrouting.host.netlink.conversation import BATCH, rtnetlink_socket
-from hostrouting.host.netlink.kernel_socket import KernelSocket
-from hostrouting.host.netlink.route_writer import RouteWriter
+from hostrouting.host.netlink.conversation import BATCH, Adapter
+from hostrouting.host.netlink.frames import UNREADABLE
+from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
+from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
+from hostrouting.net.routes import Lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
+    from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.route_writer import Signature
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import Lookup, ObservedRoute
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 
 
-class NetlinkBackend:
+class NetlinkBackend(Adapter):
     """The routes of this process's network namespace, or of the one named `netns` (a name, or a path).
 
     >>> backend = NetlinkBackend()
@@ -37,26 +42,29 @@ class NetlinkBackend:
     """
 
     def __init__(self, *, netns: str | None = None) -> None:
-        self._netns = netns
+        super().__init__(netns=netns)
         self._batch = BATCH
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
-
     def links(self) -> list[Device]:
-        """Every device with its addresses."""
+        """Return every device with its addresses."""
         with self._open() as kernel:
-            return kernel.links()
+            return kernel.consistently(
+                lambda: link_messages.parse_devices(
+                    kernel.dump(link_messages.LINKS),
+                    kernel.dump(link_messages.ADDRESSES),
+                    kernel.dump(link_messages.NEIGHBOURS),
+                )
+            )
 
     def rules(self) -> list[Rule]:
-        """The policy rules in the kernel's order."""
+        """Return the policy rules in the kernel's order."""
         with self._open() as kernel:
-            return kernel.rules()
+            return kernel.consistently(lambda: link_messages.parse_rules(kernel.dump(link_messages.RULES)))
 
     def routes(self) -> list[ObservedRoute]:
-        """The routes of every table."""
+        """Return the routes of every table."""
         with self._open() as kernel, _collector_paused():
-            return kernel.routes()
+            return _routes(kernel)
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
@@ -67,12 +75,12 @@ class NetlinkBackend:
         batch = self._batch
         while True:
             try:
-                with self._open(batch=batch) as kernel, _collector_paused():
-                    return kernel.lookup(destinations, sources, resolve=resolve)
+                with self._open() as kernel, _collector_paused():
+                    return _lookup(kernel, destinations, sources, batch, resolve=resolve)
             except AnswersLostError as error:
                 if batch == 1:
                     raise BackendError("the kernel's answer to a lookup was lost", errno=errno.ENOBUFS) from error
-                # Asking is free of consequences: ask again, less at a time.
+                # A lookup changes nothing: ask again, less at a time.
                 batch //= 2
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
@@ -80,44 +88,96 @@ class NetlinkBackend:
         with self._open() as kernel, _collector_paused():
             indexes = {name: index for index, name in kernel.names().items()}
             check_devices(changes, indexes)
-            commit_routes(_KernelTransport(kernel, indexes), changes, verify=verify)
-
-    @contextmanager
-    def _open(self, *, batch: int | None = None) -> Iterator[KernelSocket]:
-        with rtnetlink_socket(self._netns) as opened:
-            yield KernelSocket(opened, batch=batch or self._batch)
+            commit_routes(_KernelTransport(kernel, indexes, batch=self._batch), changes, verify=verify)
 
 
 class _KernelTransport:
     """The transport of a commit that sends routes to the kernel."""
 
-    def __init__(self, kernel: KernelSocket, indexes: Mapping[str, int]) -> None:
+    def __init__(self, kernel: Conversation, indexes: Mapping[str, int], *, batch: int) -> None:
         self._kernel = kernel
-        self._indexes = indexes
+        self._batch = batch
         self._echoes: dict[Signature, set[int]] | None = None
         self._writer = RouteWriter(indexes)
 
     def send(self, steps: Steps[AnyRoute], *, will_verify: bool) -> dict[int, Failure]:
         self._echoes = {} if will_verify else None
-        return self._kernel.send(steps, self._writer, self._echoes)
+        batches = self._writer.batches(steps, size=self._batch, echoes=self._echoes)
+        return self._kernel.deliver(batches, len(steps.things))
 
     def standing(self) -> list[ObservedRoute]:
-        return self._kernel.routes()
+        return _routes(self._kernel)
 
     def unfulfilled(self, steps: Steps[AnyRoute]) -> dict[int, Failure]:
-        """What is not in force of `steps`, which end with the last that were sent.
+        """Return `missing_after` of a fresh reading, for `steps` that end with the last that were sent.
 
-        Routes were sent as the kernel writes them, so what it shows of a healthy one is, byte for byte, what was
-        sent, and nothing has to be parsed. Where that does not hold (a removal, a link without carrier, two changes
-        of one route), the routes are read and compared by their meaning.
+        A route is sent as the kernel writes it, so the kernel shows a healthy one byte for byte as it was sent, and
+        nothing has to be parsed: that saves 30 to 40 % of a verified `apply` of 10,000 routes. If that does not hold
+        (after a removal, on a device without carrier, with two changes of one route), the routes are parsed and
+        compared.
         """
         if self._echoes is not None and "remove" not in steps.verbs:
-            table, protocol = _only(self._writer.tables), _only(self._writer.protocols)
-            with suppress(FileNotFoundError):  # no such table, so nothing is there
-                self._kernel.strike_seen(self._echoes, table=table, protocol=protocol)
+            self._strike_seen(self._echoes)
             if not any(self._echoes.values()):
                 return {}
-        return missing_after(steps, self._kernel.routes())
+        return missing_after(steps, self.standing())
+
+    def _strike_seen(self, echoes: dict[Signature, set[int]]) -> None:
+        """Remove every route message from `echoes` that the kernel shows; a disturbed dump leaves the rest there."""
+        request = dump_request(table=_only(self._writer.tables), protocol=_only(self._writer.protocols))
+        try:
+            for received in self._kernel.receive_dump(request, "ip -4 route show table all"):
+                if strike_seen(received, echoes):
+                    return
+        except FileNotFoundError:  # no such table, so nothing is there
+            pass
+        except (InterruptedError, *UNREADABLE):
+            self._kernel.discard_queued()
+
+
+def _routes(kernel: Conversation) -> list[ObservedRoute]:
+    def read() -> list[ObservedRoute]:
+        reader = RouteReader(kernel.names())
+        routes: list[ObservedRoute] = []
+        for received in kernel.receive_dump(dump_request(), "ip -4 route show table all"):
+            if reader.read_dump(received, routes):
+                break
+        return routes
+
+    return kernel.consistently(read)
+
+
+def _lookup(
+    kernel: Conversation,
+    destinations: Sequence[int],
+    sources: Sequence[int | None] | None,
+    size: int,
+    *,
+    resolve: bool,
+) -> list[Lookup]:
+    def read() -> list[Lookup]:
+        reader = RouteReader(kernel.names())
+        answers: list[Lookup] = []
+        for start in range(0, len(destinations), size):
+            batch = destinations[start : start + size]
+            packed = pack_lookups(batch, None if sources is None else sources[start : start + size], resolve=resolve)
+            received = kernel.ask_many(packed, len(batch), "ip -4 route get")
+            answers += _lookups(batch, reader.read_answers(memoryview(received)))
+        return answers
+
+    return kernel.consistently(read)
+
+
+def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
+    if len(answers) != len(destinations):
+        raise ValueError(f"{len(answers)} answers to {len(destinations)} questions")
+    if int in set(map(type, answers)):
+        return [
+            Lookup(destination, None, answer) if isinstance(answer, int) else Lookup(destination, answer)
+            for destination, answer in zip(destinations, answers, strict=True)
+        ]
+    # Lookup(destination, route, 0) for each, without a Python call for each.
+    return map(tuple.__new__, repeat(Lookup), zip(destinations, answers, repeat(0)))
 
 
 def _only(numbers: set[int]) -> int | None:

@@ -1,10 +1,11 @@
-"""What every conversation over rtnetlink has in common: a socket, dumps, questions, batches that end with a barrier."""
+"""The one way to the kernel: a socket over which adapters dump, ask, and send batches that end with a barrier."""
 
 from __future__ import annotations
 
 import errno
 import socket
 from contextlib import contextmanager, suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
@@ -31,30 +32,47 @@ _CAP_ACK, _EXT_ACK, _STRICT_CHECK = 10, 11, 12
 _RECEIVE_BYTES: Final = 1 << 17
 #: The barrier's sequence number; those of a batch's messages start at 1.
 _BARRIER: Final = 0
+#: No attribute is longer than this.
+_LONGEST_ANSWER: Final = 1 << 16
 #: How often a table that changes while it is read is read again before we say that it never rests.
 _READINGS: Final = 20
 
 
+class Adapter:
+    """The kernel of one network namespace: this process's, or the one named `netns` (a name, or a path)."""
+
+    def __init__(self, *, netns: str | None = None) -> None:
+        self._netns = netns
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
+
+    @contextmanager
+    def _open(self) -> Iterator[Conversation]:
+        with open_conversation(self._netns) as kernel:
+            yield kernel
+
+
 @contextmanager
-def rtnetlink_socket(netns: str | None) -> Iterator[socket.socket]:
-    """A raw rtnetlink socket in the namespace (None: ours); OSError while it is used becomes a `BackendError`."""
+def open_conversation(netns: str | None) -> Iterator[Conversation]:
+    """Open a socket in the namespace (None: this process's); OSError while it is used becomes a `BackendError`."""
     try:
         with open_in_namespace(netns) if netns else open_here() as opened:
-            yield opened
+            yield Conversation(opened)
     except OSError as error:
         where = f" in network namespace {netns}" if netns else ""
         raise BackendError(f"rtnetlink{where}: {error.strerror or error}", errno=error.errno) from error
 
 
 class Conversation:
-    """Asks and tells the kernel. OSError is what the kernel refuses as a whole; the backend translates it."""
+    """Asks the kernel and sends it changes. OSError is the kernel's refusal as a whole; the adapter translates it."""
 
     def __init__(self, opened: socket.socket) -> None:
         self._socket = opened
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._asked = ""
         for option in _CAP_ACK, _EXT_ACK, _STRICT_CHECK:
-            # Kernels before 4.20 lack some; what they answer then is longer, not different.
+            # Kernels before 4.20 lack some; their answers are longer then, not different.
             with suppress(OSError):
                 opened.setsockopt(_SOL_NETLINK, option, 1)
         opened.bind((0, 0))
@@ -64,33 +82,50 @@ class Conversation:
         return self.consistently(lambda: link_messages.parse_names(self.dump(link_messages.LINKS)))
 
     def dump(self, request: Request) -> Iterator[bytes]:
-        """Every message of the answer to a dump request.
+        """Yield every message of the answer to a dump request.
 
-        The request is sent when the first message is asked for. So two dumps at a time are none: read one to its end.
+        The request is sent when the first message is asked for, so read one dump to its end before the next.
         """
-        self._asks(request.command)
-        self._socket.send(frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload))
-        while True:
-            for one in frames.messages(self._buffer[: self._receive()]):
+        message = frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload)
+        for received in self.receive_dump(message, request.command):
+            for one in frames.messages(received):
                 if frames.is_end_of_dump(one):
                     return
                 yield bytes(_expected(one, request.kind))
 
+    def receive_dump(self, message: bytes, command: str) -> Iterator[memoryview]:
+        """Send the message and yield what the kernel sends, until the caller has found the end of the dump."""
+        self._asked = command
+        self._socket.send(message)
+        while True:
+            yield self._buffer[: self._receive()]
+
     def ask(self, request: Request) -> bytes:
-        """The one message that answers a question that is no dump; OSError is the kernel's refusal."""
-        self._asks(request.command)
+        """Return the one message that answers a request which is no dump; OSError is the kernel's refusal."""
+        self._asked = request.command
         self._socket.send(frames.message(request.kind, frames.REQUEST, request.payload))
         (answer,) = frames.messages(self._buffer[: self._receive()])
         if frames.message_start(answer)[1] == frames.ERROR:
             raise OSError(*frames.error_of(bytes(answer)))
         return bytes(_expected(answer, request.kind))
 
-    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:
-        """Send `count` changes by the batch, going on past refusals, which are returned by the change's position.
+    def ask_many(self, messages: memoryview, count: int, command: str) -> bytes:
+        """Send `count` requests at once and return their answers, one after the other and in the same order."""
+        self._asked = command
+        self._socket.send(messages)
+        try:
+            return b"".join(map(self._socket.recv, repeat(_LONGEST_ANSWER, count), repeat(socket.MSG_DONTWAIT)))
+        except OSError as error:
+            if error.errno in {errno.ENOBUFS, errno.EAGAIN}:
+                raise AnswersLostError from error
+            raise
 
-        A message's sequence number is its position counted from 1, in network byte order. Replies are in the queue
-        when `send` returns, so nothing here ever waits; a barrier that is not there at the end means that replies
-        were lost. One that cannot be read is as good as lost.
+    def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:
+        """Send `count` changes in batches and return the refusals by the change's position; none stops the rest.
+
+        The sequence number of a message is its position counted from 1, in network byte order. Replies are queued
+        when `send` returns, so this never waits; if the barrier's reply is missing at the end, replies were lost. A
+        reply that cannot be read counts as lost.
         """
         failures: dict[int, Failure] = {}
         lost = False
@@ -114,7 +149,7 @@ class Conversation:
             for _ in range(_READINGS):
                 with suppress(InterruptedError, UnknownDeviceError):
                     return read()
-                self._discard_queued()
+                self.discard_queued()
         except frames.UNREADABLE as error:
             raise OSError(
                 errno.EBADMSG,
@@ -122,10 +157,6 @@ class Conversation:
                 f"see what that command prints, and report both together with `uname -a`",
             ) from error
         raise OSError(errno.EAGAIN, f"what was read changed during each of {_READINGS} readings")
-
-    def _asks(self, command: str) -> None:
-        """Note what is asked from now on, in the words of the command that asks the kernel for the same."""
-        self._asked = command
 
     def _drain(self, failures: dict[int, Failure]) -> bool:
         """Note every answer that is queued; False when the queue had overflown and some were lost."""
@@ -153,8 +184,9 @@ class Conversation:
             raise OSError(errno.EMSGSIZE, f"the kernel sent {length} bytes at once, more than {len(self._buffer)}")
         return length
 
-    def _discard_queued(self) -> None:
-        # The kernel goes on with a dump whenever some of it was received: only an empty queue is its end.
+    def discard_queued(self) -> None:
+        """Discard the rest of a dump."""
+        # The kernel continues a dump whenever some of it was received: only an empty queue is its end.
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)

@@ -7,19 +7,17 @@ import logging
 import socket
 import time
 from collections import defaultdict
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import ipv6_messages, tcx
-from hostrouting.host.netlink.conversation import Conversation, rtnetlink_socket
+from hostrouting.host.netlink.conversation import Adapter
 from hostrouting.host.netlink.namespaces import in_namespace
 from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.net.default_route import default_routes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.net.routes import ObservedRoute
 
 _logger = logging.getLogger(__name__)
@@ -31,18 +29,12 @@ _LEADS_NOWHERE: Final = frozenset(
 )
 
 
-class NetlinkIPv6:
+class NetlinkIPv6(Adapter):
     """IPv6 in this process's network namespace, or in the one named `netns` (a name, or a path).
 
     >>> NetlinkIPv6().leaves_by("::1")
     ('lo',)
     """
-
-    def __init__(self, *, netns: str | None = None) -> None:
-        self._netns = netns
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
 
     def default_devs(self) -> tuple[str, ...]:
         """The devices of the best default route in the main table."""
@@ -116,11 +108,6 @@ class NetlinkIPv6:
         except OSError as error:
             raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
         return frozenset()
-
-    @contextmanager
-    def _open(self) -> Iterator[Conversation]:
-        with rtnetlink_socket(self._netns) as opened:
-            yield Conversation(opened)
 
 
 def _index(kernel: Conversation, dev: str) -> int | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink import ipv6_messages, link_messages, neighbour_messages, probes
 from hostrouting.host.netlink.commit import Failure, Places, commit_links, missing_after, slot
-from hostrouting.host.netlink.conversation import BATCH, Conversation, rtnetlink_socket
+from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import REQUEST, message
 from hostrouting.host.netlink.route_writer import DELROUTE, NEWROUTE
 from hostrouting.net.links import Neighbour
@@ -16,9 +15,10 @@ from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hostrouting.host.netlink.commit import LinkThing, Steps
+    from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.neighbour_messages import NeighbourTable
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
@@ -29,18 +29,12 @@ _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
 _ETHERNET: Final = len("02:00:00:00:00:01")
 
 
-class NetlinkLinkLayer:
+class NetlinkLinkLayer(Adapter):
     """The link layer of this process's network namespace, or of the one named `netns` (a name, or a path).
 
     >>> [device.name for device in NetlinkLinkLayer().devices()][0]
     'lo'
     """
-
-    def __init__(self, *, netns: str | None = None) -> None:
-        self._netns = netns
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
 
     def devices(self) -> list[Device]:
         """Every network device."""
@@ -89,11 +83,6 @@ class NetlinkLinkLayer:
         with self._open() as kernel:
             indexes = {name: index for index, name in kernel.names().items()}
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
-
-    @contextmanager
-    def _open(self) -> Iterator[Conversation]:
-        with rtnetlink_socket(self._netns) as opened:
-            yield Conversation(opened)
 
 
 class _KernelTransport:

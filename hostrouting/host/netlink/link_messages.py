@@ -34,6 +34,7 @@ RULES: Final = Request(34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0),
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
+_IFLA_GROUP: Final = 27
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE: Final = (4, 16)
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
@@ -82,6 +83,7 @@ def parse_devices(
                 carrier=bool(flags & _IFF_LOWER_UP),
                 loopback=bool(flags & _IFF_LOOPBACK),
                 neighbours=tuple(sorted(neighbours[index])),
+                group=number_of(fields.get(_IFLA_GROUP)),
             )
         )
     return sorted(devices, key=lambda device: device.ifindex)

@@ -11,7 +11,6 @@ import sys
 from array import array
 from functools import lru_cache
 from itertools import repeat
-from operator import add
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import (
@@ -131,7 +130,7 @@ class RouteReader:
             if len(networks) == 1:
                 append(new(ObservedRoute, (networks[0], *suffix)))
             else:
-                sink += map(new, repeat(ObservedRoute), map(add, zip(networks, strict=True), repeat(suffix)))
+                sink += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
         return False
 
     def read_answers(self, buffer: memoryview) -> list[ObservedRoute | int]:
@@ -144,7 +143,7 @@ class RouteReader:
                 answers.append(self._read_whole(message) if is_route else _refusal(message))
                 continue
             suffix = self._signatures.get(alike) or self._learn(alike)
-            answers += map(new, repeat(ObservedRoute), map(add, zip(networks, strict=True), repeat(suffix)))
+            answers += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
         return answers
 
     def _learn(self, alike: Signature) -> tuple[object, ...]:
