@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.exceptions import RouteRejectedError
+from hostrouting.net.rules import Rule
 from hostrouting.testing import MemoryBackend
 from hostrouting.testing.contracts import RouteBackendContract
 
@@ -20,6 +21,12 @@ class ForgetsAttributes(MemoryBackend):
     def routes(self) -> list[ObservedRoute]:
         """Drop the unknown attributes of every route."""
         return [route._replace(extra=()) for route in super().routes()]
+
+
+class ForgetsSelectors(MemoryBackend):
+    def rules(self) -> list[Rule]:
+        """Keep only the addresses of a rule, its table and its action."""
+        return [Rule(*rule[:7]) for rule in super().rules()]
 
 
 class NeverVerifies(MemoryBackend):
@@ -40,6 +47,7 @@ LASTING = "test_verification_finds_a_route_that_did_not_last"
 @pytest.mark.parametrize(
     ("broken", "promise", "failure"),
     [
+        (ForgetsSelectors, "test_rules_keep_all_their_selectors", AssertionError),
         (ForgetsAttributes, "test_unknown_attributes_are_kept", RouteRejectedError),
         (NeverVerifies, LASTING, pytest.fail.Exception),
         (AlwaysVerifies, LASTING, RouteRejectedError),

@@ -10,7 +10,7 @@ import pytest
 
 from hostrouting.net.addresses import Address, format_ipv4, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, NextHop, Route
-from hostrouting.net.rules import Rule
+from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend
@@ -201,6 +201,18 @@ class RouteReadingContract:
         for rule in added:
             node.add_rule(rule)
         assert backend.rules()[1:4] == [added[2], added[0], added[1]]
+
+    def test_rules_keep_all_their_selectors(self, eth0: Node, backend: RouteBackend) -> None:
+        """A rule that a lookup by address does not decide is read with everything that it selects by."""
+        added = [
+            Rule(60, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
+            Rule(61, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
+            Rule(62, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
+            Rule(63, table=254, suppress_prefix_length=0, suppress_group=1),
+        ]
+        for rule in added:
+            eth0.add_rule(rule)
+        assert backend.rules()[1:5] == added
 
     # --- lookups
 
