@@ -86,9 +86,6 @@ class Steps:
             return None
         return Generation.of(units, carried=carried)
 
-    def _linked(self) -> list[str]:
-        return [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
-
     def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         if generation is None:
             return []

@@ -103,7 +103,6 @@ class FileStore(Protocol):
 
     def read(self, path: str) -> bytes | None:
         """Return the content, following symbolic links; None for an absent file or a broken link."""
-        ...
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """Make `path` a file with exactly this content and these permission bits; return True if that changed anything.
@@ -113,7 +112,6 @@ class FileStore(Protocol):
         and no machine that loses power, ever sees half of it. A symbolic link at `path` is replaced, never followed.
         Missing folders are made, with mode 0755. Leftovers of a killed writer of this file are removed.
         """
-        ...
 
     def link(self, path: str, target: str) -> bool:
         """Make `path` a symbolic link with the text `target`; return True if that changed anything.
@@ -121,15 +119,12 @@ class FileStore(Protocol):
         The link replaces a file or another link in a single step, and is on the disk when this returns. A folder at
         `path` is refused. Missing folders are made, with mode 0755.
         """
-        ...
 
     def mode(self, path: str) -> int | None:
         """Return the permission bits of a file, following symbolic links; None if there is no file."""
-        ...
 
     def owner(self, path: str) -> int | None:
         """Return the user id that owns the path, of a symbolic link itself; None if it is absent."""
-        ...
 
     def exposed(self, path: str) -> str | None:
         """Return why another user could change the target of `path`: the owner or mode of a folder on the way.
@@ -137,61 +132,51 @@ class FileStore(Protocol):
         None if only root and the caller could. The walk ends at the first absent name. A sticky folder such as /tmp
         counts as any other: any user may create the absent name in it.
         """
-        ...
 
     def rename(self, path: str, name: str) -> bool:
         """Give a file, link or folder another name in its folder; return False if it is absent.
 
         A name that is taken is refused. The new name is on the disk when this returns.
         """
-        ...
 
     def remove(self, path: str) -> bool:
         """Remove the file or symbolic link (never its target); return False if it is absent. A folder is refused.
 
         Leftovers of a killed writer of this file are removed, too.
         """
-        ...
 
     def names(self, path: str) -> list[str]:
         """Return the sorted names in a folder, none if it is absent, without files that a writer has under way."""
-        ...
 
     def exists(self, path: str) -> bool:
         """Return True if the path is a file, a folder, or a symbolic link, even a broken one."""
-        ...
 
     def read_link(self, path: str) -> str | None:
         """Return the text of the symbolic link; None if the path is none."""
-        ...
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """Remove an empty folder; return False if it is absent, is not empty, or has a file system mounted on it.
 
         Leftovers of killed writers do not count, and are removed.
         """
-        ...
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """Raise the HostFileError that a write of `size` bytes below a folder would raise now; changes nothing.
 
         It finds a read-only or full file system, and a folder that the caller may not write to.
         """
-        ...
 
     def sweep(self, path: str) -> bool:
         """Remove the leftovers of killed writers in a folder; return True if there were any.
 
         A leftover has the name of a file under way, belongs to the caller, and no living process writes it.
         """
-        ...
 
     def is_locked(self, path: str) -> bool:
         """Return True if a process holds a lock on the file, by flock or fcntl; False if there is no file.
 
         The question takes no lock, not even for a moment, so it never gets in the way of another program.
         """
-        ...
 
 
 class ServiceManager(Protocol):
@@ -206,33 +191,27 @@ class ServiceManager(Protocol):
 
     def daemon_reload(self, ctx: Context) -> None:
         """Make systemd read all unit files and links again."""
-        ...
 
     def start(self, ctx: Context, unit: str) -> None:
         """Start the unit with all units that it requires, and wait: a oneshot has ended, a service is up.
 
         Refused if the unit, or one that it requires, fails or does not exist. A running unit goes on undisturbed.
         """
-        ...
 
     def stop(self, ctx: Context, unit: str) -> None:
         """Stop the unit, wait for it, and reset a failure; fine if it does not run or exist."""
-        ...
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """Return the state of the unit; for a template, that of an instance that does not run."""
-        ...
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
         """Return the unit if it is running; for a template, all running instances sorted by name."""
-        ...
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """Return every unit that waits for this one, or for an instance of this template, directly or through others.
 
         For an image, only `Before=` in the unit files counts.
         """
-        ...
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """Return the final text of settings by name, for the unit or for the next instance of a template.
@@ -240,7 +219,6 @@ class ServiceManager(Protocol):
         Drop-ins count. If the unit is absent or nothing sets it, the text is empty or systemd's default. Commands are
         one a line, each with its arguments; durations have any form that systemd writes.
         """
-        ...
 
 
 class RunLock(Protocol):
@@ -256,7 +234,6 @@ class RunLock(Protocol):
         With the returned context, or one derived from it, the same lock is held already: `hold` then only waits for
         its turn among the tasks of this run. Any other context waits, in this process too.
         """
-        ...
 
 
 class IPv6Backend(Protocol):
@@ -365,15 +342,12 @@ class Nftables(Protocol):
         Of a table with flags (`dormant`, `owner`), which not every nft can put into JSON, the listing shows only that
         it exists: `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
         """
-        ...
 
     def load(self, ctx: Context, ruleset: str) -> None:
         """Run an nft script in one transaction: all of it takes effect or, if it is refused, nothing."""
-        ...
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """Raise the error that `load` would raise; change nothing."""
-        ...
 
 
 class Ebtables(Protocol):
@@ -385,7 +359,6 @@ class Ebtables(Protocol):
 
     def read(self, ctx: Context) -> EbtablesReading:
         """Return every rule, chain by chain in its order, with notes on backends that could not be read."""
-        ...
 
     def delete(
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
@@ -399,7 +372,6 @@ class Ebtables(Protocol):
         the deleted ones are restored in their places, and the `BackendError` has the program's own words and the rules
         that could not be restored.
         """
-        ...
 
     def insert(
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
@@ -408,7 +380,6 @@ class Ebtables(Protocol):
 
         So the rules of a `delete` get their places back, unless another program has changed the chain. All or none.
         """
-        ...
 
 
 class InstanceMetadata(Protocol):
@@ -420,4 +391,3 @@ class InstanceMetadata(Protocol):
         An answer that may improve is asked for again, with growing pauses, as long as the context and the adapter's
         limit allow. After that, and for an answer that is not JSON, a `BackendError` has the answer.
         """
-        ...
