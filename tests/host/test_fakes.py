@@ -183,7 +183,7 @@ class TestMemoryLock(RunLockContract):
 
 class TestFakeHost:
     def test_its_parts_make_one_machine(self) -> None:
-        """Units are what lies in the files of the same host."""
+        """The units are the unit files of the same host."""
         host = FakeHost()
         host.files.write(f"{UNITS}/a.service", b"[Service]\nType=oneshot\nExecStart=/bin/true\n", mode=0o644)
         host.services.start(Context(), "a.service")
@@ -197,7 +197,7 @@ class TestFakeHost:
         assert FakeHost(routes).routes is routes
 
     def test_reading_units_is_no_operation_on_files(self) -> None:
-        """What the fake systemd reads does not count among the file operations that a test lets fail."""
+        """The file operations that a test lets fail do not include those of the fake systemd."""
         host = FakeHost()
         host.files.fail_at(1)
         assert not host.services.state(Context(), "a.service").exists

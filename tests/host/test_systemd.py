@@ -23,7 +23,7 @@ UNITS = "/etc/systemd/system"
 
 @pytest.fixture(scope="module")
 def box() -> Generator[SystemdBox]:
-    """One machine for all tests here: each has units of its own."""
+    """One machine for all tests here: each test has its units."""
     require_systemd_box()
     with SystemdBox() as box:
         yield box
@@ -45,7 +45,7 @@ class TestSystemctl(LiveServiceManagerContract):
     def test_a_start_that_takes_too_long_is_left_to_itself(
         self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """At its deadline the caller is free; systemd goes on with the job, until somebody stops it."""
+        """At its deadline the caller is free; systemd goes on with the job until a stop."""
         self.install(files, "ct-slow.service", program="/bin/sleep infinity")
         # The job is there already, or on a slow machine the time might end before systemctl has asked for it.
         box.run("systemctl", "start", "--no-block", "ct-slow.service")
@@ -114,7 +114,7 @@ class TestErrors:
 
     @needs("systemctl")
     def test_where_systemd_does_not_run(self, unbooted: Systemctl) -> None:
-        """Without systemd as PID 1 the error says so, and what else one may want."""
+        """Without systemd as PID 1 the error says so, and names the offline mode."""
         with pytest.raises(UnitError) as caught:
             unbooted.daemon_reload(Context(timeout=60))
         assert str(caught.value).splitlines()[-1] == (
@@ -123,7 +123,7 @@ class TestErrors:
         assert isinstance(caught.value.__cause__, CommandFailedError)
 
     def test_where_systemd_is_not_installed(self) -> None:
-        """Without systemctl the error names what was looked for."""
+        """Without systemctl the error names the program."""
         with pytest.raises(UnitError, match="no-such-systemctl") as caught:
             Systemctl(("no-such-systemctl",)).daemon_reload(Context(timeout=60))
         assert str(caught.value).splitlines()[-1] == "is systemd installed, and systemctl on PATH?"
