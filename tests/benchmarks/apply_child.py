@@ -15,11 +15,9 @@ def _machine(root: str) -> Host:
     from hostrouting.host.files.lock import FileLock
     from hostrouting.host.files.store import RootedFiles
     from hostrouting.host.netlink import NetlinkBackend
-    from hostrouting.host.systemd.systemctl import OfflineSystemctl
+    from hostrouting.host.systemd.systemctl import OfflineUnits
 
-    return Host(
-        routes=NetlinkBackend(), services=OfflineSystemctl(root), files=RootedFiles(root), lock=FileLock(root=root)
-    )
+    return Host(routes=NetlinkBackend(), services=OfflineUnits(root), files=RootedFiles(root), lock=FileLock(root=root))
 
 
 def main(root: str, *words: str) -> int:

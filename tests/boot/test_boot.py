@@ -193,13 +193,12 @@ class TestInstall:
             f"/lib/systemd/system/{NSPAWN}", host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"", mode=0o644
         )
         assert boot(image).install(ctx, stand_in(STATIC))
-        boot(image).start(ctx, "static-routes.service")
         boot(host).install(ctx, stand_in(STATIC))
         assert image.files.tree.snapshot() == host.files.tree.snapshot()
         assert not boot(image).install(ctx, stand_in(STATIC))
         assert image.services.started == []
         changing = {"daemon_reload", "enable", "disable", "start", "stop"}
-        assert {call[0] for call in image.services.operations.calls} & changing == {"start"}
+        assert {call[0] for call in image.services.operations.calls} & changing == set()
 
     def test_a_live_run_reads_what_an_offline_run_of_it_wrote(self, host: FakeHost, ctx: Context) -> None:
         """`--root /` prepared this very machine: nothing differs on the disk, but systemd does not know."""
@@ -215,19 +214,9 @@ class TestInstall:
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
         assert not boot(host).install(ctx, stand_in(STATIC))
 
-    def test_a_oneshot_is_run_by_start(self, host: FakeHost, ctx: Context) -> None:
-        """One that fails is a UnitError that says where to read on."""
-        boot(host).install(ctx, stand_in(STATIC))
-        boot(host).start(ctx, "static-routes.service")
-        assert host.services.started == ["static-routes.service"]
-        host.services.failing.add("static-routes.service")
-        with pytest.raises(UnitError, match=r"see: journalctl -b -u static-routes\.service"):
-            boot(host).start(ctx, "static-routes.service")
-
     def test_planning_changes_nothing(self, host: FakeHost, ctx: Context) -> None:
         """A plan names every path in the order of the work, and writes none."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         unchanged, before = host.files.tree.snapshot(), seen(host.files.tree)
         planned = boot(host).plan_install(ctx, stand_in(STATIC))
         assert host.files.tree.snapshot() == unchanged
@@ -246,7 +235,6 @@ class TestInstall:
         for call in (
             lambda: boot(host).plan_install(ctx, stand_in(STATIC)),
             lambda: boot(host).install(ctx, stand_in(STATIC)),
-            lambda: boot(host).start(ctx, "static-routes.service"),
             lambda: boot(host).plan_remove(ctx, "static-routes.service", []),
             lambda: boot(host).remove(ctx, "static-routes.service", []),
         ):
@@ -291,14 +279,13 @@ class TestUpgrade:
     def test_upstreams_units_become_ours(self, host: FakeHost, ctx: Context) -> None:
         """Links that bound machines are removed, upstream's active units are stopped, and the next start runs ours."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.state(ctx, "systemd-nspawn@kube1.service")
         assert machine.requires == {"static-routes.service", "check-route-overlap.service"}
         for name in (STATIC, CHECK):
             assert boot(host).install(ctx, stand_in(name))
             host.services.started.clear()
-            boot(host).start(ctx, f"{name}.service")
+            host.services.start(ctx, f"{name}.service")
             assert host.services.started == [f"{name}.service"]
         assert [host.files.exists(link) for link in UPSTREAM_LINKS] == [False] * 3
         after = host.services.state(ctx, "systemd-nspawn@kube1.service")
@@ -307,7 +294,6 @@ class TestUpgrade:
     def test_no_unit_is_stopped_while_a_machine_requires_one(self, host: FakeHost, ctx: Context) -> None:
         """The links of all our units are gone, and systemd has read that, before the first unit stops."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         host.services.operations.calls.clear()
         boot(host).install(ctx, stand_in(STATIC))
@@ -332,7 +318,7 @@ class TestUpgrade:
         """Only upstream's units are stopped, not one of our units that says RemainAfterExit=yes itself."""
         unit = stand_in(STATIC, service="RemainAfterExit=yes")
         boot(host).install(ctx, unit)
-        boot(host).start(ctx, unit.name)
+        host.services.start(ctx, unit.name)
         assert not boot(host).install(ctx, unit)
         assert host.services.state(ctx, unit.name).sub_state == "exited"
 
@@ -345,7 +331,7 @@ class TestRemove:
             boot(host).install(ctx, stand_in(name))
         host.services.failing.add("check-route-overlap.service")
         with pytest.raises(UnitError):
-            boot(host).start(ctx, "check-route-overlap.service")
+            host.services.start(ctx, "check-route-overlap.service")
         assert boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
         assert host.files.exists(DROP_IN)
         planned = boot(host).plan_remove(ctx, "check-route-overlap.service", paths_of(stand_in(CHECK)))
@@ -369,7 +355,7 @@ class TestRemove:
         """To take another one away does not open the gate for it, although no link requires it now."""
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
-        host.services.disable(ctx, "check-route-overlap.service")
+        host.files.remove(f"{READY}.requires/check-route-overlap.service")
         boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
         assert host.files.exists(DROP_IN)
         assert boot(host).install(ctx, stand_in(CHECK))
@@ -385,7 +371,6 @@ class TestRemove:
     def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
         """A unit that the config no longer has is removed, whichever program installed it, and the machine goes on."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.running(ctx, NSPAWN)
         boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))

@@ -49,7 +49,6 @@ def other_gates(host: FakeHost, ctx: Context) -> None:
 
 def upstream(host: FakeHost, ctx: Context) -> None:
     install_upstream(host.files)
-    host.services.enable(ctx, f"{STATIC}.service", f"{CHECK}.service")
     host.services.start(ctx, f"{CHECK}.service")
 
 

@@ -39,7 +39,6 @@ def machine(*, upstream: bool = False) -> FakeHost:
         host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
     if upstream:
         install_upstream(host.files)
-        host.services.enable(Context(), f"{STATIC}.service", f"{CHECK}.service")
     for unit in ("systemd-nspawn@kube1.service", "kubelet.service"):
         host.services.start(Context(), unit)
     return host

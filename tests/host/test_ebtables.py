@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.ebtables_backends import BACKENDS
+from support.ebtables_lines import cni_lines, rule_lines
 from support.needs import needs
 from support.tool_versions import version_of
 
@@ -19,7 +20,6 @@ from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
 from hostrouting.host.packets.ebtables_tools import legacy_may_have_rules
 from hostrouting.testing.contracts import EbtablesContract
 from hostrouting.testing.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
-from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory_ebtables import MemoryEbtables
 from phases import CancelledError, Context

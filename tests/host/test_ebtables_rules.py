@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.ebtables_lines import cni_lines, rule_lines
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables_rules import (
@@ -13,7 +14,6 @@ from hostrouting.host.packets.ebtables_rules import (
     placed,
     why_unsafe,
 )
-from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 
 #: A listing of `ebtables -L --Lc` of the old tool: no leading zeros, counters, a blank at the end of each rule.
 LEGACY_LISTING = (

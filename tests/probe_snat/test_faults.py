@@ -9,7 +9,7 @@ from support.probe_nodes import CONFIG, FOREIGN, NEIGHBOUR, OFF, OURS, made_host
 
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.probe_snat import ConfigureProbeSNAT, rules_in
-from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
+from hostrouting.probe_snat.boot_files import DEPARTURE, RULESET_PATH
 from phases import Context
 from phases.testing import ManualClock
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from hostrouting.testing import FakeHost
 
 pytestmark = pytest.mark.thorough
+
+
+UNIT_PATH = DEPARTURE.paths[1]
 
 
 @pytest.fixture

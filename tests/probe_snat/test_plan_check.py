@@ -26,10 +26,12 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.findings import is_refused
 from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, render, rules_in
-from hostrouting.probe_snat.boot_files import AGAIN_PATH, RULESET_PATH, UNIT_PATH
+from hostrouting.probe_snat.boot_files import AGAIN_PATH, DEPARTURE, RULESET_PATH
 from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock
+
+UNIT_PATH = DEPARTURE.paths[1]
 
 
 @pytest.fixture
@@ -72,12 +74,12 @@ class TestPlan:
         """Rules cannot be read, files can: the plan names the rules that it does not know."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.may_read = False
-        unknown = "without root that cannot be told"
+        unknown = "only root can read it"
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
             f"~ {TABLE} (unless it is in place: {unknown})"
         ]
         last = ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]
-        assert str(last) == f"- {TABLE} (if it is there: {unknown})"
+        assert str(last) == f"- {TABLE} (if it exists: {unknown})"
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
         """The detail names the missing answers, of a router and of the cloud."""
@@ -85,7 +87,7 @@ class TestPlan:
         host.metadata.error = BackendError("no answer")
         began = ctx.clock.monotonic()
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
-            f"+ {TABLE} (there is no IPv6 default route: is done when that has come right)",
+            f"+ {TABLE} (there is no IPv6 default route: follows once that is right)",
             f"+ {RULESET_PATH}",
             f"+ {UNIT_PATH}",
             f"+ {AGAIN_PATH}",
@@ -96,7 +98,7 @@ class TestPlan:
         """It is changed, not added, also where something is in the way, and whether or not it may be read."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.ipv6.defaults = []
-        expected = [f"~ {TABLE} (there is no IPv6 default route: is done when that has come right)"]
+        expected = [f"~ {TABLE} (there is no IPv6 default route: follows once that is right)"]
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
         host.nftables.may_read = False
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
@@ -112,7 +114,7 @@ class TestPlan:
         why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
         [said] = says(caplog, logging.WARNING)
         assert said.partition(why)[:2] == (
-            "this node is taken to have IPv6, for whether it has the cloud does not say: ",
+            "the cloud does not say if this node has IPv6, so IPv6 is assumed: ",
             why,
         )
 
@@ -166,7 +168,7 @@ class TestCheck:
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; run: hostrouting apply CONFIG"]
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
-        assert any(f"replaced, for it had drifted ({how})" in said for said in says(caplog, logging.INFO))
+        assert any(f"replaced, because it had drifted ({how})" in said for said in says(caplog, logging.INFO))
 
     @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
     def test_cilium_before_nftables(

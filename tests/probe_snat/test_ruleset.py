@@ -16,7 +16,7 @@ from support.probe_worlds import RULES
 
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, render_unit, rules_in
+from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, rules_in
 from hostrouting.probe_snat.boot_files import AGAIN_PATH, NFT_PATHS, RULESET_PATH
 from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script, effect_of
 from hostrouting.testing.config_strategies import probe_snat_configs
@@ -40,7 +40,7 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert render_unit() == (GOLDEN / "probe-snat.service").read_bytes()
+        assert boot_unit(RULES).files[1].content == (GOLDEN / "probe-snat.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The ruleset before the unit that names it, for all to read."""
@@ -64,7 +64,7 @@ class TestFiles:
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
         unit = tmp_path / "probe-snat.service"
-        unit.write_bytes(render_unit())
+        unit.write_bytes(boot_unit(RULES).files[1].content)
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )

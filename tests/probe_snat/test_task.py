@@ -28,7 +28,7 @@ from hostrouting.exceptions import BackendError, InvalidConfigError, ToolNotFoun
 from hostrouting.host import Host
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, boot_unit, expected_listing, render, rules_in
-from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
+from hostrouting.probe_snat.boot_files import DEPARTURE, RULESET_PATH
 from hostrouting.testing import FakeHost
 from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
 from hostrouting.testing.memory_metadata import network_interface
@@ -38,6 +38,9 @@ from phases.testing import ManualClock
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
+
+
+UNIT_PATH = DEPARTURE.paths[1]
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ class TestDo:
         assert host.nftables.tables["ip6", "theirs"] == theirs
         for file in boot_unit(RULES).files:
             assert host.files.read(file.path) == file.content
-        assert host.services.state(ctx, "probe-snat.service").unit_file_state == "enabled"
+        assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
         assert says(caplog, logging.INFO) == [
             f"{TABLE} loaded: on eth0, {RULES.source} becomes {RULES.address}",
         ]
@@ -109,7 +112,7 @@ class TestDo:
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert ("ip6", "theirs") in host.nftables.tables
-        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, for it had drifted (")
+        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, because it had drifted (")
 
     def test_a_table_with_flags(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """A table that cannot be read differs: it is found, planned for, replaced, and deleted."""
@@ -122,7 +125,7 @@ class TestDo:
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
-        assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, for it had drifted")
+        assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, because it had drifted")
         host.nftables.unreadable.add(OURS)
         task.undo(ctx)
         assert OURS not in host.nftables.tables
@@ -143,7 +146,7 @@ class TestDo:
         assert host.files.exists(UNIT_PATH)
         assert says(caplog, logging.WARNING) == [
             (
-                f"{TABLE} was loaded, but is not as it was written: another program has changed the ruleset meanwhile; "
+                f"{TABLE} was loaded and has changed since: another program changes the ruleset; "
                 "probe-snat.service loads it at each start of a gated unit"
             )
         ]
@@ -164,7 +167,7 @@ class TestDo:
         with pytest.raises(BackendError) as caught:
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert str(caught.value) == (
-            "IPv6 probes cannot be made to reach pods: there is no IPv6 default route, also not after 30 s. "
+            "IPv6 probes cannot reach pods: there is no IPv6 default route, not even after 30 s. "
             "No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
         )
         assert ctx.clock.monotonic() - began == 30
@@ -187,8 +190,8 @@ class TestDo:
         with pytest.raises(BackendError) as caught:
             ConfigureProbeSNAT(CONFIG, host=host).do(Context(timeout=3, clock=ManualClock(auto=True)))
         assert str(caught.value) == (
-            "IPv6 probes cannot be made to reach pods: there is no IPv6 default route, also not within the time that "
-            "there was. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
+            "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
+            "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
         )
         assert state(host) == before
 
@@ -231,7 +234,7 @@ class TestDo:
         """It is an error that names it; the files of an earlier run stay."""
         ConfigureProbeSNAT(config(dev="eth0", detect="address"), host=host).do(ctx)
         before = state(host)
-        with pytest.raises(BackendError, match="there is no device eht0, also not after 30 s"):
+        with pytest.raises(BackendError, match="there is no device eht0, not even after 30 s"):
             ConfigureProbeSNAT(config(dev="eht0", detect="address"), host=host).do(ctx)
         assert state(host) == before
 
@@ -259,7 +262,7 @@ class TestDo:
         assert [f"+ {RULESET_PATH}", f"+ {UNIT_PATH}"] == [str(change) for change in task.plan(ctx)][:2]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
-            "whether a node has IPv6 cannot be asked of an image: probe-snat.service is for those with it",
+            "an image cannot tell if a node has IPv6: probe-snat.service is for nodes that have it",
             (
                 "probe-snat.service needs nft, which is not in the image; "
                 "install the package nftables, or probes will not reach pods"
@@ -332,7 +335,7 @@ class TestNoPart:
         caplog.set_level(logging.INFO)
         ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(Context(clock=ManualClock(auto=True)))
         said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
-        assert f"{message}: no rules for IPv6 probes are needed, and those of an earlier run go" in said
+        assert f"{message}: the node needs no rules for IPv6 probes, and those of an earlier run are removed" in said
 
     def test_an_address_that_comes_late(self, host: FakeHost) -> None:
         """With `detect` address the node may still get one, as long as a router may answer its first questions."""
@@ -383,7 +386,7 @@ class TestNoPart:
         ConfigureProbeSNAT(OFF, host=host).do(ctx)
         assert host.files.tree.snapshot() == {}
         [said] = says(caplog, logging.WARNING)
-        assert said.startswith(f"{TABLE}, if it is still there, goes with the next boot: nft is needed")
+        assert said.startswith(f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed")
 
 
 class TestCloud:

@@ -17,7 +17,7 @@ from support.overlap_worlds import run_script
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import boot_unit, render_unit
+from hostrouting.route_overlap.script import boot_unit
 from hostrouting.testing import KernelNode, strategies
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert render_unit() == (GOLDEN / "check-route-overlap.service").read_bytes()
+        assert boot_unit(CONFIG).files[1].content == (GOLDEN / "check-route-overlap.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
@@ -67,7 +67,7 @@ class TestFiles:
         script = tmp_path / "check-route-overlap.sh"
         script.write_bytes(render_script(CONFIG))
         script.chmod(0o755)
-        unit.write_bytes(render_unit().replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
+        unit.write_bytes(boot_unit(CONFIG).files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )
@@ -173,8 +173,8 @@ class TestRunning:
         ("program", "reason"),
         [
             (None, "there is no program 'ip' in "),
-            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended before it had answered"),
-            ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended before it had answered"),
+            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended early"),
+            ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended early"),
             (
                 (
                     "cat >/dev/null; echo Dump was interrupted and may be inconsistent.; "

@@ -15,7 +15,7 @@ from support.needs import needs
 from support.static_route_worlds import config_of, impatient
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
-from hostrouting.static_routes import render_script, render_unit
+from hostrouting.static_routes import render_script
 from hostrouting.static_routes.script import boot_unit
 from hostrouting.testing import KernelNode, strategies
 
@@ -41,7 +41,7 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert render_unit() == (GOLDEN / "static-routes.service").read_bytes()
+        assert boot_unit(CONFIG).files[1].content == (GOLDEN / "static-routes.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
@@ -66,7 +66,7 @@ class TestFiles:
         script = tmp_path / "static-routes.sh"
         script.write_bytes(render_script(CONFIG))
         script.chmod(0o755)
-        unit.write_bytes(render_unit().replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
+        unit.write_bytes(boot_unit(CONFIG).files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )
@@ -304,7 +304,7 @@ class TestRunning:
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "/bin/bash"]
         done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=10)
         assert done.returncode == 1
-        reason = "ip ended before it had answered everything" if program else f"there is no program 'ip' in {tmp_path}"
+        reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
         assert f"cannot see or change routes: {reason}" in done.stderr.decode()
         assert done.stderr.decode().count("\n") == 1
 

@@ -24,7 +24,7 @@ from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.displaced import RECORDS_PATH
-from hostrouting.static_routes.script import SCRIPT_PATH, UNIT_PATH, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, boot_unit
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, Plannable, Task, Undoable
 from phases.testing import ManualClock
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hostrouting.host import ObservedRoute, Route
     from hostrouting.host.netlink.commit import Failure
 
+SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 CONFIG = config_of(
     [
         StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),
@@ -123,7 +124,7 @@ class TestDo:
         script, unit = boot_unit(CONFIG).files
         assert host.files.read(SCRIPT_PATH) == script.content
         assert host.files.read(UNIT_PATH) == unit.content
-        assert host.services.state(ctx, "static-routes.service").unit_file_state == "enabled"
+        assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service")
         before = state(host)
         generation = host.files.tree.file(SCRIPT_PATH)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
