@@ -174,7 +174,7 @@ class ConfigureProbeSNAT:
     # --- deciding
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
-        """Decide; waits for routes and addresses that routers have yet to advertise."""
+        """Decide, after waiting for routes and addresses that routers have yet to advertise."""
         if self._section.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
             return _NO_IPV6
         began = ctx.clock.monotonic()

@@ -1,4 +1,4 @@
-"""What runs at boot: the script that proves what the task proves, with nothing but bash and ip, and its unit."""
+"""The boot script, which does the proof of the task with nothing but bash and ip, and its unit."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DEPARTURE: Final = _TEMPLATE.departure
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
-#: All that the script may leave on a machine that runs; the last is what it told the journal last.
+#: The files that the script may leave on a running machine; the last one has its last message to journald.
 RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
 
-#: Each costs the script a reading of all tables, and each row outside of the CIDRs that it lets through a line of work.
+#: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = 8
 
 
@@ -41,7 +41,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "CIDRS": overlap.expected_cidrs,
         "ROOTS": _roots(overlap.expected_cidrs),
         "ROUTED": [cidr for cidr in overlap.expected_cidrs if _is_inside(cidr, destinations)],
-        # A pattern has no quote in it: see hostrouting.config.rules.
+        # A pattern has no quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
     }
     for name, words in lists.items():
@@ -55,7 +55,7 @@ def boot_unit(config: HostRoutingConfig) -> BootUnit:
 
 
 def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
-    """What the CIDRs cover, as (first, last) without overlap, sorted; neighbours are one."""
+    """Return the ranges of the CIDRs as (first, last), sorted; overlapping and adjacent ones are merged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(map(_bounds, cidrs)):
         if merged and first <= merged[-1][1] + 1:
@@ -71,7 +71,7 @@ def _is_inside(cidr: str, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _roots(cidrs: Iterable[str]) -> list[str]:
-    """A few CIDRs that cover all these, and little else.
+    """Return a few CIDRs that cover all of these and little else.
 
     >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12"])
     ['10.0.0.0/23', '172.16.0.0/12']
@@ -79,14 +79,14 @@ def _roots(cidrs: Iterable[str]) -> list[str]:
     roots = [_root(first, last) for first, last in _merged(cidrs)]
     while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
         joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
-        # Those that touch first of all, else those that are the smallest together.
+        # Join adjacent ones first, else those that are the smallest together.
         best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
         roots[best : best + 2] = [joined[best]]
     return [format_cidr(first, 32 - (last - first).bit_length()) for first, last in roots]
 
 
 def _root(first: int, last: int) -> tuple[int, int]:
-    """The smallest CIDR around a range."""
+    """Return the smallest CIDR around a range."""
     length = 32 - (first ^ last).bit_length()
     network = first & netmask(length)
     return network, network | ~netmask(length) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""What runs at boot: the script that does what the task does, with nothing but bash and ip, and its unit."""
+"""The boot script, which does the work of the task with nothing but bash and ip, and its unit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DEPARTURE", "RUN_FILES", "boot_unit", "render_script"]
 _TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", Path(__file__).parent / "assets")
 DEPARTURE: Final = _TEMPLATE.departure
 
-#: What the script may leave on a machine that runs: how long it waited, and what it told the journal last.
+#: The files that the script may leave on a running machine: how long it waited, and its last message to journald.
 RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/static-routes.waited", f"{RUNTIME_DIRECTORY}/static-routes.told")
 
 
@@ -34,16 +34,16 @@ def boot_unit(config: HostRoutingConfig) -> BootUnit:
 
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
-    """As the kernel lists them, so that the script can compare all of them at once."""
+    """Return the sort key of the kernel's listing, so that the script can compare all routes at once."""
     network, prefix_length = parse_cidr(route.destination)
     return network, -prefix_length, route.metric
 
 
 def _line(route: StaticRoute) -> str:
-    """One route as ip reads it, and as it shows it: a single address has no length there.
+    """Return one route as ip reads and shows it: ip shows a single address without a length.
 
-    A device name has no quote in it, nor anything else that bash or ip could take for more than a part of a name: see
-    `hostrouting.net.addresses.check_device_name`. A question mark is no part of it either.
+    A device name has no quote, no question mark, and nothing else that bash or ip could take for more than a part of a
+    name: see `hostrouting.net.addresses.check_device_name`.
     """
     metric = f" metric {route.metric}" if route.metric else ""
     destination = route.destination.removesuffix("/32")

@@ -21,7 +21,7 @@ def _machine(root: str) -> Host:
 
 
 def main(root: str, *words: str) -> int:
-    """Run the command as its own entry point does, with another machine behind it."""
+    """Run the command as its own entry point does, on another machine."""
     Host.live = lambda: _machine(root)  # type: ignore[method-assign]
     return cli.main(words)
 

@@ -50,7 +50,7 @@ class TestOffline:
         assert repr(host.services) == repr(OfflineUnits("/"))
 
     def test_a_relative_root_stays_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever changes the working directory later does not move the image."""
+        """A later change of the working directory does not move the image."""
         (tmp_path / "image").mkdir()
         monkeypatch.chdir(tmp_path)
         host = Host.offline("image")

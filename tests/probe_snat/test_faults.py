@@ -33,7 +33,7 @@ PORTS = ["files", "services", "nftables", "ipv6", "metadata"]
 
 
 class Killed(BaseException):
-    """As if by `kill -9`: no handler of ours catches it."""
+    """As if by `kill -9`: no handler catches it."""
 
 
 def fails(act: Callable[[Context], None]) -> bool:
@@ -76,7 +76,7 @@ class TestFaults:
     @pytest.mark.parametrize("error", [None, Killed()])
     @pytest.mark.parametrize("gone", [(), (RULESET_PATH,), (UNIT_PATH,)])
     def test_undo(self, ctx: Context, port: str, error: BaseException | None, gone: tuple[str, ...]) -> None:
-        """At every single call; also where somebody's hands have removed one of the files."""
+        """At every single call; also if an operator has removed one of the files."""
 
         def installed() -> FakeHost:
             host = made_host()

@@ -1,4 +1,4 @@
-"""What `plan` says that `do` would change, and what `check` says that is wrong; neither changes anything or waits."""
+"""`plan` names the changes of `do`, and `check` the faults; neither changes anything or waits."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestPlan:
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [f"~ {TABLE} ({detail})"]
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:
-        """Rules cannot be read, files can: the plan says what it does not know."""
+        """Rules cannot be read, files can: the plan names the rules that it does not know."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.may_read = False
         unknown = "only root can read it"
@@ -82,7 +82,7 @@ class TestPlan:
         assert str(last) == f"- {TABLE} (if it exists: {unknown})"
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
-        """Neither a router nor the cloud: what they have not said yet stands in the detail."""
+        """The detail names the missing answers, of a router and of the cloud."""
         host.ipv6.defaults = []
         host.metadata.error = BackendError("no answer")
         began = ctx.clock.monotonic()
@@ -107,7 +107,7 @@ class TestPlan:
     def test_what_the_cloud_does_not_say(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, error: BackendError | None
     ) -> None:
-        """Whether it does not answer or says what cannot be read: the plan assumes the rules, and its log warns."""
+        """If the cloud does not answer, or not readably, the plan assumes the rules, and its log warns."""
         host.metadata.error = error
         host.metadata.document = {"error": "x"}
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
@@ -119,7 +119,7 @@ class TestPlan:
         )
 
     def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
-        """The plan says so, and what to do."""
+        """The plan says so, with the next step."""
         host.ipv6.defaults = ["eth0", "eth1"]
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
         assert str(first) == (
@@ -140,7 +140,7 @@ class TestCheck:
         assert check(FakeHost(is_live=False), ctx) == []
 
     def test_missing(self, host: FakeHost, ctx: Context) -> None:
-        """After somebody's flush it says what is gone, and what to do."""
+        """After a foreign flush it names the missing parts, with the next step."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.flush()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; run: hostrouting apply CONFIG"]
@@ -188,7 +188,7 @@ class TestCheck:
 
     @pytest.mark.parametrize("why", REASONS[1:])
     def test_not_wanted(self, host: FakeHost, ctx: Context, why: str) -> None:
-        """Where nothing of ours belongs nothing is missing."""
+        """A node that needs no rules misses none."""
         assert check(host, ctx, takes_no_part(host, why)) == []
         assert host.nftables.operations.calls == []
 
@@ -204,7 +204,7 @@ class TestCheck:
         assert ctx.clock.monotonic() == began
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """What an earlier run found out counts; where none has, nobody can say that nothing is missing."""
+        """The result of an earlier run counts; without one, the check cannot say that nothing is missing."""
         host.metadata.error = BackendError("no answer")
         with pytest.raises(BackendError, match="no answer"):
             check(host, ctx)

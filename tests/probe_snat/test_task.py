@@ -1,4 +1,4 @@
-"""ConfigureProbeSNAT on a fake machine: what it does, where it takes no part, and what the cloud may say."""
+"""ConfigureProbeSNAT on a fake machine: its work, the nodes that it leaves alone, and the answers of the cloud."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class TestDo:
         assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, because it had drifted (")
 
     def test_a_table_with_flags(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """What cannot be read is not as it should be: it is found, planned for, replaced, and deleted."""
+        """A table that cannot be read differs: it is found, planned for, replaced, and deleted."""
         caplog.set_level(logging.INFO)
         task = ConfigureProbeSNAT(CONFIG, host=host)
         task.do(ctx)
@@ -152,7 +152,7 @@ class TestDo:
         ]
 
     def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-        """A default route that comes while it waits is in time; what it waits for is said once."""
+        """A default route that comes during the wait is in time; the wait is logged once."""
         caplog.set_level(logging.INFO)
         host.ipv6.defaults = []
         ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: host.ipv6.defaults.append("eth0"))))
@@ -161,7 +161,7 @@ class TestDo:
         assert len(says(caplog, logging.INFO)) == 2
 
     def test_no_router_in_time(self, host: FakeHost, ctx: Context) -> None:
-        """After 30 s it says what is missing and which key helps; nothing was changed."""
+        """After 30 s the error names the missing route and the key that helps; nothing was changed."""
         host.ipv6.defaults = []
         before, began = state(host), ctx.clock.monotonic()
         with pytest.raises(BackendError) as caught:
@@ -174,7 +174,7 @@ class TestDo:
         assert state(host) == before
 
     def test_what_nft_would_refuse(self, host: FakeHost, ctx: Context) -> None:
-        """It is asked before anything is written: no file of ours is left, and no rule."""
+        """The real nft is asked before anything is written: none of our files is left, and no rule."""
         before = state(host)
         # After the reading of the table.
         host.nftables.fail_at(2, BackendError("no"))
@@ -184,7 +184,7 @@ class TestDo:
         assert state(host) == before
 
     def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
-        """A deadline that comes first does not hide what was waited for, nor what to do."""
+        """A deadline that comes first does not hide the awaited route, nor the next step."""
         host.ipv6.defaults = []
         before = state(host)
         with pytest.raises(BackendError) as caught:
@@ -231,7 +231,7 @@ class TestDo:
         assert state(host) == before
 
     def test_a_device_that_is_mistyped(self, host: FakeHost, ctx: Context) -> None:
-        """It is an error that names it; what an earlier run installed stays."""
+        """It is an error that names it; the files of an earlier run stay."""
         ConfigureProbeSNAT(config(dev="eth0", detect="address"), host=host).do(ctx)
         before = state(host)
         with pytest.raises(BackendError, match="there is no device eht0, not even after 30 s"):
@@ -255,7 +255,7 @@ class TestDo:
         assert host.nftables.operations.calls == []
 
     def test_an_image(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """Ruleset and unit are installed, planned and taken away; whether nodes have IPv6 cannot be asked."""
+        """Ruleset and unit are installed, planned and removed; the image cannot answer if nodes have IPv6."""
         caplog.set_level(logging.INFO)
         host = FakeHost(is_live=False)
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
@@ -291,7 +291,7 @@ class TestDo:
 
 
 class TestNoPart:
-    """Where nothing of ours belongs, nothing is there afterwards."""
+    """A node that needs no rules has none afterwards."""
 
     @pytest.mark.parametrize("why", REASONS)
     def test_what_an_earlier_run_installed_goes(self, host: FakeHost, ctx: Context, why: str) -> None:
@@ -307,7 +307,7 @@ class TestNoPart:
 
     @pytest.mark.parametrize("why", REASONS)
     def test_zero_impact(self, ctx: Context, why: str) -> None:
-        """On a node that never had any of ours, neither nft nor systemd is called; upstream's own table stays."""
+        """On a node without an earlier config, neither nft nor systemd is called; upstream's own table stays."""
         host = made_host(FOREIGN)
         settings = takes_no_part(host, why)
         before = state(host)
@@ -379,7 +379,7 @@ class TestNoPart:
         assert state(host) == before
 
     def test_nft_went_first(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """Whoever removed nft is not held up: the files go, and the log says what may be left."""
+        """A missing nft stops nothing: the files are removed, and the log names the rest."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.is_installed = False
         ConfigureProbeSNAT(OFF, host=host).plan(ctx)
@@ -390,7 +390,7 @@ class TestNoPart:
 
 
 class TestCloud:
-    """What the cloud says, over HTTP, from a server of our own."""
+    """The answers of the cloud, over HTTP, from a test server."""
 
     @pytest.mark.parametrize(
         ("document", "expected"),
@@ -410,7 +410,7 @@ class TestCloud:
 
     @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
     def test_what_cannot_be_read(self, host: FakeHost, answer: object) -> None:
-        """It is an error, and what was installed stays: who does not know does not take away."""
+        """It is an error, and the files of an earlier run stay, because the answer is unknown."""
         with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
             self.run(host, imds)
         before = state(host)
@@ -419,7 +419,7 @@ class TestCloud:
         assert state(host) == before
 
     def test_no_answer_in_all_the_time_that_there_is(self, host: FakeHost) -> None:
-        """A run that ends with that says what the cloud has answered, not only that time is up."""
+        """A run that ends with that quotes the cloud's answer, not only the deadline."""
         with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
             clock = ManualClock(auto=True)
             report = run(ConfigureProbeSNAT(CONFIG, host=asking(host, imds)), timeout=3, ctx=Context(clock=clock))

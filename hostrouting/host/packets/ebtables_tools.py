@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
     from phases import Context
 
+__all__ = [
+    "Command",
+    "LegacyTools",
+    "NftTools",
+    "RefusedError",
+    "Tools",
+    "UnseenError",
+    "find",
+    "legacy_may_have_rules",
+]
+
 #: Debian's package names; other distributions use similar ones.
 _PACKAGES: Final = {"nft": "iptables", "legacy": "ebtables"}
 #: With `yes`, ebtables-save prints counters, and no two readings are the same.
