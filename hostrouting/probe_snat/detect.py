@@ -132,7 +132,7 @@ def describes_ipv6(document: object) -> bool:
     >>> describes_ipv6({"error": "Bad request"})
     Traceback (most recent call last):
     hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
-    be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
+be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
     """
     found = False
     for number, interface in enumerate(_list(document, "it")):

@@ -100,7 +100,7 @@ def check_table_name(family: str, name: str) -> None:
     >>> check_table_name("ip6", "a; flush ruleset")
     Traceback (most recent call last):
     hostrouting.exceptions.BackendError: nft knows no table 'ip6 a; flush ruleset': a family, and a name that begins \
-    with a letter and has letters, digits and _ . / - only
+with a letter and has letters, digits and _ . / - only
     """
     if not _FAMILY.fullmatch(family) or not _NAME.fullmatch(name):
         raise BackendError(
