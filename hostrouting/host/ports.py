@@ -295,15 +295,12 @@ class LinkLayer(Protocol):
 
     def devices(self) -> list[Device]:
         """Every network device, by interface index."""
-        ...
 
     def neighbours(self) -> list[Neighbour]:
         """The neighbours of both families that have a hardware address, sorted by device and address."""
-        ...
 
     def stations(self, bridge: str) -> list[Station]:
         """The forwarding database of a bridge, sorted; none if there is no such bridge."""
-        ...
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         """Ask on the link who has an address, for each (device, address); those for which somebody answered.
@@ -313,11 +310,9 @@ class LinkLayer(Protocol):
         and does not answer yet. It waits up to a second, and no longer than until everybody has answered.
         On a device that is down or gone nobody answers. It needs CAP_NET_RAW: without it, a `PermissionDeniedError`.
         """
-        ...
 
     def routes(self) -> list[ObservedRoute]:
         """The IPv6 routes of every table but the local one, sorted; a snapshot."""
-        ...
 
     def apply(
         self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
@@ -330,7 +325,6 @@ class LinkLayer(Protocol):
         the rollback held. What was removed and is added again is, in every detail, as it was. A lack of privilege is
         a `PermissionDeniedError`.
         """
-        ...
 
 
 class Nftables(Protocol):

@@ -3,7 +3,7 @@
 FakeHost         a `Host` made of the fakes
 MemoryFiles      `tree` to arrange and inspect, `operations` as the record, `fail_at` for faults
 MemoryServices   the state that systemd would derive from the unit files in that tree
-MemoryLock       `holder_pid` to let another process hold the lock
+MemoryLock       `holder` to let another process hold the lock
 """
 
 from __future__ import annotations
