@@ -196,7 +196,9 @@ def _is_unicast(mac: str) -> bool:
 
 def _of_routes(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Candidate]:
     found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
-    places = Counter(map(_place, snapshot.routes)) if found else Counter()
+    networks = {route.network for route in found}
+    # Of hundreds of thousands of routes hardly any share a network with these.
+    places = Counter(_place(route) for route in snapshot.routes if route.network in networks)
     for route in found:
         oddity = _oddity_of_route(route) or (_NOT_ALONE if places[_place(route)] > 1 else "")
         yield Candidate(route, _host(route), oddity=oddity)
@@ -207,7 +209,7 @@ def _may_be_for_pod(route: ObservedRoute, pods: Networks, bridge: str) -> bool:
         # Those of DHCP clients and routing daemons are the node's.
         return route.protocol in _BY_HAND and not _oddity_of_route(route)
     return (
-        any(dev.startswith(POD_DEVICE) for dev in route.devs)
+        any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
         and route.protocol not in _NEVER
         and (pods.covers(route.destination) or not _oddity_of_route(route))
     )

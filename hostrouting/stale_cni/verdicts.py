@@ -147,8 +147,9 @@ class _Node:
 
     def __init__(self, snapshot: Snapshot, bridge: str) -> None:
         # In bridge mode pods and node share a subnet, so the gateway is inside podCidrs.
-        gateways = {gateway for route in snapshot.routes for gateway in route.gateways}
-        self._gateways = {str(gateway): f"{gateway} is a gateway of the node" for gateway in gateways}
+        gateways = {route.gateway for route in snapshot.routes}
+        gateways |= {hop.gateway for route in snapshot.routes for hop in route.nexthops}
+        self._gateways = {str(gateway): f"{gateway} is a gateway of the node" for gateway in gateways - {None}}
         uplinks = {bridge, *(route.dev for route in snapshot.routes if not route.prefix_length)}
         #: Each address of the node, and a sentence that says so.
         self.addresses: dict[str, str] = {}
