@@ -554,7 +554,7 @@ def test_what_cannot_be_read_is_said_and_is_no_error(node: KernelNode, tmp_path:
     answered = within(node, "check", path, prefix=POWERLESS, capture_output=True)
     first, *_, last = answered.stdout.splitlines()
     assert (answered.returncode, first) == (0, "172.16.8.0/22 leaves by eth0")
-    assert last.startswith("note: not looked at: cannot tell if a removed CNI left anything behind without")
+    assert last.startswith("note: not looked at: cannot tell if a removed CNI left anything without")
     assert within(node, "plan", path, prefix=POWERLESS, capture_output=True).returncode == 0
     told = json.loads(within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout)
     assert told["ok"] is True
