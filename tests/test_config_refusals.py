@@ -318,7 +318,7 @@ def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
         (
             {"staleCni": {"podCidrs": ["fd00::/129"]}},
             "staleCni.podCidrs[0]",
-            "'fd00::/129' has no prefix length from 0 to 128 behind the slash",
+            "'fd00::/129' has no prefix length from 0 to 128 after the slash",
         ),
         (
             {"staleCni": {"podCidrs": ["fd00::%1/64"]}},
