@@ -28,16 +28,16 @@ __all__ = [
     "LinkLayer",
     "Nftables",
     "RouteBackend",
+    "Routing",
     "RunLock",
     "ServiceManager",
 ]
 
 
-class RouteBackend(Protocol):
-    """The IPv4 routes of one network namespace.
+class Routing(Protocol):
+    """The IPv4 routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
 
-    Reading needs no privilege. Every method may be called from any thread. Whatever goes wrong is a
-    `BackendError`, never an error of the library or system call behind it.
+    Reading needs no privilege. Every failure is a `BackendError`.
     """
 
     def links(self) -> list[Device]:
@@ -71,6 +71,14 @@ class RouteBackend(Protocol):
         ask again with that source.)
         """
         ...
+
+
+class RouteBackend(Routing, Protocol):
+    """The IPv4 routes of one network namespace.
+
+    Reading needs no privilege. Every method may be called from any thread. Whatever goes wrong is a
+    `BackendError`, never an error of the library or system call behind it.
+    """
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them.

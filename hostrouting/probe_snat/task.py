@@ -1,4 +1,4 @@
-"""ConfigureProbeSNAT: see whether the node wants the rules, load them in one transaction, persist them."""
+"""ConfigureProbeSNAT: decide if the node needs the rules, load them in one transaction, install the boot files."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ __all__ = ["ConfigureProbeSNAT", "drift", "wanted_now"]
 
 _logger = logging.getLogger(__name__)
 
-#: In all, for router advertisements.
+#: For router advertisements in all.
 _WAIT_SECONDS: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
-#: For the cloud, where nobody waits for the answer.
+#: For a request to the cloud in a plan or a check.
 _SECONDS_FOR_A_LOOK: Final = 5
 _NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
 
@@ -61,11 +61,11 @@ _NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
 class ConfigureProbeSNAT:
     """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
 
-    It holds the run lock. Where the section is off, where the node has no IPv6, and where an eBPF programme
-    does this job, what an earlier run installed is taken away; a table that we did not install is left alone.
+    It holds the run lock. If the section is off, if the node has no IPv6, or if an eBPF program does this, it removes
+    the rules of earlier runs; a table of another program is left alone.
 
-    That replies leave by the device is asked of the routes once, for no source in particular: IPv6 policy rules that
-    select by source (`ip -6 rule from ...`) may send those of some pods elsewhere, which is not seen here.
+    It looks up the device of the replies once, without a source address: it does not notice IPv6 policy rules that
+    send the replies of some pods elsewhere (`ip -6 rule from ...`).
     """
 
     name = "configure-probe-snat"
@@ -121,7 +121,7 @@ class ConfigureProbeSNAT:
         self._boot.install(ctx, self._unit(rules))
 
     def plan(self, ctx: Context) -> list[Change]:
-        """What `do` would change now: the rules, then files; nothing is waited for."""
+        """Return the changes that `do` would make now: the rules, then files; do not wait."""
         ctx.check()
         if not self._section.enabled:
             return self._plan_removal(ctx)
@@ -139,7 +139,7 @@ class ConfigureProbeSNAT:
     def _foreseen(self, obstacle: Obstacle) -> str:
         if obstacle.may_change:
             return f"{obstacle.reason}: is done when that has come right"
-        # A refusal of what is optional fails nothing, and so is none of the whole plan's.
+        # The refusal of an optional task is not one of the whole plan.
         if self._section.required:
             return refused(f"{obstacle.reason}; {obstacle.step}")
         return f"{obstacle.reason}: {refused(obstacle.step)}"
@@ -153,9 +153,9 @@ class ConfigureProbeSNAT:
         files = self._host.files
         ours = is_installed(files)
         if ours and not files.exists(RULESET_PATH):
-            # Somebody's hands were quicker. A run that is killed after the unit's end must know the table by something.
+            # Removed by hand. If this run is killed, the next one knows the table by this file.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
-        # The unit first: a machine that starts meanwhile would have it bring the rules back.
+        # The unit first: it would load the rules again if a gated machine started meanwhile.
         self._boot.remove(ctx, UNIT_NAME, (UNIT_PATH, AGAIN_PATH))
         files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
         if not ours:
@@ -169,7 +169,7 @@ class ConfigureProbeSNAT:
     # --- deciding
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
-        """Decide; waits for routes and addresses that routers have yet to advertise."""
+        """Decide, after waiting for routes and addresses that routers have yet to advertise."""
         if self._section.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
             return _NO_IPV6
         began = ctx.clock.monotonic()
@@ -179,7 +179,7 @@ class ConfigureProbeSNAT:
             outcome = assess(self._section, self._host)
             if isinstance(outcome, ProbeRules) or not outcome.may_change:
                 break
-            # What the first look says holds: whoever looks often waits no longer.
+            # The limit of the first look holds.
             seconds = limits.setdefault(type(outcome), self._patience(outcome))
             if ctx.clock.monotonic() >= began + seconds:
                 break
@@ -190,7 +190,7 @@ class ConfigureProbeSNAT:
                 ctx.sleep(_SECONDS_BETWEEN_LOOKS)
             except DeadlineExceededError as error:
                 if isinstance(outcome, Obstacle):
-                    # Whoever gave us less time wants to hear what we waited for.
+                    # With less time than the limit, the error says what was missing.
                     raise _hindered(outcome, ", also not within the time that there was") from error
                 raise
         if isinstance(outcome, Obstacle):
@@ -203,7 +203,7 @@ class ConfigureProbeSNAT:
             self._tell(logging.WARNING, "%s", reason)
 
     def _patience(self, outcome: NotWanted | Obstacle) -> float:
-        """How long this may take to come right; a node without IPv6 has it only while a router may still answer."""
+        """Return how long to wait; on a node without IPv6 only while a router may still answer."""
         if isinstance(outcome, Obstacle):
             return _WAIT_SECONDS
         return min(seconds_to_settle(self._section, self._host), _WAIT_SECONDS)
@@ -211,7 +211,7 @@ class ConfigureProbeSNAT:
     # --- changing rules
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
-        """Bring the table to these rules, unless it has them."""
+        """Load these rules, unless the table has them."""
         nftables = self._host.nftables
         script = render(rules)
         before = nftables.table(ctx, FAMILY, TABLE_NAME)
@@ -219,7 +219,7 @@ class ConfigureProbeSNAT:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
         nftables.check(ctx, script)
-        # Before the table is there: a run that is killed in between can be undone all the same.
+        # Before the table exists: `reset` then knows that it is ours even if this run is killed.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         nftables.load(ctx, script)
         change = Change("+", TABLE) if before is None else Change("~", TABLE, drift(before))
@@ -242,9 +242,9 @@ class ConfigureProbeSNAT:
             if before is not None:
                 self._host.nftables.load(ctx, delete_script())
                 ctx.record(Change("-", TABLE), undo=partial(self._restore_table, None, effect_of(before)))
-                self._tell(logging.INFO, "%s is taken away", TABLE)
+                self._tell(logging.INFO, "%s is removed", TABLE)
         except ToolNotFoundError as error:
-            # Whoever took nft away is not to be held up by what only nft could do.
+            # Without nft the table cannot be deleted; go on.
             self._tell(logging.WARNING, "%s, if it is still there, goes with the next boot: %s", TABLE, error)
 
     def _restore_table(self, left: ProbeRules | None, before: ProbeRules | None, ctx: Context) -> None:
@@ -277,7 +277,7 @@ class ConfigureProbeSNAT:
             return is_installed(self._host.files)
 
     def _plan_removal(self, ctx: Context) -> list[Change]:
-        """As `undo` goes about it."""
+        """Return the changes that `undo` would make."""
         changes = self._boot.plan_remove(ctx, UNIT_NAME, PATHS)
         if self._host.is_live and is_installed(self._host.files):
             try:
@@ -302,7 +302,7 @@ def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
 def wanted_now(
     ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool | None, logger: logging.Logger = _logger
 ) -> ProbeRules | NotWanted | Obstacle:
-    """What belongs on a live node, decided as `do` does it, but at once.
+    """Return the rules that a live node needs, decided as by `do`, but at once.
 
     If the cloud does not answer, or not so that it can be read, the node is taken to have IPv6 or not, as `otherwise`
     says, and the log warns of that; with None that is raised.
@@ -312,7 +312,7 @@ def wanted_now(
         return NotWanted(reason="hostRouting.probeSnat.enabled is not true")
     if section.detect == "imds":
         left = ctx.remaining()
-        # `apply` looks ahead before it begins: what is left then must be enough to say why the cloud does not answer.
+        # Half of the time that is left: the rest is for reporting why the cloud does not answer.
         seconds = _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
         try:
             has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds)))
@@ -333,7 +333,7 @@ def wanted_now(
 
 
 def drift(listing: list[dict[str, Any]]) -> str:
-    """How a table that is not as it should be differs, in words."""
+    """Return how a table differs from the wanted one, in words."""
     if any("unreadable" in entry.get("table", {}) for entry in listing):
         return "it has flags, such as dormant or owner"
     found = effect_of(listing)

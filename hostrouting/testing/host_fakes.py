@@ -3,7 +3,7 @@
 FakeHost         everything below in a `Host`, the routes of `MemoryBackend`, and the other fakes beside it
 MemoryFiles      `tree` to arrange and to look, `operations` to remember, `fail_at` to break
 MemoryServices   what systemd would make of the unit files in that tree
-MemoryLock       `holder_pid` to let another process hold it
+MemoryLock       `holder` to let another process hold it
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTre
 
 
 class MemoryLock(WaitingLock):
-    """A run lock of one process: its threads exclude each other, and so does `holder_pid`, if a test sets one."""
+    """A run lock of one process: its threads exclude each other, and so does `holder`, if a test sets one."""
 
     shown = "the lock in memory"
 
     def __init__(self) -> None:
         self.resource = self
         #: The process id of another run that has the lock; None if there is none.
-        self.holder_pid: int | None = None
+        self.holder: int | None = None
         self.operations = Operations()
         self._lock = threading.Lock()
 
@@ -54,7 +54,7 @@ class MemoryLock(WaitingLock):
     @property
     def is_held(self) -> bool:
         """True if a run holds it now."""
-        return self.holder_pid is not None or self._lock.locked()
+        return self.holder is not None or self._lock.locked()
 
     @contextmanager
     def hold(self, ctx: Context) -> Iterator[Context]:
@@ -66,11 +66,11 @@ class MemoryLock(WaitingLock):
 
     def attempt(self) -> Callable[[], None] | None:
         """See `WaitingLock`."""
-        return self._lock.release if self.holder_pid is None and self._lock.acquire(blocking=False) else None
+        return self._lock.release if self.holder is None and self._lock.acquire(blocking=False) else None
 
-    def holder(self) -> str:
+    def holder_name(self) -> str:
         """See `WaitingLock`."""
-        return f"process {self.holder_pid or os.getpid()}"
+        return f"process {self.holder or os.getpid()}"
 
 
 class FakeHost(Host):

@@ -83,6 +83,24 @@ class TestFileLock(RunLockContract):
             pytest.fail("two runs at a time")
         assert caplog.messages == [f"waiting for another run of hostrouting (process {holder.pid})"]
 
+    def test_a_child_is_told_that_its_parent_holds_it(self, tmp_path: Path) -> None:
+        """A process that a run has started, directly or not, waits until its deadline and then says who holds it."""
+        child = HOLDER.replace("Context()", "Context(timeout=0.2)")
+        argv = ["sh", "-c", 'true; "$@"; exit $?', "sh", sys.executable, "-P", "-c", child, str(tmp_path)]
+        with FileLock(root=str(tmp_path)).hold(Context()):
+            told = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert f"(process {os.getpid()}, which started this process and may wait for it) holds" in told.stderr
+
+    def test_one_lock_by_two_names(self, tmp_path: Path) -> None:
+        """A context that holds the lock of an image holds it by each name of the folder, and no other image's."""
+        (tmp_path / "image").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "image")
+        with FileLock(root=str(tmp_path / "image")).hold(Context()) as held:
+            with FileLock(root=str(tmp_path / "link")).hold(held):
+                pass
+            with FileLock(root=str(tmp_path)).hold(held):
+                assert (tmp_path / "run/hostrouting.lock").exists()
+
     def test_a_killed_run_holds_nothing(self, tmp_path: Path) -> None:
         """After kill -9 the file is still there, and the lock is free."""
         with another_run(tmp_path) as holder:

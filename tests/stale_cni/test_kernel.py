@@ -476,7 +476,8 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, nod
             return super().neighbours()
 
     task = CleanStaleCNI(config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name)))
-    report = run(task, Context(timeout=60))
+    report = run(task, timeout=60)
+    assert report.ok
     assert not any(LIVE in change.subject for change in report.changes)
     after = world.shown()
     for sort in "ebtables", "neigh":

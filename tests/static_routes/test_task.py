@@ -138,12 +138,12 @@ class TestDo:
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert [record.getMessage() for record in caplog.records] == [
             (
-                "route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' of somebody else is displaced by "
-                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it comes back when ours goes"
+                "foreign route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' is displaced by "
+                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it is restored when ours is removed"
             ),
             (
-                "route '172.16.16.0/24 via 10.224.0.1 dev eth0' of somebody else is displaced by "
-                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it comes back when ours goes"
+                "foreign route '172.16.16.0/24 via 10.224.0.1 dev eth0' is displaced by "
+                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it is restored when ours is removed"
             ),
         ]
         content = host.files.read(RECORDS_PATH)
@@ -507,7 +507,7 @@ class TestRefusals:
             ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
         assert caplog.messages == [
             (
-                "route '172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp', which we had displaced, is not put back: "
+                "displaced route '172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp' is not restored: "
                 "Nexthop has invalid gateway (Network is unreachable). It stays on record in "
                 f"{RECORDS_PATH}, and is tried again by reset"
             )
@@ -533,7 +533,7 @@ class TestRefusals:
             ConfigureStaticRoutes(NONE, host=host).do(ctx)
         assert caplog.messages == [
             (
-                "route '172.16.1.0/24 dev tun0 proto dhcp scope link', which we had displaced, is not put back: "
+                "displaced route '172.16.1.0/24 dev tun0 proto dhcp scope link' is not restored: "
                 "there is no device tun0 any more"
             )
         ]

@@ -202,7 +202,7 @@ def _path(lookup: Lookup) -> object:
     )
 
 
-_EXAMPLES = {"wheel": 10, "soak": 5000}
+_EXAMPLES = {"wheel": 10, "soak": 2000}
 
 TestTwoWorlds = TwoWorlds.TestCase
 TestTwoWorlds.settings = settings(

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
     from phases import Context
 
+__all__ = [
+    "Command",
+    "LegacyTools",
+    "NftTools",
+    "RefusedError",
+    "Tools",
+    "UnseenError",
+    "find",
+    "legacy_may_have_rules",
+]
+
 #: Debian's, and close to what others call them.
 _PACKAGES: Final = {"nft": "iptables", "legacy": "ebtables"}
 #: With this in the environment, ebtables-save prints counters, and no two readings are the same.

@@ -102,6 +102,37 @@ class RunLockContract:
             pass
         assert clock.waits == 3
 
+    def test_it_ends_without_a_deadline(self, lock: RunLock, other: RunLock) -> None:
+        """A run without a deadline does not wait for ever: its holder may be waiting for it."""
+        clock = _Clock()
+        with lock.hold(Context()), pytest.raises(LockHeldError), other.hold(Context(clock=clock)):
+            pytest.fail("two runs at a time")
+        assert clock.monotonic() == 600
+
+    def test_the_code_inside_holds_it(self, lock: RunLock, other: RunLock) -> None:
+        """The returned context, and all derived from it, hold the lock: `hold` does not wait, at any depth."""
+        clock = _Clock()
+        with (
+            lock.hold(Context(clock=clock)) as held,
+            other.hold(held.child(timeout=5)) as inner,
+            lock.hold(inner.shielded()),
+        ):
+            assert clock.waits == 0
+        with other.hold(Context(clock=clock)):
+            assert clock.waits == 0
+
+    def test_the_code_inside_takes_turns(self, lock: RunLock, other: RunLock) -> None:
+        """Of two tasks of a run that holds the lock, the second waits for the first, until its deadline."""
+        clock = _Clock()
+        with (
+            lock.hold(Context(clock=clock)) as held,
+            lock.hold(held),
+            pytest.raises(LockHeldError),
+            other.hold(held.child(timeout=30)),
+        ):
+            pytest.fail("two tasks at a time")
+        assert clock.monotonic() == 30
+
     def test_never_two_at_a_time(self, lock: RunLock, other: RunLock) -> None:
         """Of many runs, in threads that all want it, only one is inside at any time."""
         inside = []
