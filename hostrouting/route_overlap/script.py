@@ -6,35 +6,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, with_shared
+from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hostrouting.boot import BootUnit
     from hostrouting.config import HostRoutingConfig
 
-__all__ = [
-    "MARKERS",
-    "MARKER_DETECTED",
-    "MARKER_OK",
-    "PATHS",
-    "RUN_FILES",
-    "SCRIPT_PATH",
-    "UNIT_NAME",
-    "UNIT_PATH",
-    "boot_unit",
-    "render_script",
-    "render_unit",
-]
+__all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "RUN_FILES", "boot_unit", "render_script"]
 
-UNIT_NAME: Final = "check-route-overlap.service"
-SCRIPT_PATH: Final = f"{SCRIPT_DIRECTORY}/check-route-overlap.sh"
-UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
-#: The installed files, in the order in which they are written.
-PATHS: Final = (SCRIPT_PATH, UNIT_PATH)
-#: One finding per line. Exactly one of the two exists after a check.
+_TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", Path(__file__).parent / "assets")
+DEPARTURE: Final = _TEMPLATE.departure
+#: One finding a line. Exactly one of the two exists after a check.
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
@@ -44,13 +30,11 @@ RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
 #: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = 8
 
-_ASSETS: Final = Path(__file__).parent / "assets"
-
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
     overlap = config.route_overlap
-    template = with_shared((_ASSETS / "check-route-overlap.sh").read_text(encoding="utf-8"))
+    template = _TEMPLATE.read_script()
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     destinations = _merged(route.destination for route in config.static_routes.routes)
     lists = {
@@ -65,15 +49,9 @@ def render_script(config: HostRoutingConfig) -> bytes:
     return template.replace("@MODE@", overlap.mode).encode()
 
 
-def render_unit() -> bytes:
-    """Return the oneshot that runs the script; it is the same on every node."""
-    return (_ASSETS / UNIT_NAME).read_bytes()
-
-
 def boot_unit(config: HostRoutingConfig) -> BootUnit:
-    """Return the files to install for this config."""
-    script = BootFile(path=SCRIPT_PATH, content=render_script(config), mode=0o755)
-    return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
+    """Return the unit and the script to install for this config."""
+    return _TEMPLATE.fill(render_script(config))
 
 
 def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:

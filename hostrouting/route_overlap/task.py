@@ -14,7 +14,7 @@ from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.net.default_route import default_route
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, RUN_FILES, UNIT_NAME, boot_unit
+from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -59,19 +59,19 @@ class CheckRouteOverlap:
             if self._section.expected_cidrs:
                 self._boot.install(held, boot_unit(self._config))
             else:
-                self._boot.remove(held, UNIT_NAME, PATHS)
+                self._boot.remove(held, *DEPARTURE)
             self.act(held)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the boot files that `do` would install or remove; markers are results and not part of a plan."""
         if self._section.expected_cidrs:
             return self._boot.plan_install(ctx, boot_unit(self._config))
-        return [*self._boot.plan_remove(ctx, UNIT_NAME, PATHS), *self.plan_act(ctx)]
+        return [*self._boot.plan_remove(ctx, *DEPARTURE), *self.plan_act(ctx)]
 
     def undo(self, ctx: Context) -> None:
         """Remove script, unit and markers."""
         with self._host.lock.hold(ctx) as held:
-            self._boot.remove(held, UNIT_NAME, PATHS)
+            self._boot.remove(held, *DEPARTURE)
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once

@@ -5,51 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, with_shared
+from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
+    from hostrouting.boot import BootUnit
     from hostrouting.config import HostRoutingConfig, StaticRoute
 
-__all__ = [
-    "PATHS",
-    "RUN_FILES",
-    "SCRIPT_PATH",
-    "UNIT_NAME",
-    "UNIT_PATH",
-    "boot_unit",
-    "render_script",
-    "render_unit",
-]
+__all__ = ["DEPARTURE", "RUN_FILES", "boot_unit", "render_script"]
 
-UNIT_NAME: Final = "static-routes.service"
-SCRIPT_PATH: Final = f"{SCRIPT_DIRECTORY}/static-routes.sh"
-UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
-#: The installed files, in the order in which they are written.
-PATHS: Final = (SCRIPT_PATH, UNIT_PATH)
+_TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", Path(__file__).parent / "assets")
+DEPARTURE: Final = _TEMPLATE.departure
 
 #: The files that the script may leave on a running machine: how long it waited, and its last message to journald.
 RUN_FILES: Final = (f"{RUNTIME_DIRECTORY}/static-routes.waited", f"{RUNTIME_DIRECTORY}/static-routes.told")
 
-_ASSETS: Final = Path(__file__).parent / "assets"
-
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """Return the boot script; the same config gives the same bytes. Without routes it removes those owned by us."""
+    """Return the boot script; the same config gives the same bytes. Without routes it removes those of hostrouting."""
     routes = sorted(config.static_routes.routes, key=_kernels_order)
-    template = with_shared((_ASSETS / "static-routes.sh").read_text(encoding="utf-8"))
-    return template.replace("@COUNT@", str(len(routes))).replace("@ROUTES@", "".join(map(_line, routes))).encode()
-
-
-def render_unit() -> bytes:
-    """Return the oneshot that runs the script; it is the same on every node."""
-    return (_ASSETS / UNIT_NAME).read_bytes()
+    text = _TEMPLATE.read_script().replace("@COUNT@", str(len(routes)))
+    return text.replace("@ROUTES@", "".join(map(_line, routes))).encode()
 
 
 def boot_unit(config: HostRoutingConfig) -> BootUnit:
-    """Return the files to install for this config."""
-    script = BootFile(path=SCRIPT_PATH, content=render_script(config), mode=0o755)
-    return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
+    """Return the unit and the script to install for this config."""
+    return _TEMPLATE.fill(render_script(config))
 
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:

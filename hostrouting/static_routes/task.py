@@ -11,7 +11,7 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.host import Host
 from hostrouting.static_routes.live import LiveRoutes
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import PATHS, RUN_FILES, UNIT_NAME, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
@@ -62,13 +62,13 @@ class ConfigureStaticRoutes:
         if self._config.static_routes.routes:
             return self.plan_act(ctx) + self._boot.plan_install(ctx, boot_unit(self._config))
         # As `undo` goes about it.
-        return self._boot.plan_remove(ctx, UNIT_NAME, PATHS) + self.plan_act(ctx)
+        return self._boot.plan_remove(ctx, *DEPARTURE) + self.plan_act(ctx)
 
     def undo(self, ctx: Context) -> None:
         """Remove unit, script and our routes, and restore the routes that they displaced."""
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would add the routes again if a gated machine started meanwhile.
-            self._boot.remove(held, UNIT_NAME, PATHS)
+            self._boot.remove(held, *DEPARTURE)
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
