@@ -109,7 +109,7 @@ other-kernel: $(VENV)/ready
 # 1.8.11; iproute2 5.9, 6.1, 6.15.
 TOOLS_TESTS := tests/host/test_nft.py tests/host/test_ebtables.py tests/host/test_ebtables_rules.py tests/probe_snat \
 	tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py \
-	tests/test_default_route.py
+	tests/net/test_default_route.py
 tools-bullseye tools-bookworm tools-trixie: tools-%: $(VENV)/ready
 	.ci/tools $* .tools/$*
 	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 $(PYTEST) $(TOOLS_TESTS)

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from socket import AF_INET6, inet_ntop, inet_pton
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.config.wire import describe, errors_under
 from hostrouting.exceptions import ConfigError, InvalidConfigError
-from hostrouting.net.addresses import check_device_name, format_cidr, netmask, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import (
+    IPV6,
+    Prefix,
+    check_device_name,
+    format_cidr,
+    netmask,
+    parse_address,
+    parse_cidr,
+    parse_ipv4,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -51,7 +59,6 @@ _NOT_UNICAST: Final = (
     (0xE, 4, "224.0.0.0/4, which is multicast"),
     (0xFFFFFFFF, 32, "the broadcast address"),
 )
-_IPV6_LENGTHS: Final = frozenset(map(str, range(129)))
 _UNIT_NAME: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-")
 _DEVICE_PATTERN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!")
 #: A file name has 255 bytes, and the gate's drop-in folder is named `<gate>.d`.
@@ -198,23 +205,10 @@ def cidr(value: object) -> str:
     ('10.240.0.0/16', 'fd00::/64')
     """
     text = string(value, "a CIDR such as '10.240.0.0/16' or 'fd00::/64'")
-    if ":" not in text:
-        network = ipv4_cidr(text)
-    else:
-        address, slash, length = text.partition("/")
-        packed = _pack_ipv6(address)
-        if packed is None:
-            raise ValueError(f"{text!r} is not an IPv6 CIDR such as 'fd00::/64'")
-        if not slash:
-            raise ValueError(f"{text!r} has no prefix length; write it as '{text}/128' if one address is meant")
-        if length not in _IPV6_LENGTHS:
-            raise ValueError(f"{text!r} has no prefix length from 0 to 128 after the slash")
-        host_bits = 128 - int(length)
-        masked = int.from_bytes(packed, "big") >> host_bits << host_bits
-        network = f"{inet_ntop(AF_INET6, masked.to_bytes(16, 'big'))}/{length}"
-    if network.endswith("/0"):
+    prefix = Prefix.parse(text).masked
+    if not prefix.length:
         raise ValueError(f"{text!r} covers every address; name the range that the pods have")
-    return network
+    return str(prefix)
 
 
 def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], str]:
@@ -224,20 +218,12 @@ def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], st
         text = string(value, wanted)
         if "%" in text:
             raise ValueError(f"{text!r} has a zone; name the interface in 'dev' instead")
-        packed = _pack_ipv6(text)
-        if packed is None or int.from_bytes(packed, "big") >> (128 - length) != prefix:
+        address = parse_address(text)
+        if address is None or address.family != IPV6 or address.number >> (128 - length) != prefix:
             raise ValueError(f"{text!r} is not {wanted}")
-        return inet_ntop(AF_INET6, packed)
+        return str(address)
 
     return rule
-
-
-def _pack_ipv6(text: str) -> bytes | None:
-    try:
-        return inet_pton(AF_INET6, text)
-    # A NUL or a lone surrogate is a ValueError before libc sees it.
-    except (OSError, ValueError):
-        return None
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

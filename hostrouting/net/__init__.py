@@ -1,1 +1,11 @@
-"""One vocabulary of networking values for both address families."""
+"""One vocabulary of networking values for both address families. Pure; it imports nothing else of hostrouting.
+
+addresses.py      Address, Prefix, Networks; readers and writers of addresses, CIDRs and device names
+route_text.py     the kernel's numbers in routes, and their names
+routes.py         Route (wanted), ObservedRoute (read from the kernel), NextHop, Lookup; place, signature
+changes.py        RouteChange: one step of a batch
+default_route.py  the default routes of a node
+rules.py          Rule: a policy rule with all its selectors
+links.py          Device with its addresses, Neighbour, Station
+mappings.py       the JSON form of routes and neighbours
+"""

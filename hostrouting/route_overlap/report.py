@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from hostrouting.net.addresses import check_device_name, contains
+from hostrouting.net.addresses import Prefix, check_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,8 +110,9 @@ class CidrReport:
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
         """Return the report without the suggestions that a route of the config already covers."""
+        prefixes = {destination: Prefix.parse(destination) for destination in destinations}
         covers = {
-            route: [destination for destination in destinations if contains(destination, route.destination)]
+            route: [name for name, prefix in prefixes.items() if prefix.covers(Prefix.parse(route.destination))]
             for route in self.suggested_routes
         }
         return attrs.evolve(

@@ -1,4 +1,4 @@
-"""The live half: our routes in the kernel become exactly those that are wanted, and displaced ones come back."""
+"""The live half: make our routes in the kernel exactly the desired ones, and restore displaced routes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNRE
 
 
 class LiveRoutes:
-    """The routes of one live machine that carry our mark, and those whose place they took."""
+    """The routes of one live machine that are owned by us, and the routes that they displaced."""
 
     def __init__(self, host: Host, logger: logging.Logger) -> None:
         self._host = host
@@ -50,7 +50,7 @@ class LiveRoutes:
             raise _with_routes(error, desired) from error
 
     def plan(self, resolution: Resolution) -> list[Change]:
-        """What `converge` would change, once all that is missing can be looked up."""
+        """Return the changes of `converge`, once every missing value can be looked up."""
         observed = self._host.routes.routes()
         records, _ = restorable(
             read_records(self._host.files).routes, (link.name for link in self._host.routes.links())
@@ -72,7 +72,7 @@ class LiveRoutes:
         ]
 
     def _foreseen(self, changes: Sequence[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
-        """What will hinder routes: their device, or the gateway on it, is not there."""
+        """Return the foreseen refusals: the device of a route, or the gateway on it, is missing."""
         if not changes:
             return {}
         links = {link.name: link for link in self._host.routes.links()}
@@ -89,7 +89,7 @@ class LiveRoutes:
         return foreseen
 
     def _explained(self, error: RouteRejectedError, outcome: Reconciliation) -> RouteRejectedError:
-        """The same error; it says where a route of the kernel's own is in the way, and whether time may heal it."""
+        """Return the error with its explanations: where a kernel route is in the way, and if waiting may help."""
         reasons = {str(change): _never_overwritten(own) for change, own in outcome.in_the_way.items()}
         may_heal = error.rolled_back and self._may_heal(error.refusals, outcome.changes)
         lost = {} if may_heal else _without_gateway(outcome.changes, self._host.routes.routes())
@@ -107,7 +107,7 @@ class LiveRoutes:
         )
 
     def _may_heal(self, refusals: Iterable[Refusal], changes: Iterable[RouteChange]) -> bool:
-        """Whether each refusal is of a route whose device is absent, down, or has no IPv4 address yet.
+        """Return True if each refused route has a device that is absent, down, or without an IPv4 address.
 
         With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the config: the kernel's
         error number is the same for both.
@@ -129,7 +129,7 @@ def _no_device(dev: str) -> str:
 
 
 def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
-    """The routes whose gateway no route reaches on the link of their device: the kernel takes none of them."""
+    """Return the routes whose gateway is not on the link of their device: the kernel refuses all of them."""
     reached: dict[tuple[Address, str], bool] = {}
     lost: dict[RouteChange, str] = {}
     for change in changes:
@@ -145,7 +145,7 @@ def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[Observed
 
 
 def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -> bool:
-    # Of any table, for rules may lead the kernel there: what is foreseen here is refused for certain.
+    # Any table counts, because rules may lead the kernel there: a refusal that is foreseen here is certain.
     return any(
         route.gateway is None
         and dev in route.devs
@@ -179,7 +179,7 @@ def _never_overwritten(own: ObservedRoute) -> str:
 
 
 def _with_routes(error: LinkNotFoundError, routes: Iterable[Route]) -> LinkNotFoundError:
-    """The same error; it says whose device is missing."""
+    """Return the error with the routes whose device is missing."""
     of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
     step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""
     return LinkNotFoundError(f"{error}{step}", dev=error.dev, errno=error.errno, may_heal=True)
