@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
+from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
-from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS, unknown_selectors
-from hostrouting.host.netlink.route_reader import encapsulation_of, gateway_of
+from hostrouting.host.netlink.route_codec import encapsulation_of, gateway_of
+from hostrouting.host.netlink.rule_codec import RULE_ACTIONS, unknown_selectors
 from hostrouting.net.addresses import IPV4, Address, format_ipv4, parse_ipv4
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KIND_NUMBERS, KINDS, Lookup, NextHop, ObservedRoute

@@ -10,7 +10,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.commit import Failure, OneByOne, commit_links, shares_place, slot
+from hostrouting.host.netlink.commit import Failure, OneByOne
+from hostrouting.host.netlink.places import commit_links, shares_place, slot
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
 from hostrouting.net.routes import ObservedRoute, route_order

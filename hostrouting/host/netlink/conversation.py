@@ -9,10 +9,10 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import frames, link_messages
+from hostrouting.host.netlink import device_codec, frames
 from hostrouting.host.netlink.commit import AnswersLostError, Failure
 from hostrouting.host.netlink.namespaces import open_here, open_in_namespace
-from hostrouting.host.netlink.route_reader import UnknownDeviceError
+from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +79,7 @@ class Conversation:
 
     def names(self) -> dict[int, str]:
         """Device names by interface index."""
-        return self.consistently(lambda: link_messages.parse_names(self.dump(link_messages.LINKS)))
+        return self.consistently(lambda: device_codec.parse_names(self.dump(device_codec.LINKS)))
 
     def dump(self, request: Request) -> Iterator[bytes]:
         """Yield every message of the answer to a dump request.

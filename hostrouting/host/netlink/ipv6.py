@@ -10,10 +10,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import ipv6_messages, tcx
+from hostrouting.host.netlink import classifiers, device_codec, route_codec
 from hostrouting.host.netlink.conversation import Adapter
+from hostrouting.host.netlink.frames import HEADER_LENGTH
 from hostrouting.host.netlink.namespaces import in_namespace
-from hostrouting.host.netlink.route_reader import RouteReader
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import default_routes
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class NetlinkIPv6(Adapter):
             def read() -> tuple[str, ...]:
                 names = kernel.names()
                 by_rank: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
-                for route in default_routes(ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), names)):
-                    rank = route.metric, ipv6_messages.preference(route)
+                for route in default_routes(route_codec.parse_ipv6_routes(kernel.dump(route_codec.IPV6_ROUTES), names)):
+                    rank = route.metric, route_codec.preference(route)
                     by_rank[rank] += _alive(route)
                 return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
 
@@ -57,7 +58,7 @@ class NetlinkIPv6(Adapter):
             if index is None:
                 return ()
             return kernel.consistently(
-                lambda: ipv6_messages.parse_usable_addresses(kernel.dump(ipv6_messages.ADDRESSES), index)
+                lambda: device_codec.parse_usable_addresses(kernel.dump(device_codec.IPV6_ADDRESSES), index)
             )
 
     def newest_address(self, dev: str) -> float | None:
@@ -67,7 +68,7 @@ class NetlinkIPv6(Adapter):
             if index is None:
                 return None
             return kernel.consistently(
-                lambda: ipv6_messages.parse_youngest(kernel.dump(ipv6_messages.ADDRESSES), index, time.monotonic())
+                lambda: device_codec.parse_youngest(kernel.dump(device_codec.IPV6_ADDRESSES), index, time.monotonic())
             )
 
     def leaves_by(self, address: str) -> tuple[str, ...]:
@@ -91,8 +92,8 @@ class NetlinkIPv6(Adapter):
 
             def read() -> tuple[str, ...]:
                 names: set[str] = set()
-                for request in ipv6_messages.filter_requests(index, dev):
-                    names |= ipv6_messages.parse_bpf_names(kernel.dump(request))
+                for request in classifiers.filter_requests(index, dev):
+                    names |= classifiers.parse_bpf_names(kernel.dump(request))
                 return tuple(sorted(names))
 
             found = kernel.consistently(read)
@@ -101,8 +102,8 @@ class NetlinkIPv6(Adapter):
     def _programs(self, index: int) -> frozenset[str]:
         try:
             if self._netns is None:
-                return tcx.program_names(index)
-            return in_namespace(self._netns, lambda: tcx.program_names(index))
+                return classifiers.program_names(index)
+            return in_namespace(self._netns, lambda: classifiers.program_names(index))
         except PermissionError:
             _logger.info("which BPF programs are attached by tcx cannot be told without root")
         except OSError as error:
@@ -117,12 +118,12 @@ def _index(kernel: Conversation, dev: str) -> int | None:
 def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, ...]:
     names = kernel.names()
     try:
-        answer = kernel.ask(ipv6_messages.lookup_request(address, fib_match=fib_match))
+        answer = kernel.ask(route_codec.lookup_request(address, fib_match=fib_match))
     except OSError as error:
         if error.errno in _LEADS_NOWHERE:
             return ()
         raise
-    return tuple(sorted(set(_alive(RouteReader(names).read(answer)))))
+    return tuple(sorted(set(_alive(route_codec.parse_route(answer[HEADER_LENGTH:], names, family=IPV6)))))
 
 
 def _alive(route: ObservedRoute) -> list[str]:

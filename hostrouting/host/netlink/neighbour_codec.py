@@ -6,6 +6,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import (
     HEADER_LENGTH,
     Request,
@@ -14,8 +15,7 @@ from hostrouting.host.netlink.frames import (
     number_of,
     word,
 )
-from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR
-from hostrouting.host.netlink.route_reader import UnknownDeviceError
+from hostrouting.host.netlink.route_codec import device_of
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _ndmsg = struct.Struct("=BxxxiHBB")
 # Requests for dumps; the family 0 asks for both.
 NEIGHBOURS: Final = Request(30, _ndmsg.pack(0, 0, 0, 0, 0), "ip neighbour")
 STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
-ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
 _NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4, 0x20, 0x40, 0x80
@@ -52,7 +51,7 @@ def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> Nei
         if family not in {socket.AF_INET, socket.AF_INET6}:
             continue
         fields = dict(attributes(message, HEADER_LENGTH + _ndmsg.size))
-        address, dev = socket.inet_ntop(family, fields[_NDA_DST]), _name(names, index)
+        address, dev = socket.inet_ntop(family, fields[_NDA_DST]), device_of(index, names)
         if state & KNOWN_NEIGHBOUR and _NDA_LLADDR in fields:
             table.known.append(
                 Neighbour(
@@ -101,17 +100,10 @@ def parse_stations(messages: Iterable[bytes], names: Mapping[int, str], bridge: 
             stations.append(
                 Station(
                     fields[_NDA_LLADDR].hex(":"),
-                    _name(names, index),
+                    device_of(index, names),
                     # What somebody put there is `permanent` (taken for the node itself) or `static`.
                     permanent=bool(state & (_NUD_PERMANENT | _NUD_NOARP)),
                     vlan=number_of(fields.get(_NDA_VLAN), size=2),
                 )
             )
     return sorted(stations)
-
-
-def _name(names: Mapping[int, str], index: int) -> str:
-    name = names.get(index)
-    if name is None:
-        raise UnknownDeviceError(index)
-    return name

@@ -1,6 +1,6 @@
-"""The BPF programs that a device runs by tcx (Linux 6.6), which rtnetlink does not show: asked of the kernel by bpf(2).
+"""The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by bpf(2).
 
-To be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
+tcx (Linux 6.6) has to be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
 """
 
 from __future__ import annotations
@@ -11,8 +11,15 @@ import platform
 import struct
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.host.netlink.frames import HEADER_LENGTH, Request, attributes
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+_GETTFILTER: Final = 46
+_TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
+#: The directions of the qdisc clsact.
+_INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 
 #: The number of bpf(2); where it is another one, we see what tc has, and no more.
 _BPF: Final = {"x86_64": 321, "aarch64": 280}
@@ -96,3 +103,24 @@ def _name(bpf: Callable[[int, object, int], int], identity: int) -> str:
     finally:
         os.close(descriptor)
     return info.raw[_NAME_AT : _NAME_AT + _NAME_LENGTH].partition(b"\0")[0].decode(errors="replace")
+
+
+def filter_requests(index: int, dev: str) -> list[Request]:
+    """Return requests for the packet filters of the device: those for what comes in, and those for what goes out."""
+    return [
+        Request(_GETTFILTER, struct.pack("=BxxxiIII", 0, index, 0, parent, 0), f"tc filter show dev {dev} {direction}")
+        for parent, direction in ((_INGRESS, "ingress"), (_EGRESS, "egress"))
+    ]
+
+
+def parse_bpf_names(messages: Iterable[bytes]) -> set[str]:
+    """Return the names of the BPF programs among packet filters, as they were attached."""
+    names = set()
+    for message in messages:
+        fields = dict(attributes(message, HEADER_LENGTH + 20))
+        if fields.get(_TCA_KIND) == b"bpf\0":
+            # A filter is shown twice: its priority by itself, without options, and each of its handles.
+            name = dict(attributes(fields.get(_TCA_OPTIONS, b""))).get(_TCA_BPF_NAME)
+            if name:
+                names.add(name.rstrip(b"\0").decode(errors="replace"))
+    return names
