@@ -1,23 +1,43 @@
-# Two commands are all that a newcomer needs: `make demo` and `make test`. The rest is for those who work on it.
+# `make demo` and `make test` are all that a newcomer needs, and `make quick` while working. The rest is for maintainers.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 WHEEL_VENV := .venv-wheel
-# Two workers halve the time on two cores; every test makes its own namespaces, so they do not meet. The one that is done
-# first takes over from the other: tests of real systemd take the longest, and stand together.
+# Every test makes its own namespaces, so tests may run side by side. A worker that is done takes tests from the other: the
+# tests of real systemd take the longest, and stand together.
 PYTEST_OPTIONS ?= -n 2 --dist worksteal
+# The program and not `python -m pytest`, which would put this folder on the path, and so hide an installed wheel.
+PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 
-.PHONY: demo test check lint types layers scripts wheel-test matrix matrix-table bench fuzz soak other-kernel \
-	tools-bullseye tools-bookworm tools-trixie format clean
+.PHONY: demo test quick pythons coverage check lint types public-types layers scripts wheel wheel-test matrix matrix-table \
+	bench fuzz soak other-kernel tools-bullseye tools-bookworm tools-trixie format clean
 
 demo: $(VENV)/ready
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/ready
-	$(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
+	$(PYTEST)
 
-# Everything that CI runs; `make matrix` is a step of its own there.
-check: test lint types layers scripts wheel-test
+# All tests that need neither root nor namespaces, with few examples, in 15 seconds: the loop while working.
+quick: $(VENV)/ready
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -q
+
+# `make quick` on every supported Python that this machine has.
+pythons:
+	set -e; .ci/pythons | while read -r version python; do \
+		echo "== Python $$version"; \
+		env -u HOSTROUTING_NO_SKIP $(MAKE) --no-print-directory quick VENV=.venv-$$version PYTHON=$$python; \
+	done
+
+# Statements and branches that the whole suite runs, system tests and child processes included. COVERAGE_OPTIONS=tests/net
+coverage: $(VENV)/ready
+	$(BIN)/coverage erase
+	HYPOTHESIS_PROFILE=wheel $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) $(COVERAGE_OPTIONS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+# All that CI runs but `make matrix`, `make fuzz`, the tools of other Debians and the fresh machine.
+check: test lint types layers scripts wheel-test public-types
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -33,20 +53,29 @@ layers: $(VENV)/ready
 scripts: $(VENV)/ready
 	$(BIN)/shellcheck .ci/* tests/support/*.sh hostrouting/boot/assets/hostrouting-retry.sh
 
-# The same tests against what users would install. A fresh environment, and -P keeps this folder off the path.
-wheel-test: $(VENV)/ready
+wheel: $(VENV)/ready
 	rm -rf dist $(WHEEL_VENV)
 	$(BIN)/pip wheel -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 	.ci/venv $(PYTHON) $(WHEEL_VENV) dist/hostrouting-*.whl
-	HYPOTHESIS_PROFILE=wheel $(WHEEL_VENV)/bin/python -P -m pytest $(PYTEST_OPTIONS)
+
+# `make quick` against what users install. It imports every module and reads every file of the packages, so it fails if the
+# wheel lacks one; more tests of the same code would prove no more about the wheel.
+wheel-test: wheel
+	HYPOTHESIS_PROFILE=quick $(WHEEL_VENV)/bin/pytest $(PYTEST_OPTIONS) -q
+	$(WHEEL_VENV)/bin/hostrouting --version
+
+# The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
+# is no part of the usual environment: it brings its own Node.js.
+public-types: wheel
+	.ci/public-types $(WHEEL_VENV)
 
 # Every trouble x {first apply, over an installed config} x {WARN, STRICT}, each booted twice; compared with
 # docs/apply-matrix.md, which `make matrix-table` writes anew. A sample is part of `make test`.
 matrix: $(VENV)/ready
-	HOSTROUTING_MATRIX=all $(BIN)/python -P -m pytest $(PYTEST_OPTIONS) tests/system/test_matrix.py
+	HOSTROUTING_MATRIX=all $(PYTEST) tests/system/test_matrix.py
 
 matrix-table: $(VENV)/ready
-	HOSTROUTING_MATRIX=write $(BIN)/python -P -m pytest $(PYTEST_OPTIONS) tests/system/test_matrix.py
+	HOSTROUTING_MATRIX=write $(PYTEST) tests/system/test_matrix.py
 
 # Ratios to a C program and to `ip -batch`, interleaved in one run; needs root for its namespace. BENCH_OPTIONS=--quick
 bench: $(VENV)/ready
@@ -58,12 +87,12 @@ SECONDS ?= 60
 fuzz: $(VENV)/ready
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install -qq --disable-pip-version-check \
 		--require-hashes --only-binary :all: -r tests/fuzz/requirements.lock || true
-	$(BIN)/python -P tests/fuzz/run.py --seconds $(SECONDS) $(FUZZ_OPTIONS)
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(FUZZ_OPTIONS)
 
 # The long profile of the property tests and state machines; then the kernels and the Debian that CI does not wait for,
 # and a quarter of an hour of fuzzing.
 soak: $(VENV)/ready
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -P -m pytest $(PYTEST_OPTIONS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST)
 	$(MAKE) other-kernel tools-bullseye tools-bookworm tools-trixie
 	.ci/fresh trixie
 	$(MAKE) fuzz SECONDS=900
@@ -74,17 +103,16 @@ OTHER_KERNEL_TESTS := tests/host tests/static_routes/test_script.py tests/static
 	tests/route_overlap/test_script.py tests/stale_cni/test_kernel.py
 other-kernel: $(VENV)/ready
 	.ci/kernel env HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
-		$(BIN)/python -P -m pytest $(PYTEST_OPTIONS) -p no:cacheprovider $(OTHER_KERNEL_TESTS)
+		$(PYTEST) -p no:cacheprovider $(OTHER_KERNEL_TESTS)
 
-# What speaks to nft, ebtables and ip, with the programs of another Debian: nft 0.9.8, 1.0.6, 1.1; ebtables 1.8.7, 1.8.9,
+# The tests that call nft, ebtables or ip, with the programs of another Debian: nft 0.9.8, 1.0.6, 1.1; ebtables 1.8.7, 1.8.9,
 # 1.8.11; iproute2 5.9, 6.1, 6.15.
 TOOLS_TESTS := tests/host/test_nft.py tests/host/test_ebtables.py tests/host/test_ebtables_rules.py tests/probe_snat \
 	tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py \
 	tests/test_default_route.py
 tools-bullseye tools-bookworm tools-trixie: tools-%: $(VENV)/ready
 	.ci/tools $* .tools/$*
-	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
-		$(BIN)/python -P -m pytest $(PYTEST_OPTIONS) $(TOOLS_TESTS)
+	PATH="$(CURDIR)/.tools/$*/bin:$$PATH" HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 $(PYTEST) $(TOOLS_TESTS)
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .
@@ -95,4 +123,4 @@ $(VENV)/ready: requirements.lock pyproject.toml .ci/venv
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(WHEEL_VENV) .tools dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* .tools dist build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -51,7 +51,7 @@ def enter_a_namespace() -> bool:
     trial = [*entering, "ip", "link", "add", "eth0", "type", "ifb"]
     if subprocess.run(trial, check=False, capture_output=True).returncode != 0:
         return False
-    told = subprocess.run([*entering, sys.executable, "-P", __file__], check=False, env={**os.environ, INSIDE: "1"})
+    told = subprocess.run([*entering, sys.executable, __file__], check=False, env={**os.environ, INSIDE: "1"})
     if told.returncode != 0:
         sys.exit(told.returncode)
     return True

@@ -1,20 +1,21 @@
-"""Host routing of a Kubernetes node: right before it joins, kept right, and proven.
+"""Host routing of a Kubernetes node: correct before the node joins, kept correct, and proven.
 
-    configure.py    Configure: which tasks, in which order, under one lock
-    static_routes/  ConfigureStaticRoutes: the routes that a node must have
-    route_overlap/  CheckRouteOverlap, prove_egress: does every address leave as it should
-    probe_snat/     ConfigureProbeSNAT: IPv6 load-balancer probes reach pods
-    stale_cni/      CleanStaleCNI: what a removed CNI left behind goes, and nothing else
-    boot/           how a capability persists itself, and the gates
-    config.py       what the operator wrote: HostRoutingConfig and its sections, frozen and never wrong
-    exceptions.py   the error tree
-    host/           the machine behind ports: Host, RouteBackend, and the adapters that reach it
+    configure.py    Configure runs all tasks in order, under one lock; Reset removes everything that they installed
+    static_routes/  ConfigureStaticRoutes installs the routes that a node must have
+    route_overlap/  CheckRouteOverlap and prove_egress prove that every address leaves by the node's own device
+    probe_snat/     ConfigureProbeSNAT lets IPv6 load-balancer probes reach pods
+    stale_cni/      CleanStaleCNI removes the objects that a removed CNI left
+    boot/           how a capability installs its boot half; the gates
+    journal.py      the record of displaced and swept objects
+    config/         HostRoutingConfig and its sections: frozen, valid values
+    host/           the machine as ports: Host, RouteBackend, and the adapters that implement them
+    net/            values: addresses, routes, rules, devices
     testing/        fakes, contract suites and strategies (extra `testing`)
-    cli.py          the command; findings.py: what its `check` finds beside overlaps
-    addresses.py    strict readers of addresses and device names; rules.py, wire.py: of the config
+    exceptions.py   the error tree
+    cli.py          the command; check.py and findings.py: its `check`
 
-A name below is loaded when it is first asked for: `import hostrouting` costs next to nothing, and
-whoever reads a config does not pay for the machine.
+A name below is imported on first use. `import hostrouting` loads no other module, and a program that only reads a
+config does not load the code that talks to the machine.
 """
 
 from __future__ import annotations
@@ -33,42 +34,80 @@ if TYPE_CHECKING:
         StaticRoutesConfig,
         WatchConfig,
     )
-    from hostrouting.configure import Configure
-    from hostrouting.host import Host
+    from hostrouting.configure import Configure, Reset
+    from hostrouting.exceptions import (
+        BackendError,
+        ConfigError,
+        HostFileError,
+        HostRoutingError,
+        InvalidConfigError,
+        LinkNotFoundError,
+        LockHeldError,
+        PermissionDeniedError,
+        Refusal,
+        RouteOverlapError,
+        RouteRejectedError,
+        StaleCNIError,
+        ToolNotFoundError,
+        UnitError,
+    )
+    from hostrouting.host import Host, RouteBackend
     from hostrouting.probe_snat import ConfigureProbeSNAT
     from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
     from hostrouting.stale_cni import CleanStaleCNI
     from hostrouting.static_routes import ConfigureStaticRoutes
 
 __all__ = [
+    "BackendError",
     "CheckRouteOverlap",
     "CleanStaleCNI",
+    "ConfigError",
     "Configure",
     "ConfigureProbeSNAT",
     "ConfigureStaticRoutes",
     "Host",
+    "HostFileError",
     "HostRoutingConfig",
+    "HostRoutingError",
+    "InvalidConfigError",
+    "LinkNotFoundError",
+    "LockHeldError",
     "OverlapMode",
     "OverlapReport",
+    "PermissionDeniedError",
     "ProbeSNATConfig",
+    "Refusal",
+    "Reset",
+    "RouteBackend",
     "RouteOverlapConfig",
+    "RouteOverlapError",
+    "RouteRejectedError",
     "StaleCNIConfig",
+    "StaleCNIError",
     "StaleCNIForce",
     "StaticRoute",
     "StaticRoutesConfig",
+    "ToolNotFoundError",
+    "UnitError",
     "WatchConfig",
     "prove_egress",
 ]
 
-#: Where a name lives, if not in hostrouting.config.
+__version__ = "0.1.0"
+
+#: The module of each name; every other error is in hostrouting.exceptions, and the rest in hostrouting.config.
 _HOMES = {
     "CheckRouteOverlap": "route_overlap",
     "CleanStaleCNI": "stale_cni",
+    "ConfigError": "exceptions",
     "Configure": "configure",
     "ConfigureProbeSNAT": "probe_snat",
     "ConfigureStaticRoutes": "static_routes",
     "Host": "host",
     "OverlapReport": "route_overlap",
+    "Refusal": "exceptions",
+    "Reset": "configure",
+    "RouteBackend": "host",
     "prove_egress": "route_overlap",
 }
 
@@ -78,7 +117,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"hostrouting.{_HOMES.get(name, 'config')}"), name)
+    home = _HOMES.get(name) or ("exceptions" if name.endswith("Error") else "config")
+    return getattr(import_module(f"hostrouting.{home}"), name)
 
 
 def __dir__() -> list[str]:

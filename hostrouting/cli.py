@@ -14,6 +14,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
+from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
+    parser.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
@@ -350,7 +352,7 @@ def _signalled(ctx: Context) -> Iterator[Context]:
 
 def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list[dict[str, object]]] = list) -> int:
     """Do it, and say what became of it."""
-    from phases import Accountable, TaskFailedError, run
+    from phases import TaskFailedError, run
 
     report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
     failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
@@ -361,10 +363,7 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
         left = {"spared": found} if (found := spared()) else {}
         _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {}), **left})
     else:
-        # A task that failed has changed nothing, but for one that keeps account, and for the check: it persists itself
-        # before it proves.
-        done = [r for r in report.walk() if r.status == "ok" or only_overlaps or isinstance(r.task, Accountable)]
-        _print_changes([change for each in done for change in each.changes])
+        _print_changes([change for each in report.walk() for change in each.changes])
     if report.ok:
         return FINE
     _logger.error("%s", report.error)

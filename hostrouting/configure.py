@@ -90,10 +90,10 @@ class Configure:
 
     def do(self, ctx: Context) -> None:
         """Bring it all about; raises one error with every failure in it."""
-        with self._host.lock.hold(ctx):
+        with self._host.lock.hold(ctx) as held:
             self._failures = []
             try:
-                self._do_all(ctx)
+                self._do_all(held)
             except _ENDED as error:
                 if self._failures:
                     raise TaskFailedError.combine(self._failures) from error
@@ -107,8 +107,8 @@ class Configure:
 
     def undo(self, ctx: Context) -> None:
         """Take it all back, the gate first."""
-        with self._host.lock.hold(ctx):
-            Serial(self._routes, *self._siblings, self._check, self._boot_files).undo(ctx)
+        with self._host.lock.hold(ctx) as held:
+            Serial(self._routes, *self._siblings, self._check, self._boot_files).undo(held)
 
     def _do_all(self, ctx: Context) -> None:
         # What is wrong in itself, as a gate that could never open, is refused before anything is changed.
@@ -184,16 +184,16 @@ class Reset:
             pair.routes,
             ConfigureProbeSNAT(nothing, host=self._host, logger=log),
             pair.check,
-            _PutBack(CleanStaleCNI(config, host=self._host, logger=log)),
+            _RestoreStaleCNI(CleanStaleCNI(config, host=self._host, logger=log)),
         )
 
     def do(self, ctx: Context) -> None:
         """Take it all away, and put back; raises one error with every failure in it."""
         failures: list[TaskFailedError] = []
-        with self._host.lock.hold(ctx):
+        with self._host.lock.hold(ctx) as held:
             for task in self.subtasks:
                 try:
-                    execute(task, ctx, logger=self._logger)
+                    execute(task, held, logger=self._logger)
                 except TaskFailedError as error:
                     # What hinders several of them in the same way is told once.
                     if str(error.cause) not in [str(failure.cause) for failure in failures]:
@@ -227,6 +227,8 @@ class _Patience:
 class _LiveHalf:
     """A task of the pair without its boot files."""
 
+    records = True
+
     def __init__(self, task: ConfigureStaticRoutes | CheckRouteOverlap) -> None:
         self.name = task.name
         self.patience: _Patience | None = None
@@ -249,6 +251,7 @@ class _InstallBootFiles:
     """Scripts, units and gates of the pair."""
 
     name = "install-boot-files"
+    records = True
 
     def __init__(self, boot: Boot, parts: Sequence[tuple[Task, BootPart]]) -> None:
         self._boot = boot
@@ -287,8 +290,8 @@ class _InstallBootFiles:
         return [part for task, part in self._parts if not ctx.skips(task)]
 
 
-class _PutBack:
-    """The way back of the sweep, as a task."""
+class _RestoreStaleCNI:
+    """The undo of the sweep, as a task."""
 
     name = "put-stale-cni-back"
 
@@ -298,11 +301,6 @@ class _PutBack:
     def do(self, ctx: Context) -> None:
         """See `CleanStaleCNI.undo`."""
         self._sweep.undo(ctx)
-
-    @property
-    def made(self) -> Sequence[Change]:
-        """What it has put back so far."""
-        return self._sweep.made
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """See `CleanStaleCNI.plan_undo`."""

@@ -1,20 +1,20 @@
-"""Every error that this library raises on purpose.
+"""The errors that this library raises on purpose.
 
     HostRoutingError
-    ├── InvalidConfigError (also a ValueError)    the operator's config, with every error in it
-    ├── BackendError                              the kernel, or whatever stands for it, said no
+    ├── InvalidConfigError (also a ValueError)    the operator's config is invalid; every error in it
+    ├── BackendError                              the kernel, or a fake, refused a request or could not answer
     │   ├── LinkNotFoundError                     a device that a route names does not exist
-    │   ├── PermissionDeniedError                 reading is free, changing needs CAP_NET_ADMIN
-    │   ├── RouteRejectedError                    one refusal per route, and whether the rollback held
-    │   └── ToolNotFoundError                     a program that does the work is not installed; its package
-    ├── RouteOverlapError                         expected addresses would leave by another interface; the report
-    ├── StaleCNIError                             what a removed CNI left cannot be taken away: something is alive
-    ├── UnitError                                 systemd refused, or a unit failed
-    ├── HostFileError                             a file could not be read or written
-    └── LockHeldError                             another run of ours holds the machine
+    │   ├── PermissionDeniedError                 a capability is missing
+    │   ├── RouteRejectedError                    changes were refused; one refusal each, and the state of the rollback
+    │   └── ToolNotFoundError                     a program is not installed; the package that has it
+    ├── RouteOverlapError                         expected addresses would leave by another device; the report
+    ├── StaleCNIError                             the sweep would remove live objects, or they come back
+    ├── UnitError                                 systemd refused a request, or a unit failed
+    ├── HostFileError                             a file could not be read, written or removed
+    └── LockHeldError                             another run of hostrouting holds the machine
 
-Errors of other libraries and of the operating system never pass through: they are chained
-(`raise ... from`), and the message says what to do next.
+An error of another library or of the operating system is never raised as it is: it is the `__cause__` of one of these,
+whose message says what to do next.
 """
 
 from __future__ import annotations
@@ -40,11 +40,18 @@ __all__ = [
 
 
 class HostRoutingError(Exception):
-    """The root: `except HostRoutingError` catches whatever we raise on purpose."""
+    """The root: `except HostRoutingError` catches every error that this package raises on purpose.
+
+    Every error can be copied and pickled, with its attributes.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, which takes other arguments than the message.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class ConfigError(NamedTuple):
-    """One thing that is wrong in a config: where, and what.
+    """One error in a config: the path of the value, and the reason.
 
     >>> str(ConfigError("hostRouting.gates[0]", "'x' is not the name of a .service unit"))
     "hostRouting.gates[0]: 'x' is not the name of a .service unit"
@@ -58,7 +65,7 @@ class ConfigError(NamedTuple):
 
 
 class InvalidConfigError(HostRoutingError, ValueError):
-    """The config is refused; `errors` holds everything that is wrong with it, not just the first.
+    """The config is invalid; `errors` holds every error in it, not only the first.
 
     >>> raise InvalidConfigError([ConfigError("a", "is wrong"), ConfigError("b", "is wrong too")])
     Traceback (most recent call last):
@@ -77,10 +84,10 @@ class InvalidConfigError(HostRoutingError, ValueError):
 
 
 class BackendError(HostRoutingError):
-    """The kernel (or a fake) could not answer or refused; `errno` is its number where there is one.
+    """The kernel (or a fake) refused a request or could not answer; `errno` is its error number, or None.
 
-    EBADMSG is ours: the kernel did answer, but what no kernel can mean; the message names the question.
-    `may_heal` is True where the next lease, address, carrier or device may mend it, with the same config.
+    EBADMSG does not come from the kernel: its answer could not be read; the message names the question. `may_heal` is
+    True if the next lease, address, carrier or device may remove the cause, with the same config.
     """
 
     def __init__(self, message: str, *, errno: int | None = None, may_heal: bool = False) -> None:
@@ -90,7 +97,7 @@ class BackendError(HostRoutingError):
 
 
 class LinkNotFoundError(BackendError):
-    """A route names a device that does not exist (any more); `dev` is its name."""
+    """A route names a device that does not exist, or no longer; `dev` is its name."""
 
     def __init__(self, message: str, *, dev: str, errno: int | None = None, may_heal: bool = False) -> None:
         self.dev = dev
@@ -98,15 +105,15 @@ class LinkNotFoundError(BackendError):
 
 
 class PermissionDeniedError(BackendError):
-    """Root, or a capability, is missing.
+    """The process lacks a capability.
 
-    Changing routes needs CAP_NET_ADMIN; reading them does not, reading nftables and ebtables does. Asking on the link
-    needs CAP_NET_RAW.
+    Changing routes and reading nftables or ebtables need CAP_NET_ADMIN; reading routes needs none. Probes on the
+    link need CAP_NET_RAW.
     """
 
 
 class ToolNotFoundError(BackendError):
-    """A program that we run is not installed; `tool` is its name, `package` that of the package that has it.
+    """A program is not installed; `tool` is its name, and `package` the name of the package that has it.
 
     >>> raise ToolNotFoundError("nft", package="nftables", purpose="here")
     Traceback (most recent call last):
@@ -120,7 +127,7 @@ class ToolNotFoundError(BackendError):
 
 
 class Refusal(NamedTuple):
-    """One change that was refused: the change as `ip route` would write it, the errno, and the kernel's own words."""
+    """One refused change: the change as `ip route` would write it, the errno, and the kernel's message."""
 
     change: str
     errno: int
@@ -133,9 +140,9 @@ class Refusal(NamedTuple):
 class RouteRejectedError(BackendError):
     """At least one change of a batch was refused, so none of the batch is in force.
 
-    `refusals` names every one of them. `rolled_back` is True when a read-back proved that the
-    routes are as they were before; otherwise `left_behind` says in words what differs. `overtaken` are the
-    changes whose route another program took away, or replaced, before it could be taken back.
+    `refusals` holds every refused change. `rolled_back` is True if reading back proved that the routes are as they were
+    before; otherwise `left_behind` describes each difference. `overtaken` are the changes whose route another program
+    removed or replaced before it could be rolled back.
     """
 
     def __init__(
@@ -150,8 +157,8 @@ class RouteRejectedError(BackendError):
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
-        self.left_behind = left_behind or []
-        self.overtaken = overtaken or []
+        self.left_behind: list[str] = left_behind or []
+        self.overtaken: list[str] = overtaken or []
         lines = [f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"]
         lines += [f"  {refusal}" for refusal in refusals]
         if rolled_back:
@@ -167,9 +174,9 @@ def _plural(what: str) -> str:
 
 
 class RouteOverlapError(HostRoutingError):
-    """Expected addresses would not leave by the node's own interface; `report` is the whole `OverlapReport`.
+    """Expected addresses would not leave by the node's own device; `report` is the whole `OverlapReport`.
 
-    Its text is that of the report: what is wrong, which route decides it, and what to put into the config.
+    Its text is the report's: each finding, the route that decides it, and the route to add to the config.
     """
 
     def __init__(self, report: Any) -> None:
@@ -178,16 +185,16 @@ class RouteOverlapError(HostRoutingError):
 
 
 class StaleCNIError(HostRoutingError):
-    """What a removed CNI left behind is not taken away, or comes back: the CNI, or something else, is still at work."""
+    """The sweep was refused, or its objects came back: the CNI, or another program, still uses them."""
 
 
 class UnitError(HostRoutingError):
-    """systemd refused a request, or a unit of ours failed."""
+    """systemd refused a request, or a unit owned by hostrouting failed."""
 
 
 class HostFileError(HostRoutingError):
-    """A file of ours could not be read, written or removed."""
+    """A file could not be read, written or removed."""
 
 
 class LockHeldError(HostRoutingError):
-    """Another run holds the lock and did not finish within our deadline."""
+    """Another run holds the run lock, and did not finish before the deadline."""

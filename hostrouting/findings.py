@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
-__all__ = ["NodeFinding", "Severity", "is_refused", "refused"]
+__all__ = ["RESTORED", "NodeFinding", "Severity", "is_refused", "refused"]
 
 Severity = Literal["error", "warning", "note"]
 
-_REFUSED = "will be refused: "
+#: The detail of a change that restores a displaced or swept object.
+RESTORED: Final = "restored"
+_REFUSED: Final = "will be refused: "
 
 
 @attrs.frozen

@@ -153,9 +153,8 @@ class Context:
 
     def holding(self, resource: Hashable) -> Context:
         """Return the same context, for code that runs while the caller holds a resource, such as a lock file."""
-        derived = self.within(self.scope)
-        derived._held = {**self._held, resource: threading.Lock()}
-        return derived
+        held = {**self._held, resource: threading.Lock()}
+        return self._derive(self._cancellation, self._limit, self.scope, held)
 
     def held(self, resource: Hashable) -> threading.Lock | None:
         """Return None unless the surrounding code holds the resource; otherwise the lock that its users share."""
@@ -248,7 +247,7 @@ class Context:
         self.check()
 
     def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
-        """Wait until `done()`, tested after every `notify` and `cancel`; return False if the clock reaches `until` first.
+        """Wait until `done()`, tested after every `notify` and `cancel`; return False if `until` comes first.
 
         It does not raise when the context ends: to end with it, let `done` test `cancelled` and
         pass `deadline` as `until`.
@@ -277,13 +276,19 @@ class Context:
         own = (self.clock.monotonic() + _not_negative(timeout), timeout)
         return own if limit is None else min(limit, own)
 
-    def _derive(self, cancellation: _Cancellation, limit: tuple[float, float] | None, scope: Scope) -> Context:
+    def _derive(
+        self,
+        cancellation: _Cancellation,
+        limit: tuple[float, float] | None,
+        scope: Scope,
+        held: Mapping[Hashable, threading.Lock] | None = None,
+    ) -> Context:
         derived = object.__new__(Context)
         derived.clock = self.clock
         derived.scope = scope
         derived._cancellation = cancellation
         derived._doorbells = self._doorbells
-        derived._held = self._held
+        derived._held = self._held if held is None else held
         derived._limit = limit
         return derived
 

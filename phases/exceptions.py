@@ -10,7 +10,7 @@ PhaseError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,14 @@ _STDERR_TAIL: Final = 2000
 
 
 class PhaseError(Exception):
-    """The root: `except PhaseError` catches whatever this package raises on purpose."""
+    """The root: `except PhaseError` catches every error that this package raises on purpose.
+
+    Every error can be copied and pickled, with its attributes.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without __init__, which takes other arguments than the message.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class TaskFailedError(PhaseError):
@@ -55,6 +62,10 @@ class TaskFailedError(PhaseError):
         self.__cause__ = cause
         # Three attempts that fail alike read as one.
         super().__init__("; ".join(dict.fromkeys(_lines(self))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments, state = super().__reduce__()
+        return make, arguments, {**state, "__cause__": self.cause}
 
     @property
     def path(self) -> str:

@@ -130,9 +130,9 @@ class Ledger:
         self._records: list[Record] = []
         self._lock = threading.Lock()
 
-    def enter(self, task: Task) -> TaskAccount:
+    def enter(self) -> TaskAccount:
         """Return the account of the outermost task."""
-        return self.open(task, [self.report], ())
+        return self.open(self.report.task, [self.report], ())
 
     def open(self, task: Task, reports: list[Report], names: tuple[str, ...]) -> TaskAccount:
         """Return the account of `task`, whose report is one of `reports` or is added to them."""
@@ -145,13 +145,14 @@ class Ledger:
         """See `Account`."""
         return name in self._skip
 
-    def record(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
         """Add a record of a task."""
         with self._lock:
             record.report.records.append(record)
             if self._keep:
                 self._records.append(record)
-        self.tell(record.report, change=record.change)
+        if self._observer is not None:
+            self.tell(record.report, change=record.change)
 
     def complete(self, report: Report) -> None:
         """Record the inverse of a completed task that has recorded none."""
@@ -227,7 +228,7 @@ class TaskAccount:
 
     def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
         """See `Account`."""
-        self._ledger.record(Record(self._report, change, undo))
+        self._ledger.add(Record(self._report, change, undo))
 
     def begin(self, ctx: Context) -> None:
         """Note that the task begins."""

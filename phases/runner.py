@@ -50,12 +50,17 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
 
 
 def execute_telling(
-    task: Task, ctx: Context, *, logger: logging.Logger | None = None, begun: Callable[[], None] | None = None
+    task: Task,
+    ctx: Context,
+    *,
+    logger: logging.Logger | None = None,
+    begun: Callable[[], None] | None = None,
+    ledger: Ledger | None = None,
 ) -> None:
     """Execute a task, and call `begun` just before its `do`; never, if it does not come to that."""
     above = ctx.scope.account
-    account = (above if isinstance(above, TaskAccount | Ledger) else Ledger(task)).enter(task)
-    if ctx.skips(task):
+    account = above.enter(task) if isinstance(above, TaskAccount) else (ledger or Ledger(task)).enter()
+    if account.skips(task.name):
         log_line((logger or logger_of(ctx)).info, "skipped", (*ctx.scope.names, task.name), "skipped")
         return
 
@@ -253,10 +258,10 @@ def run(
     """
     require_task(task)
     ledger = Ledger(task, skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
-    ctx = context_of(ctx).child(timeout).within(Scope((), logger, ledger))
+    ctx = context_of(ctx).child(timeout).within(Scope())
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
-            execute(task, ctx)
+            execute_telling(task, ctx, logger=logger, ledger=ledger)
         except BaseException as error:
             if undo_on_failure:
                 _undo_run(ledger, ctx.shielded(), logger)
@@ -299,7 +304,7 @@ def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
     for report in whole.walk():
         inside = {child.status for child in report.children if child not in failed_before} - {"skipped"}
         if isinstance(report.task, Group) and report.status == "ok" and inside:
-            report.status = "failed" if "failed" in inside else "undone" if inside == {"undone"} else "ok"
+            report.status = "failed" if "failed" in inside else "undone" if "undone" in inside else "ok"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What every run shares: Hypothesis profiles, the programs of the environment, what becomes of skips."""
+"""Configure every test run: Hypothesis profiles, the selection of tests, and the treatment of skips."""
 
 from __future__ import annotations
 
@@ -9,40 +9,52 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from support.needs import require
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-# Programs that the lock brings (shellcheck) are found wherever the tests start, as in an environment that is activated.
+# Tests find the programs of the environment (shellcheck) as if it were activated.
 os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# CI must not fail by the luck of a seed; it says so in the log instead when somebody runs the random profile.
+# A fixed seed: CI does not fail by chance. A random seed finds new failures on a developer's machine.
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
-# The second run, against the built wheel, asks whether everything is packed, not whether it is right.
+# A further run asks if the program works elsewhere: as a wheel, with other tools. Few examples answer that.
 settings.register_profile("wheel", parent=settings.get_profile("ci"), max_examples=10)
-# On a machine made for the purpose (.ci/fresh) the question is what the tests need, three times over.
+# On a fresh machine (.ci/fresh) the question is what the tests need, three times.
 settings.register_profile("fresh", parent=settings.get_profile("wheel"), max_examples=3)
+# `make quick`: without the tests that need a kernel or are marked `thorough`.
+settings.register_profile("quick", parent=settings.get_profile("fresh"))
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=5000)
 # For hunting differences: the first failure as it comes, without the minutes that shrinking a state machine takes.
 settings.register_profile(
     "hunt", parent=settings.get_profile("default"), phases=[Phase.reuse, Phase.generate], report_multiple_bugs=False
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")
+settings.load_profile(PROFILE)
+
+
+@pytest.fixture(scope="session")
+def needs_kernel() -> None:
+    """Skip a test unless it can have network namespaces: root, the tools, and a kernel that permits them."""
+    require("kernel")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests marked `soak` to `make soak`: deselected, not skipped, for CI counts a skip as a failure."""
-    if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
-        return
-    soaked = [item for item in items if item.get_closest_marker("soak")]
-    items[:] = [item for item in items if item not in soaked]
-    config.hook.pytest_deselected(items=soaked)
+    """Deselect the tests marked `soak` outside `make soak`, and those marked `thorough` in `make quick`.
+
+    They are not skipped, for CI counts a skip as a failure.
+    """
+    unwanted = {"soak": (), "quick": ("soak", "thorough")}.get(PROFILE, ("soak",))
+    deselected = [item for item in items if any(map(item.get_closest_marker, unwanted))]
+    items[:] = [item for item in items if item not in deselected]
+    config.hook.pytest_deselected(items=deselected)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn skips into failures where the machine is supposed to have everything (CI sets HOSTROUTING_NO_SKIP)."""
+    """Turn skips into failures on a machine that is supposed to have everything (CI sets HOSTROUTING_NO_SKIP)."""
     report = yield
     if report.skipped and os.environ.get("HOSTROUTING_NO_SKIP") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
@@ -51,10 +63,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell for each reason how many tests it has skipped, when all else has scrolled away."""
+    """Print each reason for a skip once, with the number of tests that it skipped."""
     reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
     if reasons:
-        terminalreporter.section("skipped, because this machine lacks something")
+        terminalreporter.section("skipped")
     for reason, count in reasons.most_common():
         terminalreporter.line(f"{count:5} {reason}")
 

@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,9 +24,8 @@ from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-COMMAND = [sys.executable, "-P", "-m", "hostrouting"]
+COMMAND = [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
 CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
 MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 
@@ -74,6 +75,7 @@ def files_below(root: Path) -> list[str]:
 # --- images
 
 
+@pytest.mark.thorough
 @needs("systemctl")
 def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> None:
     """What plan shows is what apply makes; afterwards there is nothing to plan; reset leaves nothing of ours."""
@@ -93,6 +95,7 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
     assert files_below(root) == []
 
 
+@pytest.mark.thorough
 @needs("systemctl")
 def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Path) -> None:
     """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
@@ -111,6 +114,7 @@ def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Pat
     assert one.stdout == (rendered / "etc/systemd/system/static-routes.service").read_text()
 
 
+@pytest.mark.thorough
 def test_rendering_into_a_folder_makes_it_and_says_what_it_wrote(config: Path, tmp_path: Path) -> None:
     """The answer is the paths; a folder that cannot be made is an error that names it."""
     folder = tmp_path / "new" / "folder"
@@ -125,6 +129,7 @@ def test_rendering_into_a_folder_makes_it_and_says_what_it_wrote(config: Path, t
     assert run("render", config, "--out", "").returncode == 2
 
 
+@pytest.mark.thorough
 def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(tmp_path: Path) -> None:
     """The whole config of an agent need have no `hostRouting`; the command wants to hear that this is meant."""
     config = tmp_path / "agent.json"
@@ -252,6 +257,7 @@ def test_a_root_without_name_is_refused(config: Path) -> None:
         assert "'' is no folder; name the root folder of an image" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_built_yet_is_refused_by_all(tmp_path: Path) -> None:
     """`check` and `render` do not answer for a config that `plan` and `apply` refuse."""
     path = tmp_path / "config.json"
@@ -269,6 +275,7 @@ def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedP
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
+@pytest.mark.thorough
 def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, tmp_path: Path) -> None:
     """As a daemon's: the exit status is the answer, and nobody meets an AttributeError."""
     root = tmp_path / "image"
@@ -326,7 +333,6 @@ NOT_APPLIED = {
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None:
     """The JSON of a node whose ib0 shadows the cluster's addresses, to the last key."""
     answered = run("check", "--json", checked, inside=node)
@@ -360,7 +366,6 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -> None:
     """Exit 0, and the first line says by which device; a warning is exit 1 for one who asks for that."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
@@ -371,7 +376,6 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> None:
     """`check CONFIG | head -1` of a bad node is exit 1 all the same, and nothing complains on stderr."""
     reading, writing = os.pipe()
@@ -386,7 +390,6 @@ def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> Non
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_a_plan_tells_programs_whether_there_is_something_to_change(node: KernelNode, tmp_path: Path) -> None:
     """4 only for those who ask; a route that will be refused is exit 1 for all."""
     path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
@@ -400,7 +403,6 @@ def test_a_plan_tells_programs_whether_there_is_something_to_change(node: Kernel
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None:
     """`--timeout` bounds the wait; running out is an answer, not a failure."""
     with KernelNode.made() as bare:
@@ -414,7 +416,6 @@ def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
     """SIGTERM while it waits for a default route: exit 3, well within two seconds."""
     with KernelNode.made() as bare:
@@ -434,7 +435,6 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
     """Parts with one answer are one; each has its devices and its route."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
@@ -447,7 +447,6 @@ def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     """On a terminal the range is a bar in the colours of its interfaces; not with NO_COLOR."""
     node.add_route("172.16.128.0/17", gateway="10.224.0.1", dev="eth0")
@@ -472,7 +471,6 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) -> None:
     """145 ms that nobody has to wait for."""
     program = (
@@ -529,7 +527,6 @@ def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = OWN_FIL
 
 
 @needs("kernel", "ebtables-nft", "nft")
-@pytest.mark.kernel
 def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
     """Each has its kind, what it is about, and why that is wrong; what was asked of the routes is answered as ever."""
     (rule,) = leave_behind(node, 1)
@@ -550,7 +547,6 @@ def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: Ker
 
 
 @needs("kernel", "ebtables-nft", "nft")
-@pytest.mark.kernel
 def test_what_cannot_be_read_is_said_and_is_no_error(node: KernelNode, tmp_path: Path) -> None:
     """Without privilege nobody reads packet rules: the rest is answered, and so is what was not looked at."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
@@ -566,7 +562,6 @@ def test_what_cannot_be_read_is_said_and_is_no_error(node: KernelNode, tmp_path:
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 def test_the_time_is_for_the_default_route(tmp_path: Path) -> None:
     """`--timeout` that runs out is an answer, also where there is more to look at than routes."""
     with KernelNode.made() as bare:
@@ -578,7 +573,6 @@ def test_the_time_is_for_the_default_route(tmp_path: Path) -> None:
 
 
 @needs("kernel", "ebtables-nft")
-@pytest.mark.kernel
 def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, tmp_path: Path) -> None:
     """Three equal rules are three that go; and where all is well, `check` says so in words."""
     path = config_of(tmp_path, **SWEEP)
@@ -592,7 +586,6 @@ def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, 
 
 
 @needs("kernel", "ebtables-nft")
-@pytest.mark.kernel
 def test_a_long_sweep_shows_how_far_it_is_on_a_terminal_alone(node: KernelNode, tmp_path: Path) -> None:
     """One line of stderr is written over after each batch; where nobody looks there is no such line."""
     path = config_of(tmp_path, **SWEEP)
@@ -620,7 +613,6 @@ def _read_terminal(descriptor: int) -> bytes:
 
 
 @needs_kernel
-@pytest.mark.kernel
 @pytest.mark.parametrize("command", ["check", "explain"])
 def test_a_device_whose_name_is_no_text_is_told_all_the_same(node: KernelNode, checked: Path, command: str) -> None:
     """The kernel takes nearly any bytes for a name; a stdout that is strict about UTF-8 does not end the answer."""

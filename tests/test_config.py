@@ -329,5 +329,5 @@ def test_importing_the_config_loads_nothing_that_only_some_need() -> None:
         "import sys; before = set(sys.modules); import hostrouting.config; "
         "print(sorted({'json', 'difflib', 'ipaddress', 'logging', 'pathlib'} & (set(sys.modules) - before)))"
     )
-    result = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

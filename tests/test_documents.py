@@ -27,7 +27,7 @@ def blocks(document: str, *, language: str = "python") -> list[str]:
 
 
 def run(*argv: str) -> str:
-    return subprocess.run([sys.executable, "-P", *argv], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    return subprocess.run([sys.executable, *argv], check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
 
 @pytest.mark.parametrize("code", blocks("README.md"))
@@ -118,11 +118,12 @@ def test_an_image_is_prepared_once(tmp_path: Path) -> None:
 
 def test_the_example_of_an_image_says_how_it_is_called() -> None:
     """Without a folder a reader gets one line, not a traceback."""
-    command = [sys.executable, "-P", "examples/image.py"]
+    command = [sys.executable, "examples/image.py"]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
     assert (ended.returncode, ended.stderr) == (1, "usage: python examples/image.py DIRECTORY\n")
 
 
+@pytest.mark.thorough
 def test_the_custom_backend_passes_the_contract() -> None:
     """The example of a backend of one's own is one, by the contract suite."""
     told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/custom_backend.py")

@@ -152,6 +152,7 @@ def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -
     assert "the image has no ip" in run("apply", "--root", image, config).stderr
 
 
+@pytest.mark.thorough
 def test_a_check_of_an_image(image: Path, config: Path) -> None:
     """Nothing installed is one error; then all is there; then whatever is taken away is named. Routes are not asked."""
     empty = run("check", "--root", image, config)

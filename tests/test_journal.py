@@ -61,8 +61,11 @@ HOPS = st.builds(
 
 def prefixes(family: int) -> st.SearchStrategy[Prefix]:
     """Return networks without host bits."""
-    version, bits = (6, 128) if family == IPV6 else (4, 32)
-    drawn = st.tuples(st.ip_addresses(v=version), st.integers(0, bits))
+    drawn = (
+        st.tuples(st.ip_addresses(v=6), st.integers(0, 128))
+        if family == IPV6
+        else st.tuples(st.ip_addresses(v=4), st.integers(0, 32))
+    )
     return drawn.map(lambda pair: Prefix.parse(f"{pair[0]}/{pair[1]}").masked)
 
 

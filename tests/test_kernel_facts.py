@@ -23,7 +23,7 @@ from hostrouting.testing import KernelNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 FABRIC = "172.16.0.0/16"
 RTM_NEWROUTE, RTM_DELROUTE = 24, 25

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,7 @@ def run_inner(folder: Path, **environment: str) -> tuple[int, str]:
     shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "test_inner.py").write_text(INNER)
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, folder],
+        [Path(sysconfig.get_path("scripts"), "pytest"), "-p", "no:cacheprovider", "--rootdir", folder, folder],
         check=False,
         capture_output=True,
         text=True,
@@ -49,6 +49,7 @@ def run_inner(folder: Path, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.thorough
 def test_skips_are_told_again_by_reason(tmp_path: Path) -> None:
     """The run is green; at its end each reason stands once, with its package and the number of tests it has cost."""
     status, told = run_inner(tmp_path)
@@ -61,6 +62,7 @@ def test_skips_are_told_again_by_reason(tmp_path: Path) -> None:
     assert re.search(r"^=+ 1 passed, 3 skipped in ", told, flags=re.MULTILINE)
 
 
+@pytest.mark.thorough
 def test_on_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     """With HOSTROUTING_NO_SKIP a machine that lacks something is red, and the reason is in the report."""
     status, told = run_inner(tmp_path, HOSTROUTING_NO_SKIP="1")

@@ -35,6 +35,7 @@ from hostrouting.boot.layout import (
     Departure,
 )
 from hostrouting.boot.order import install_around, is_refusal
+from hostrouting.boot.recorded import RecordedFiles
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -47,6 +48,7 @@ __all__ = [
     "BootFile",
     "BootUnit",
     "Departure",
+    "RecordedFiles",
     "gate_faults",
     "held_gates",
     "install_around",

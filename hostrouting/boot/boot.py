@@ -23,6 +23,7 @@ from hostrouting.boot.layout import (
     ready_unit,
     unit_path,
 )
+from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import Steps
 from hostrouting.boot.survey import Survey
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS
@@ -120,6 +121,8 @@ class Boot:
         if self._host.is_live and (changed or self._must_reload(ctx, units)):
             self._reload(ctx, *(departure.name for departure in gone))
             changed = True
+            if not steps:
+                ctx.record(RELOAD, undo=lambda _: None)
         if self._host.is_live:
             changed |= self._stop_remaining(ctx, units)
             if steps:
@@ -276,10 +279,17 @@ class Boot:
         ctx.check()
         if steps and self._host.is_live:
             self._note(touched)
+        files = RecordedFiles(ctx, self._host, restored=self._catch_up)
         for step in steps:
             for change in step.changes:
                 self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
-            step.act()
+            files.act(step.act, step.after, step.changes)
+
+    def _catch_up(self, ctx: Context) -> None:
+        """Let systemd read the files that an undo has restored."""
+        if self._host.is_live:
+            self._reload(ctx)
+        self._clean_up(self._gates)
 
     def _note(self, touched: Iterable[str]) -> None:
         text = "A run of hostrouting changes unit files. If none runs now, the next one will end what it began.\n"

@@ -15,6 +15,7 @@ from hostrouting.boot.generation import (
     scripts_in_force,
 )
 from hostrouting.boot.layout import GATE_UNITS, READY_UNIT, drop_in_of, gate_drop_in, ready_unit, unit_path
+from hostrouting.boot.recorded import FileState
 from hostrouting.config import OWN_UNITS
 from phases import Change
 
@@ -29,10 +30,11 @@ __all__ = ["Step", "Steps"]
 
 
 class Step(NamedTuple):
-    """Something to do on the disk, and what people are told of it."""
+    """One action on the disk, the changes that it makes, and the states that it gives to paths."""
 
     changes: tuple[Change, ...]
     act: Callable[[], object]
+    after: Mapping[str, FileState]
 
 
 class Steps:
@@ -177,26 +179,28 @@ class Steps:
         return [self._put(file, self._told(file.path))] if self._disk.differs(file) else []
 
     def _put(self, file: BootFile, *changes: Change) -> Step:
-        return Step(changes, lambda: self._files.write(file.path, file.content, mode=file.mode))
+        after = FileState(content=file.content, mode=file.mode)
+        return Step(changes, lambda: self._files.write(file.path, file.content, mode=file.mode), {file.path: after})
 
     def _told(self, path: str) -> Change:
         return Change("~" if self._files.exists(path) else "+", path)
 
     def _link(self, path: str, target: str, *changes: Change) -> Step:
-        return Step(changes, lambda: self._files.link(path, target))
+        return Step(changes, lambda: self._files.link(path, target), {path: FileState(target)})
 
     def _remove(self, path: str, *, shown: bool = True) -> Step:
-        return Step((Change("-", path),) if shown else (), lambda: self._files.remove(path))
+        return Step((Change("-", path),) if shown else (), lambda: self._files.remove(path), {path: FileState()})
 
     def _discard(self, folder: str) -> Step:
-        """Take away a folder of scripts that are no longer in force."""
+        """Remove a folder of scripts that are no longer in force."""
+        paths = tuple(f"{folder}/{name}" for name in self._files.names(folder))
 
         def act() -> None:
-            for name in self._files.names(folder):
-                self._files.remove(f"{folder}/{name}")
+            for path in paths:
+                self._files.remove(path)
             self._files.remove_directory_if_empty(folder)
 
-        return Step((), act)
+        return Step((), act, dict.fromkeys(paths, FileState()))
 
     def _remove_with_folder(self, path: str) -> Step:
         """Take away a link or drop-in, and its folder if nothing else is in it."""
@@ -205,7 +209,7 @@ class Steps:
             self._files.remove(path)
             self._files.remove_directory_if_empty(path.rpartition("/")[0])
 
-        return Step((Change("-", path),), act)
+        return Step((Change("-", path),), act, {path: FileState()})
 
 
 def _scripts_of(units: Iterable[BootUnit]) -> list[str]:

@@ -257,13 +257,17 @@ class ServiceManager(Protocol):
 
 
 class RunLock(Protocol):
-    """One run at a time. The lock ends with the process that holds it, however that ends."""
+    """One run at a time. The kernel releases the lock when the process that holds it ends, however it ends."""
 
-    def hold(self, ctx: Context) -> AbstractContextManager[None]:
-        """Hold the lock while the `with` block runs; first wait for it as long as the context allows.
+    def hold(self, ctx: Context) -> AbstractContextManager[Context]:
+        """Hold the lock while the `with` block runs, and return the context for the code inside.
 
-        At the context's deadline `LockHeldError` names the process that holds it; a cancelled context raises
-        `CancelledError`. Not reentrant: a run that holds the lock and asks again waits for itself.
+        First wait for the lock until the context's deadline; then `LockHeldError` names the process that holds it. A
+        context without a deadline waits ten minutes, so that nothing waits for ever. A cancelled context raises
+        `CancelledError`.
+
+        With the returned context, or one derived from it, the same lock is held already: `hold` then only waits for
+        its turn among the tasks of this run. Any other context waits, in this process too.
         """
         ...
 

@@ -23,6 +23,7 @@ __all__ = [
     "canonical",
     "check_device_name",
     "contains",
+    "format_address",
     "format_cidr",
     "format_ipv4",
     "mask_of",
@@ -78,7 +79,7 @@ class Address(NamedTuple):
         return self.number.to_bytes(address_bits(self.family) // 8, "big")
 
     def __str__(self) -> str:
-        return inet_ntop(self.family, self.packed)
+        return format_address(*self)
 
 
 class Prefix(NamedTuple):
@@ -116,7 +117,7 @@ class Prefix(NamedTuple):
         return same_family and not (number ^ self.network) & mask_of(self.family, self.length)
 
     def __str__(self) -> str:
-        return f"{Address(self.family, self.network)}/{self.length}"
+        return f"{format_address(self.family, self.network)}/{self.length}"
 
 
 class Networks:
@@ -164,6 +165,11 @@ def canonical(text: str) -> str | None:
     """
     address = parse_address(text)
     return None if address is None else str(address)
+
+
+def format_address(family: int, number: int) -> str:
+    """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
+    return inet_ntop(family, number.to_bytes(4 if family == IPV4 else 16, "big"))
 
 
 def address_bits(family: int) -> int:

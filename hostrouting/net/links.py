@@ -61,6 +61,8 @@ class Device(NamedTuple):
     loopback: bool = False
     #: The IPv4 neighbours whose hardware address is known now, as the route port reads them: hardly ever all.
     neighbours: tuple[int, ...] = ()
+    #: The group of `ip link set group`, by which rules suppress routes.
+    group: int = 0
 
 
 class Neighbour(NamedTuple):

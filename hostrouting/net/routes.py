@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, format_address, mask_of
 from hostrouting.net.route_text import (
     DEVICELESS_KINDS,
     FLAG_DEAD,
@@ -144,13 +144,13 @@ class Route:
         return SCOPE_LINK if self.kind == "broadcast" or (self.kind == "unicast" and not leads_on) else SCOPE_UNIVERSE
 
     def __attrs_post_init__(self) -> None:
-        bits = address_bits(self.family)
+        bits = 32 if self.family == IPV4 else 128
         if not 0 <= self.prefix_length <= bits:
             raise ValueError(f"prefix_length {self.prefix_length} is not from 0 to {bits}")
         if not 0 <= self.network < 1 << bits:
             raise ValueError(f"network {self.network} is no {'IPv4' if self.family == IPV4 else 'IPv6'} address")
-        prefix = Prefix(self.family, self.network, self.prefix_length)
-        if prefix != prefix.masked:
+        if self.network & ~mask_of(self.family, self.prefix_length):
+            prefix = Prefix(self.family, self.network, self.prefix_length)
             raise ValueError(f"{prefix} has host bits, the network is {prefix.masked}")
         if not 0 <= self.metric <= 0xFFFFFFFF:
             raise ValueError(f"metric {self.metric} is not from 0 to 4294967295")
@@ -362,12 +362,13 @@ class Lookup(NamedTuple):
 
 
 def _destination(route: Route | ObservedRoute) -> str:
-    return str(Prefix(route.family, route.network, route.prefix_length))
+    return f"{format_address(route.family, route.network)}/{route.prefix_length}"
 
 
 def _format(route: Route | ObservedRoute, flags: int) -> str:
     """Return the route as `ip route show` prints it; the table is named unless it is main."""
-    destination = _destination(route).removesuffix(f"/{address_bits(route.family)}")
+    bits = 32 if route.family == IPV4 else 128
+    destination = _destination(route) if route.prefix_length < bits else format_address(route.family, route.network)
     foreign_family = route.gateway is not None and route.gateway.family != route.family
     protocol = PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
     words = [
@@ -380,7 +381,7 @@ def _format(route: Route | ObservedRoute, flags: int) -> str:
         f" table {TABLE_NAMES.get(route.table, str(route.table))}" if route.table != MAIN_TABLE else "",
         f" proto {protocol}" if protocol != "boot" else "",  # ip leaves it out, too
         f" scope {SCOPE_NAMES.get(route.scope, str(route.scope))}" if route.scope != SCOPE_UNIVERSE else "",
-        f" src {Address(route.family, route.source)}" if route.source is not None else "",
+        f" src {format_address(route.family, route.source)}" if route.source is not None else "",
         f" metric {route.metric}" if route.metric else "",
         *(f" {word}" for flag, word in FLAG_NAMES if flags & flag),
         *(f" {hop}" for hop in route.nexthops),

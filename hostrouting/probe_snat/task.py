@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Boot
+from hostrouting.boot import SCRIPT_DIRECTORY, Boot, RecordedFiles
 from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import refused
@@ -60,7 +61,7 @@ _NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
 class ConfigureProbeSNAT:
     """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
 
-    The caller holds the run lock. Where the section is off, where the node has no IPv6, and where an eBPF programme
+    It holds the run lock. Where the section is off, where the node has no IPv6, and where an eBPF programme
     does this job, what an earlier run installed is taken away; a table that we did not install is left alone.
 
     That replies leave by the device is asked of the routes once, for no source in particular: IPv6 policy rules that
@@ -68,6 +69,7 @@ class ConfigureProbeSNAT:
     """
 
     name = "configure-probe-snat"
+    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -88,11 +90,14 @@ class ConfigureProbeSNAT:
         return boot_unit(rules, required=self._section.required)
 
     def do(self, ctx: Context) -> None:
-        """Decide, load what is missing or has drifted, and persist."""
+        """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
+        with self._host.lock.hold(ctx) as held:
+            self._do(held)
+
+    def _do(self, ctx: Context) -> None:
         if not self._section.enabled:
-            self.undo(ctx)
+            self._undo(ctx)
             return
-        ctx.check()
         if not self._host.is_live:
             self._boot.install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
             self._tell(
@@ -107,7 +112,7 @@ class ConfigureProbeSNAT:
         if isinstance(rules, NotWanted):
             level = logging.WARNING if rules.is_remarkable else logging.INFO
             self._tell(level, "%s: no rules for IPv6 probes are needed, and those of an earlier run go", rules.reason)
-            self.undo(ctx)
+            self._undo(ctx)
             return
         self._warn_of_cilium(rules)
         # A gate that is refused is refused before any rule is changed.
@@ -140,8 +145,11 @@ class ConfigureProbeSNAT:
         return f"{obstacle.reason}: {refused(obstacle.step)}"
 
     def undo(self, ctx: Context) -> None:
-        """Take away the unit, then the table if it is ours, and at last its file, by which we know that it is."""
-        ctx.check()
+        """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""
+        with self._host.lock.hold(ctx) as held:
+            self._undo(held)
+
+    def _undo(self, ctx: Context) -> None:
         files = self._host.files
         ours = is_installed(files)
         if ours and not files.exists(RULESET_PATH):
@@ -154,8 +162,8 @@ class ConfigureProbeSNAT:
             return
         if self._host.is_live:
             self._delete_table(ctx)
-        files.remove(RULESET_PATH)
-        # Boot has left it to us, as long as something was in there.
+        RecordedFiles(ctx, self._host).remove(RULESET_PATH)
+        # The folder was not empty when Boot removed its files.
         files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
     # --- deciding
@@ -212,8 +220,10 @@ class ConfigureProbeSNAT:
             return
         nftables.check(ctx, script)
         # Before the table is there: a run that is killed in between can be undone all the same.
-        self._host.files.write(RULESET_PATH, script.encode(), mode=0o644)
+        RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         nftables.load(ctx, script)
+        change = Change("+", TABLE) if before is None else Change("~", TABLE, drift(before))
+        ctx.record(change, undo=partial(self._restore_table, rules, None if before is None else effect_of(before)))
         if effect_of(nftables.table(ctx, FAMILY, TABLE_NAME)) != rules:
             self._tell(
                 logging.WARNING,
@@ -228,12 +238,26 @@ class ConfigureProbeSNAT:
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            if self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None:
+            before = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
+            if before is not None:
                 self._host.nftables.load(ctx, delete_script())
+                ctx.record(Change("-", TABLE), undo=partial(self._restore_table, None, effect_of(before)))
                 self._tell(logging.INFO, "%s is taken away", TABLE)
         except ToolNotFoundError as error:
             # Whoever took nft away is not to be held up by what only nft could do.
             self._tell(logging.WARNING, "%s, if it is still there, goes with the next boot: %s", TABLE, error)
+
+    def _restore_table(self, left: ProbeRules | None, before: ProbeRules | None, ctx: Context) -> None:
+        """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
+        with self._host.lock.hold(ctx) as held:
+            listing = self._host.nftables.table(held, FAMILY, TABLE_NAME)
+            now = None if listing is None else effect_of(listing)
+            if now == before and (listing is None) == (before is None):
+                return
+            if now != left or (listing is None) != (left is None):
+                self._tell(logging.WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
+                return
+            self._host.nftables.load(held, delete_script() if before is None else render(before))
 
     # --- planning
 

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.fib.sources import source_by
 from hostrouting.net.addresses import netmask, parse_cidr
 from hostrouting.route_overlap.blockers import select_by_source
 
@@ -17,16 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import RouteBackend
-    from hostrouting.net.links import Device
-    from hostrouting.net.routes import Lookup, NextHop, ObservedRoute
+    from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
-__all__ = ["Part", "Question", "bounds", "questions", "source_by"]
+__all__ = ["Part", "Question", "bounds", "questions"]
 
 #: Where the kernel itself begins and ceases to treat addresses in a way of its own, whatever the routes say.
 _SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
 _SIZES: Final = tuple(1 << 32 - length for length in range(33))
-_SCOPE_LINK: Final = 253
 _route_of = itemgetter(1)
 
 
@@ -153,19 +152,3 @@ def _sources(backend: RouteBackend, plain: Sequence[Lookup]) -> list[tuple[int, 
             found = [source_by(hop, answer.route.scope, links) for hop in alive]
         sources.append(tuple(dict.fromkeys(source for source in found if source)))
     return sources
-
-
-def source_by(hop: NextHop, scope: int, links: Sequence[Device]) -> int | None:
-    """The address that the kernel sends from by this next hop, where the route names none."""
-    own = [a for link in links if link.name == hop.dev for a in link.addresses if not a.secondary and a.scope <= scope]
-    for address in own:
-        if hop.gateway is None or not (hop.gateway.number ^ address.peer) & netmask(address.prefix_length):
-            return address.local
-    # A device without a fitting address borrows one, if it is not meant for a single link.
-    own += [
-        address
-        for link in links
-        for address in link.addresses
-        if not address.secondary and address.scope <= scope and address.scope != _SCOPE_LINK
-    ]
-    return own[0].local if own else None

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.fib.sources import source_by
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
-from hostrouting.net.routes import ObservedRoute
-from hostrouting.route_overlap.parts import source_by
+from hostrouting.net.routes import SCOPE_LINK, ObservedRoute
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Mender"]
 
-_SCOPE_LINK: Final = 253
 _KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
 
@@ -76,7 +75,7 @@ class Mender:
             if hop.gateway is None or hop.gateway.family != IPV4 or not self._allowed[hop.dev]:
                 continue
             there = self._backend.lookup([hop.gateway.number])[0].route
-            if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == _SCOPE_LINK:
+            if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == SCOPE_LINK:
                 return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, self._links))
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, Boot
+from hostrouting.boot import RUNTIME_DIRECTORY, Boot, RecordedFiles
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
@@ -39,6 +39,7 @@ class CheckRouteOverlap:
     """
 
     name = "check-route-overlap"
+    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -53,23 +54,25 @@ class CheckRouteOverlap:
         return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
     def do(self, ctx: Context) -> None:
-        """Persist, wait for a default route, prove, leave the marker."""
-        if self._section.expected_cidrs:
-            self._boot.install(ctx, boot_unit(self._config))
-        else:
-            self._boot.remove(ctx, UNIT_NAME, PATHS)
-        self.act(ctx)
+        """Install boot files, wait for a default route, prove the routing and write the marker."""
+        with self._host.lock.hold(ctx) as held:
+            if self._section.expected_cidrs:
+                self._boot.install(held, boot_unit(self._config))
+            else:
+                self._boot.remove(held, UNIT_NAME, PATHS)
+            self.act(held)
 
     def plan(self, ctx: Context) -> list[Change]:
-        """What `do` would install or take away; the markers that say how the check went are none of it."""
+        """Return the boot files that `do` would install or remove; markers are results and not part of a plan."""
         if self._section.expected_cidrs:
             return self._boot.plan_install(ctx, boot_unit(self._config))
         return [*self._boot.plan_remove(ctx, UNIT_NAME, PATHS), *self.plan_act(ctx)]
 
     def undo(self, ctx: Context) -> None:
-        """Files, unit and markers go."""
-        self._boot.remove(ctx, UNIT_NAME, PATHS)
-        self.undo_act(ctx)
+        """Remove script, unit and markers."""
+        with self._host.lock.hold(ctx) as held:
+            self._boot.remove(held, UNIT_NAME, PATHS)
+            self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
@@ -82,7 +85,7 @@ class CheckRouteOverlap:
             return
         report = check_now(ctx, self._config, self._host.routes, seconds=seconds)
         try:
-            self._leave_marker(report)
+            self._leave_marker(ctx, report)
         finally:
             # What was found is told also where no marker can be left.
             self._tell(report)
@@ -107,20 +110,20 @@ class CheckRouteOverlap:
     def undo_act(self, ctx: Context) -> None:
         """Take the markers away."""
         ctx.check()
-        removed = [self._host.files.remove(path) for path in RUN_FILES]
-        if any(removed):
-            # Boot has left it to us, as long as something was in there.
+        files = RecordedFiles(ctx, self._host)
+        markers = [files.remove(path) for path in MARKERS]
+        notes = [self._host.files.remove(path) for path in RUN_FILES]
+        if any(markers + notes):
+            # The folder was not empty when Boot removed its files.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
-    def _leave_marker(self, report: OverlapReport) -> None:
-        # The new one first: whoever is killed in between leaves both, and a reader goes by the bad one.
-        if report.ok:
-            self._host.files.write(MARKER_OK, f"{report.verdict}\n".encode(errors="surrogateescape"), mode=_MARKER_MODE)
-            self._host.files.remove(MARKER_DETECTED)
-        else:
-            lines = "".join(f"{line}\n" for line in report.lines())
-            self._host.files.write(MARKER_DETECTED, lines.encode(errors="surrogateescape"), mode=_MARKER_MODE)
-            self._host.files.remove(MARKER_OK)
+    def _leave_marker(self, ctx: Context, report: OverlapReport) -> None:
+        lines = [report.verdict] if report.ok else report.lines()
+        marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
+        files = RecordedFiles(ctx, self._host)
+        # The new one first: a run that is killed in between leaves both, and readers then believe the bad one.
+        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
+        files.remove(other)
 
 
 def check_now(

@@ -119,8 +119,8 @@ def sweep_node(
         changes = tuple(Change("-", str(each.object), each.reason) for each in task.foresee(ctx))
         obstacle = task.obstacle() if changes else None
         return SweepReport(dry_run=True, changes=changes, spared=tuple(task.spared), obstacle=obstacle)
-    with host.lock.hold(ctx):
-        done = run(task, ctx, logger=logger)
+    with host.lock.hold(ctx) as held:
+        done = run(task, held, logger=logger)
     return SweepReport(
         dry_run=False, changes=done.changes, spared=tuple(task.spared), record=task.record, error=done.error
     )

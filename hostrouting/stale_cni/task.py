@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import refused
+from hostrouting.findings import RESTORED, refused
 from hostrouting.host import EbtablesRule, Host
 from hostrouting.journal import Sweeps, refuse_unsafe_folder, set_aside
 from hostrouting.stale_cni import azure_vnet
@@ -75,6 +75,10 @@ class CleanStaleCNI:
         self.spared, self.record = [], None
         if not self._section.enabled or not self._host.is_live:
             return
+        with self._host.lock.hold(ctx) as held:
+            self._do(held)
+
+    def _do(self, ctx: Context) -> None:
         agreement, reading = self._confirmed(ctx)
         for verdict in agreement.changed:
             changed = verdict._replace(kind="unknown", reason="it changed between readings")
@@ -123,6 +127,10 @@ class CleanStaleCNI:
         """
         if not self._host.is_live:
             return
+        with self._host.lock.hold(ctx) as held:
+            self._undo(held)
+
+    def _undo(self, ctx: Context) -> None:
         recorded = self._sweeps.read()
         if not recorded.current and not recorded.damaged:
             self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
@@ -306,10 +314,11 @@ class CleanStaleCNI:
     # --- restoring
 
     def _undo_sweep(self, ctx: Context, *, record: Record) -> None:
-        if self._host.files.exists(record.path):
-            self._restore(ctx, record)
-        else:
-            self._logger.warning("another run has restored the objects of %s", record.path)
+        with self._host.lock.hold(ctx) as held:
+            if self._host.files.exists(record.path):
+                self._restore(held, record)
+            else:
+                self._logger.warning("another run has restored the objects of %s", record.path)
 
     def _restore(self, ctx: Context, record: Record) -> None:
         ctx.check()
@@ -365,4 +374,4 @@ def _removal(record: Record) -> Change:
 
 
 def _addition(restored: Restorable) -> Change:
-    return Change("+", str(restored), "restored")
+    return Change("+", str(restored), RESTORED)

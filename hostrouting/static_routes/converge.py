@@ -15,6 +15,7 @@ import attrs
 
 from hostrouting.exceptions import BackendError, HostFileError, Refusal, RouteRejectedError
 from hostrouting.net.routes import OUR_PROTOCOL, place, signature
+from hostrouting.static_routes.account import RouteAccount, ours_by_place
 from hostrouting.static_routes.displaced import RECORDS_PATH, read_records, set_damaged_aside, write_records
 from hostrouting.static_routes.reconcile import GivenUp, reconcile
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host, ObservedRoute, Route, RouteChange
     from hostrouting.net.routes import Place
     from hostrouting.static_routes.reconcile import Reconciliation, WayBack
+    from phases import Context
 
 __all__ = ["ChangesRefusedError", "Convergence", "restorable"]
 
@@ -65,12 +67,13 @@ class Convergence:
     """One run over the routes of a live machine."""
 
     def __init__(self, host: Host, logger: logging.Logger) -> None:
+        self._host = host
         self._routes = host.routes
         self._files = host.files
         self._logger = logger
 
-    def run(self, desired: Sequence[Route]) -> None:
-        """Make the routes that carry our mark exactly these, and put back what has no more reason to be displaced."""
+    def run(self, ctx: Context, desired: Sequence[Route]) -> None:
+        """Make our routes exactly these, restore displaced routes whose place is free again, and record the changes."""
         recorded = read_records(self._files)
         if recorded.damage:
             self._logger.warning("%s", set_damaged_aside(self._files, recorded))
@@ -84,10 +87,36 @@ class Convergence:
                 self._take_back(state, refused)
             elif not isinstance(refused, RouteRejectedError) or refused.rolled_back:
                 self._keep(recorded.routes)
+            if isinstance(refused, RouteRejectedError) and not refused.rolled_back:
+                with suppress(BackendError):
+                    self._record(ctx, state, ours_by_place(self._routes.routes()), recorded.routes)
             raise
         self._logger.info("%d routes changed", state.changed, extra={"changed": state.changed})
+        self._record(ctx, state, {place(route): route for route in desired}, recorded.routes)
         self._tell(desired, recorded.routes, state)
         write_records(self._files, [*state.records, *state.waiting])
+
+    def _record(
+        self,
+        ctx: Context,
+        state: _State,
+        after: Mapping[Place, Route | ObservedRoute],
+        recorded: Sequence[ObservedRoute],
+    ) -> None:
+        """Record what stands now and did not before, with one inverse for all of it."""
+        displaced = [route for route in state.records if route not in recorded]
+        restored = [route for route in recorded if route in state.returned]
+        account = RouteAccount(state.ours, after, displaced=displaced, restored=restored)
+
+        def undo(ctx: Context) -> None:
+            with self._host.lock.hold(ctx) as held:
+                wanted, altered = account.reversed(self._routes.routes())
+                for route in altered:
+                    self._logger.warning("route '%s' changed since this run; it stays as it is now", route)
+                Convergence(self._host, self._logger).run(held, wanted)
+
+        for change in account.changes():
+            ctx.record(change, undo=undo)
 
     def _bring_about(self, desired: Sequence[Route], state: _State) -> None:
         """Read and change until nothing is left to do."""

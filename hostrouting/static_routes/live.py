@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
-from hostrouting.findings import refused
+from hostrouting.findings import RESTORED, refused
 from hostrouting.host import ObservedRoute
 from hostrouting.net.addresses import Address, parse_cidr
 from hostrouting.net.routes import place
+from hostrouting.static_routes.account import change_of
 from hostrouting.static_routes.converge import ChangesRefusedError, Convergence, restorable
 from hostrouting.static_routes.displaced import read_records
 from hostrouting.static_routes.reconcile import Reconciliation, reconcile
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.static_routes.resolve import Resolution
+    from phases import Context
 
 __all__ = ["LiveRoutes"]
 
@@ -38,10 +40,10 @@ class LiveRoutes:
         self._host = host
         self._logger = logger
 
-    def converge(self, desired: Sequence[Route]) -> None:
-        """Make the routes that carry our mark exactly these, and put back what has no more reason to be displaced."""
+    def converge(self, ctx: Context, desired: Sequence[Route]) -> None:
+        """Make our routes exactly these, and restore displaced routes whose place is free again."""
         try:
-            Convergence(self._host, self._logger).run(desired)
+            Convergence(self._host, self._logger).run(ctx, desired)
         except ChangesRefusedError as refusal:
             raise self._explained(refusal.error, refusal.outcome) from refusal.error
         except LinkNotFoundError as error:
@@ -163,22 +165,10 @@ def _shown(change: RouteChange, outcome: Reconciliation, foreseen: Mapping[Route
         return Change("-", str(before))
     if change in outcome.in_the_way:
         return Change("+", str(after), refused(_never_overwritten(outcome.in_the_way[change])))
-    displaced = outcome.displaced.get(change, ())
-    sign: Literal["+", "~"] = "~" if before is not None or displaced else "+"
+    shown = change_of(before, after, outcome.displaced.get(change, ()))
     if change in foreseen:
-        return Change(sign, str(after), foreseen[change])
-    if change in outcome.put_back:
-        return Change(sign, str(after), "put back")
-    if displaced:
-        names = " and ".join(f"'{route}'" for route in displaced)
-        return Change(
-            sign, str(after), f"displaces {names}, which come{'s' * (len(displaced) == 1)} back when ours goes"
-        )
-    if before is None:
-        return Change(sign, str(after))
-    # Metrics of the route itself, such as an mtu, are not among the words that people know a route by.
-    earlier = "the same with other attributes" if str(before) == str(after) else f"'{before}'"
-    return Change(sign, str(after), f"was {earlier}")
+        return Change(shown.action, shown.subject, foreseen[change])
+    return Change(shown.action, shown.subject, RESTORED) if change in outcome.put_back else shown
 
 
 def _never_overwritten(own: ObservedRoute) -> str:

@@ -26,13 +26,14 @@ WAIT_SECONDS: Final = 30.0
 
 
 class ConfigureStaticRoutes:
-    """Bring the static routes of a config about, now and at every boot; without any, take ours away.
+    """Configure the static routes of a config, now and at every boot; without any, remove those of earlier runs.
 
-    The caller holds the run lock. Routes change all together or not at all; for the order of routes and boot files see
-    `hostrouting.boot.install_around`.
+    It holds the run lock while it works. Routes change all together or not at all; for the order of routes and boot
+    files see `hostrouting.boot.install_around`.
     """
 
     name = "configure-static-routes"
+    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
@@ -45,15 +46,15 @@ class ConfigureStaticRoutes:
         return f"<{type(self).__name__}: {len(self._config.static_routes.routes)} routes>"
 
     def do(self, ctx: Context) -> None:
-        """Bring the routes about and persist them."""
+        """Change the live routes, and install the boot files that do so at every boot."""
         if not self._config.static_routes.routes:
             self.undo(ctx)
             return
-        ctx.check()
         boot, unit = self._boot, boot_unit(self._config)
-        # A gate that is refused is refused before anything is changed.
-        boot.refuse_gates(ctx, unit)
-        install_around(boot, lambda: boot.install(ctx, unit), lambda: self.act(ctx))
+        with self._host.lock.hold(ctx) as held:
+            # An unsuitable gate is refused before anything is changed.
+            boot.refuse_gates(held, unit)
+            install_around(boot, lambda: boot.install(held, unit), lambda: self.act(held))
 
     def plan(self, ctx: Context) -> list[Change]:
         """What `do` would change now: routes, then files; nothing is waited for."""
@@ -64,11 +65,11 @@ class ConfigureStaticRoutes:
         return self._boot.plan_remove(ctx, UNIT_NAME, PATHS) + self.plan_act(ctx)
 
     def undo(self, ctx: Context) -> None:
-        """Take away unit, script and our routes, and put back what they displaced."""
-        ctx.check()
-        # The unit first: a machine that starts meanwhile would have it bring the routes back.
-        self._boot.remove(ctx, UNIT_NAME, PATHS)
-        self.undo_act(ctx)
+        """Remove unit, script and our routes, and restore the routes that they displaced."""
+        with self._host.lock.hold(ctx) as held:
+            # The unit first: it would add the routes again if a gated machine started meanwhile.
+            self._boot.remove(held, UNIT_NAME, PATHS)
+            self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
@@ -80,7 +81,7 @@ class ConfigureStaticRoutes:
         if self._config.static_routes.routes:
             self._converge_in_time(ctx, seconds)
         else:
-            self._take_back()
+            self._remove_routes(ctx)
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """What `act` would change now."""
@@ -88,13 +89,13 @@ class ConfigureStaticRoutes:
         return self._live.plan(self._resolution) if self._host.is_live else []
 
     def undo_act(self, ctx: Context) -> None:
-        """Take away our routes, and put back what they displaced."""
+        """Remove our routes, and restore the routes that they displaced."""
         ctx.check()
         if self._host.is_live:
-            self._take_back()
+            self._remove_routes(ctx)
 
-    def _take_back(self) -> None:
-        self._live.converge(())
+    def _remove_routes(self, ctx: Context) -> None:
+        self._live.converge(ctx, ())
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
@@ -119,7 +120,7 @@ class ConfigureStaticRoutes:
         while True:
             resolution = self._resolution
             try:
-                self._live.converge(self._complete(resolution, seconds))
+                self._live.converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
                 if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
                     raise

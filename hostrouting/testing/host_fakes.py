@@ -3,7 +3,7 @@
 FakeHost         everything below in a `Host`, the routes of `MemoryBackend`, and the other fakes beside it
 MemoryFiles      `tree` to arrange and to look, `operations` to remember, `fail_at` to break
 MemoryServices   what systemd would make of the unit files in that tree
-MemoryLock       `holder` to let somebody else have it
+MemoryLock       `holder_pid` to let another process hold it
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
-from hostrouting.host.files.lock import SECONDS_BETWEEN_TRIES, held_error
+from hostrouting.host.files.lock import WaitingLock
 from hostrouting.host.offline import OfflineRoutes
 from hostrouting.testing.faults import Operations
 from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
 from hostrouting.testing.memory_services import MemoryServices
-from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hostrouting.testing.memory import MemoryBackend
     from hostrouting.testing.memory_ebtables import MemoryEbtables
@@ -36,12 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTree"]
 
 
-class MemoryLock:
-    """A run lock of one process: its threads exclude each other, and so does `holder`, if a test sets one."""
+class MemoryLock(WaitingLock):
+    """A run lock of one process: its threads exclude each other, and so does `holder_pid`, if a test sets one."""
+
+    shown = "the lock in memory"
 
     def __init__(self) -> None:
-        #: The process id of somebody else who has the lock; None if nobody does.
-        self.holder: int | None = None
+        self.resource = self
+        #: The process id of another run that has the lock; None if there is none.
+        self.holder_pid: int | None = None
         self.operations = Operations()
         self._lock = threading.Lock()
 
@@ -51,23 +53,24 @@ class MemoryLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody has it now."""
-        return self.holder is not None or self._lock.locked()
+        """True if a run holds it now."""
+        return self.holder_pid is not None or self._lock.locked()
 
     @contextmanager
-    def hold(self, ctx: Context) -> Iterator[None]:
+    def hold(self, ctx: Context) -> Iterator[Context]:
         """See `RunLock.hold`."""
         ctx.check()
         self.operations.record("hold")
-        while self.holder is not None or not self._lock.acquire(blocking=False):
-            try:
-                ctx.sleep(SECONDS_BETWEEN_TRIES)
-            except DeadlineExceededError as error:
-                raise held_error(f"process {self.holder or os.getpid()}", "the lock in memory") from error
-        try:
-            yield
-        finally:
-            self._lock.release()
+        with super().hold(ctx) as held:
+            yield held
+
+    def attempt(self) -> Callable[[], None] | None:
+        """See `WaitingLock`."""
+        return self._lock.release if self.holder_pid is None and self._lock.acquire(blocking=False) else None
+
+    def holder(self) -> str:
+        """See `WaitingLock`."""
+        return f"process {self.holder_pid or os.getpid()}"
 
 
 class FakeHost(Host):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostrouting.net.routes import ObservedRoute, Route
-    from hostrouting.net.rules import Rule
+    from hostrouting.net.rules import Range, Rule
 
 __all__ = ["KernelNode"]
 
@@ -90,6 +90,10 @@ class KernelNode(Node):
         """`ip link set up` or `down`."""
         self.ip("link", "set", name, "up" if up else "down")
 
+    def set_group(self, dev: str, group: int) -> None:
+        """`ip link set group`."""
+        self.ip("link", "set", dev, "group", str(group))
+
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`."""
         self.ip("address", "add", *_address_words(address, peer), "dev", dev)
@@ -137,7 +141,32 @@ def _rule_words(rule: Rule) -> list[str]:
     words += ["priority", str(rule.priority)]
     words += ["from", format_cidr(*rule.source)] if rule.source[1] else ["from", "all"]
     words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
-    return words + (["lookup", str(rule.table)] if rule.action == "lookup" else ["type", rule.action])
+    words += ["tos", f"{rule.tos:#04x}"] if rule.tos else []
+    words += ["fwmark", f"{rule.mark}/{rule.mark_mask:#x}"] if rule.mark_mask else []
+    words += ["ipproto", str(rule.ip_protocol)] if rule.ip_protocol else []
+    words += ["l3mdev"] if rule.l3mdev else []
+    named = {
+        "iif": rule.iif,
+        "oif": rule.oif,
+        "sport": _range(rule.source_ports),
+        "dport": _range(rule.destination_ports),
+        "uidrange": _range(rule.uids),
+        "tun_id": rule.tun_id,
+    }
+    words += [str(word) for name, value in named.items() if value for word in (name, value)]
+    if rule.action == "lookup":
+        words += ["lookup", str(rule.table)] if rule.table else []
+        words += _suppressor("suppress_prefixlength", rule.suppress_prefix_length)
+        return words + _suppressor("suppress_ifgroup", rule.suppress_group)
+    return words + (["goto", str(rule.goto)] if rule.action == "goto" else ["type", rule.action])
+
+
+def _range(some: Range | None) -> str:
+    return f"{some.first}-{some.last}" if some else ""
+
+
+def _suppressor(word: str, value: int | None) -> list[str]:
+    return [] if value is None else [word, str(value)]
 
 
 def _route_words(route: Route | ObservedRoute) -> list[str]:

@@ -6,18 +6,15 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
-from hostrouting.net.addresses import IPV4, Address
-from hostrouting.net.links import Device
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, SCOPE_LINK, Lookup, ObservedRoute
-from hostrouting.net.rules import Rule
-from hostrouting.testing.fib import Refused
+from hostrouting.testing.admission import Refused, shown, shown_path
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.net.changes import RouteChange
-    from hostrouting.net.routes import Route
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import Lookup, ObservedRoute, Route
     from hostrouting.net.rules import Rule
 
 __all__ = ["MemoryBackend"]
@@ -54,71 +51,32 @@ class MemoryBackend(MemoryNode):
         self._vanishing: dict[int, str] = {}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self.devices)})"
+        return f"{type(self).__name__}({', '.join(self.fib.devices)})"
 
     def links(self) -> list[Device]:
-        """Every device with its addresses."""
-        return [
-            Device(
-                device.name,
-                device.ifindex,
-                device.up,
-                addresses=tuple(device.addresses),
-                carrier=device.carrier,
-                loopback=device.loopback,
-                neighbours=tuple(sorted(device.neighbours)),
-            )
-            for device in self.devices.values()
-        ]
+        """See `RouteBackend.links`."""
+        return self.fib.links()
 
     def routes(self) -> list[ObservedRoute]:
-        """The routes of every table."""
-        return self.fib.routes()
+        """See `RouteBackend.routes`."""
+        return list(map(shown, self.fib.tables))
 
     def rules(self) -> list[Rule]:
-        """The policy rules in the order in which they are tried."""
-        return list(self.policy)
+        """See `RouteBackend.rules`."""
+        return self.fib.rules()
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
     ) -> list[Lookup]:
-        """Ask which route decides each destination."""
-        if sources is not None and len(sources) != len(destinations):
-            raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
-        return [
-            self._answer(destination, source, resolve=resolve)
-            for destination, source in zip(destinations, sources or [None] * len(destinations), strict=True)
-        ]
+        """See `RouteBackend.lookup`."""
+        answers = self.fib.lookup(destinations, sources=sources, resolve=resolve)
+        cleaned = shown_path if resolve else shown
+        return [answer._replace(route=answer.route and cleaned(answer.route)) for answer in answers]
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        check_devices(changes, self.devices)
+        check_devices(changes, self.fib.devices)
         commit_routes(OneByOne(self.take, self.routes), changes, verify=verify)
-
-    def _answer(self, destination: int, source: int | None, *, resolve: bool) -> Lookup:
-        if source and not self.holds(source):
-            return Lookup(destination, None, errno.ENETUNREACH)
-        found = self.decide(destination, source or 0)
-        if found.entry is None:
-            return Lookup(destination, None, found.errno)
-        route = self.fib.observed(found.entry)
-        if self.fib.merged and route.table == LOCAL_TABLE:
-            # One trie, and it answers to the name of main.
-            route = route._replace(table=MAIN_TABLE)
-        if not resolve:
-            return Lookup(destination, route)
-        leg = next(leg for leg in found.entry.legs if not leg.dead)
-        resolved = ObservedRoute(
-            destination,
-            32,
-            # One that is not on the link is an address of the node's own, and no packet is sent to it.
-            gateway=Address(IPV4, leg.gateway) if leg.gateway is not None and leg.scope == SCOPE_LINK else None,
-            dev="lo" if route.kind == "local" else leg.dev,
-            table=route.table,
-            kind=route.kind,
-            source=source or self.source_for(destination, route, leg.dev, leg.gateway),
-        )
-        return Lookup(destination, resolved)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS, reason: str = "injected fault") -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
@@ -138,7 +96,7 @@ class MemoryBackend(MemoryNode):
             return Failure(*self._failing.pop(step))
         try:
             if verb == "remove":
-                self.fib.delete(route)
+                self.delete(route)
             else:
                 self.insert(route, **_FLAGS[verb])
         except Refused as refused:

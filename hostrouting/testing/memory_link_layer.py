@@ -172,7 +172,7 @@ class MemoryLinkLayer:
         places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
         if places and not self.may_probe:
             raise PermissionDeniedError(
-                "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked", errno=errno.EPERM
+                "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked", errno=errno.EPERM
             )
         up = {name for name, device in self._devices.items() if device.carrier}
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}

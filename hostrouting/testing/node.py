@@ -31,6 +31,9 @@ class Node(Protocol):
         of multipath routes.
         """
 
+    def set_group(self, dev: str, group: int) -> None:
+        """`ip link set group`: the group of a device, by which rules suppress routes."""
+
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """`ip address add`: the address as CIDR, `peer` the far end of a point-to-point link."""
 

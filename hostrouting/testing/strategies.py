@@ -4,6 +4,7 @@ links          `devices` of a small world in which things meet
 routes         `routes`: desired routes of every kind that the model knows
 changes        `changes_of`: a batch against what a backend holds
 rules          `rules`: policy rules
+packets        `packets`: packets that the rules tell apart
 configs        `configs`, `static_routes`, `cidrs`, `device_names`, ...
 """
 
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
+from hostrouting.fib import Packet
 from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
 from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
-from hostrouting.net.rules import Rule
+from hostrouting.net.rules import Range, Rule
 from hostrouting.testing.config_strategies import (
     cidrs,
     configs,
@@ -46,6 +48,7 @@ __all__ = [
     "gate_names",
     "gateways",
     "ipv4_addresses",
+    "packets",
     "places",
     "routes",
     "rules",
@@ -179,30 +182,78 @@ def _in_place_of(old: ObservedRoute, new: Route) -> Route:
     return Route(**kept, **{name: getattr(new, name) for name in taken})
 
 
-def _rule(**fields: Any) -> Rule:
-    return Rule(**fields)
+def _ranges(*pairs: tuple[int, int]) -> st.SearchStrategy[Range | None]:
+    return st.none() | st.sampled_from(pairs).map(lambda pair: Range(*pair))
 
 
-def rules() -> st.SearchStrategy[Rule]:
-    """A policy rule of the small world, by source or destination."""
-    selectors = st.just((0, 0)) | st.sampled_from(_DESTINATIONS).map(parse_cidr)
-    by_source = st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))
-    lookups = st.builds(
-        _rule,
-        priority=st.sampled_from([1, 100, 100, 32766, 40000]),
-        action=st.just("lookup"),
-        table=st.sampled_from(_TABLES),
-        source=by_source,
-        destination=selectors,
-        inverted=st.sampled_from([False, False, False, True]),
+@st.composite
+def rules(draw: st.DrawFn, *, selectors: bool = False) -> Rule:
+    """A policy rule of the small world, by source or destination; or by every selector that the model knows."""
+    action = draw(st.sampled_from(["lookup"] * 4 + ["blackhole", "unreachable", "prohibit"]))
+    lookup = action == "lookup"
+    rule = Rule(
+        priority=draw(st.sampled_from([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
+        action=action,
+        table=draw(st.sampled_from(_TABLES)) if lookup else 0,
+        source=draw(st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))) if lookup else (0, 0),
+        destination=draw(
+            (st.just((0, 0)) if lookup else st.nothing()) | st.sampled_from(_DESTINATIONS).map(parse_cidr)
+        ),
+        inverted=draw(st.sampled_from([False, False, False, True])) if lookup else False,
     )
-    refusals = st.builds(
-        _rule,
-        priority=st.sampled_from([1, 100, 40000]),
-        action=st.sampled_from(["blackhole", "unreachable", "prohibit"]),
-        table=st.just(0),
-        source=st.just((0, 0)),
-        destination=st.sampled_from(_DESTINATIONS).map(parse_cidr),
-        inverted=st.just(value=False),
-    )
-    return lookups | refusals
+    return draw(_selecting(rule)) if selectors else rule
+
+
+@st.composite
+def _selecting(draw: st.DrawFn, rule: Rule) -> Rule:
+    """The rule with one or two further selectors, or with another action."""
+    choices: dict[str, st.SearchStrategy[Any]] = {
+        "tos": st.sampled_from([8, 16]),
+        "mark": st.sampled_from([0, 1, 2]),
+        "iif": st.sampled_from(["lo", *DEVICES, "absent0"]),
+        "oif": st.sampled_from(DEVICES),
+        "ip_protocol": st.sampled_from([1, 6, 17]),
+        "source_ports": _ranges((1000, 1000), (1000, 2000)),
+        "destination_ports": _ranges((53, 53), (1, 442)),
+        "uids": _ranges((0, 0), (1, 65533), (65534, 65534)),
+        "l3mdev": st.just(value=True),
+        "suppress_prefix_length": st.sampled_from([0, 8, 15, 16, 24]),
+        "suppress_group": st.sampled_from([0, 5]),
+        "goto": st.sampled_from([50, 100, 200, 32766, 40000]),
+        "nop": st.just(value=True),
+    }
+    chosen = {
+        name: draw(choices[name]) for name in draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True))
+    }
+    if "mark" in chosen:
+        chosen["mark_mask"] = draw(st.sampled_from([1, 3, 0xFFFFFFFF]))
+    if "goto" in chosen or "nop" in chosen or rule.action != "lookup":
+        for name in "suppress_prefix_length", "suppress_group", "l3mdev":
+            chosen.pop(name, None)
+    if chosen.pop("nop", False) and "goto" not in chosen:
+        return rule._replace(**chosen, action="nop", table=0)
+    if "l3mdev" in chosen:
+        return rule._replace(**chosen, table=0)
+    if "goto" in chosen:
+        return rule._replace(**chosen, action="goto", table=0)
+    return rule._replace(**chosen)
+
+
+@st.composite
+def packets(draw: st.DrawFn, sources: Sequence[int]) -> Packet:
+    """A packet of the small world: one that the node sends from one of `sources`, or one that comes in by a device."""
+    fields: dict[str, Any] = {
+        "tos": draw(st.sampled_from([0, 0, 8, 16])),
+        "mark": draw(st.sampled_from([0, 1, 2, 3])),
+        "ip_protocol": draw(st.sampled_from([6, 17])),
+        "source_port": draw(st.sampled_from([1000, 1500, 3000])),
+        "destination_port": draw(st.sampled_from([53, 443])),
+    }
+    if draw(st.booleans()):
+        fields["source"] = draw(st.sampled_from([0, *sources]))
+        fields["oif"] = draw(st.sampled_from(["", "", *DEVICES]))
+        fields["uid"] = draw(st.sampled_from([0, 1000, 65534]))
+    else:
+        fields["source"] = parse_ipv4("198.51.100.9")
+        fields["iif"] = draw(devices())
+    return Packet(draw(st.sampled_from(places())), **fields)

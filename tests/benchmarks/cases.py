@@ -202,4 +202,4 @@ def _c(setting: Setting, mode: str, count: int, *words: object) -> Sample:
 
 def _pyroute2(mode: str, count: int, step: int) -> Sample:
     words = [mode, count, world.FIRST, step, world.LENGTH, world.GATEWAY, world.DEVICE]
-    return self_timed([sys.executable, "-P", str(_PYROUTE2_LOOP), *map(str, words)], expected=count)
+    return self_timed([sys.executable, str(_PYROUTE2_LOOP), *map(str, words)], expected=count)

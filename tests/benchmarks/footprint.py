@@ -54,7 +54,7 @@ def memory(items: int) -> Memory:
     """Measure in a fresh process."""
     world.clean()
     words = [world.DEVICE, items, world.FIRST, world.STEP, world.LENGTH, parse_ipv4(world.GATEWAY)]
-    argv = [sys.executable, "-P", str(_MEMORY_CHILD), *map(str, words)]
+    argv = [sys.executable, str(_MEMORY_CHILD), *map(str, words)]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, env=environment())
     if done.returncode:
         raise BenchmarkError(f"applying {items} routes in a fresh process failed: {done.stderr.strip()[-500:]}")

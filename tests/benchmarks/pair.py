@@ -273,7 +273,7 @@ def _apply(setting: Setting) -> Result:
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
 
-    ours = [sys.executable, "-P", str(_APPLY_CHILD), str(root), "apply", config]
+    ours = [sys.executable, str(_APPLY_CHILD), str(root), "apply", config]
     contenders = [
         Contender(OURS, partial(process, ours, env=environment())),
         Contender(IP, lambda: process(["ip", "-batch", batch])),

@@ -18,8 +18,6 @@ from support.needs import needs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytestmark = [pytest.mark.kernel]
-
 #: Cases that have one size each, and who takes part.
 PAIR = {
     "boot, routes and check": {"8": {"ours", "upstream"}},

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Story = Callable[[FakeHost, Context], object]
 
+pytestmark = pytest.mark.thorough
+
 UNITS = "/etc/systemd/system"
 MACHINE = b"[Service]\nExecStart=/bin/sleep infinity\n"
 KUBE = "systemd-nspawn@kube1.service"

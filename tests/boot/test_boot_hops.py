@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, paths_of, stand_in
@@ -12,6 +13,8 @@ from support.disk_views import seen
 from hostrouting.boot import Boot
 from hostrouting.testing import FakeHost
 from phases import Context
+
+pytestmark = pytest.mark.thorough
 
 GATES = (NSPAWN, "kubelet.service", "systemd-nspawn@kube1.service", "absent.service")
 

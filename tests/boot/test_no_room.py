@@ -63,7 +63,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path, story: str, folder: str
     result = subprocess.run(
         [
             *("unshare", "--mount", "bash", "-ec", arrays + SCRIPT, "bash", str(image / folder), trouble, str(said)),
-            *(sys.executable, "-P", "-m", "hostrouting"),
+            *(sys.executable, "-I", "-m", "hostrouting"),
         ],
         check=False,
     )

@@ -18,7 +18,7 @@ from hostrouting.testing import KernelNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 CIDRS = ["10.96.0.0/16", "10.97.0.0/16"]
 #: Everything is imported before the user changes, for a checkout may be closed to others.
@@ -61,7 +61,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[KernelNode]:
 
 
 def answers(node: KernelNode, user: int) -> list[object]:
-    argv = ["nsenter", f"--net=/run/netns/{node.name}", sys.executable, "-P", "-c", PROGRAM, str(user), *CIDRS]
+    argv = ["nsenter", f"--net=/run/netns/{node.name}", sys.executable, "-I", "-c", PROGRAM, str(user), *CIDRS]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     found: list[object] = json.loads(done.stdout)
     return found

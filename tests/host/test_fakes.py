@@ -172,11 +172,11 @@ class TestMemoryLock(RunLockContract):
     def test_a_test_may_let_somebody_else_have_it(self) -> None:
         """`holder` is a process that has the lock, and that the error names."""
         lock = MemoryLock()
-        lock.holder = 4711
+        lock.holder_pid = 4711
         assert lock.is_held
         with pytest.raises(Exception, match=r"\(process 4711\)"), lock.hold(Context(timeout=0.001)):
             pytest.fail("somebody else has it")
-        lock.holder = None
+        lock.holder_pid = None
         with lock.hold(Context()):
             assert lock.is_held
         assert not lock.is_held

@@ -272,6 +272,7 @@ def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.thorough
 class TestKilledWriters:
     def test_a_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
         """Killed before any line of it, a write has left the old file or the new one; the next write cleans up."""

@@ -103,7 +103,7 @@ def test_the_doorway_shows_what_it_says() -> None:
 def test_the_doorway_is_light() -> None:
     """Importing the package loads no adapter, no subprocess and no pyroute2."""
     code = "import sys, hostrouting.host; print(*sorted(sys.modules))"
-    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
     names = ("files.store", "files.lock", "systemd.systemctl", "netlink", "offline")
     adapters = {f"hostrouting.host.{name}" for name in names}
     assert (adapters | {"subprocess", "pyroute2"}).isdisjoint(shown.split())

@@ -110,7 +110,6 @@ class TestMemoryIPv6(IPv6BackendContract):
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestNetlinkIPv6(IPv6BackendContract):
     """The kernel."""
 
@@ -149,7 +148,6 @@ def backend(node: KernelArrangement) -> NetlinkIPv6:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestOnTheKernel:
     """What the fake does not model."""
 

@@ -38,7 +38,7 @@ with FileLock(root=sys.argv[1]).hold(Context()):
 @contextmanager
 def another_run(root: Path) -> Generator[subprocess.Popen[str]]:
     """Another process that holds the lock until its stdin is closed."""
-    argv = [sys.executable, "-P", "-c", HOLDER, str(root)]
+    argv = [sys.executable, "-I", "-c", HOLDER, str(root)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -99,7 +99,7 @@ class TestFileLock(RunLockContract):
             mount -t tmpfs -o size=4k tmpfs {tmp_path} && mkdir {tmp_path}/run || exit 1
             head -c 4096 /dev/zero > {tmp_path}/full
             ! echo more > {tmp_path}/more || exit 1
-            exec {sys.executable} -P -c '{HOLDER}' {tmp_path} < /dev/null
+            exec {sys.executable} -I -c '{HOLDER}' {tmp_path} < /dev/null
         """
         told = subprocess.run(["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, check=False)
         assert (told.returncode, told.stdout) == (0, "held\n"), told.stderr

@@ -25,7 +25,7 @@ from hostrouting.testing import KernelNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 GATEWAY = Address.parse("10.224.0.1")
 

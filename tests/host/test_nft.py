@@ -94,7 +94,6 @@ class TestMemoryNftables(NftablesContract):
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 class TestNftCommand(NftablesContract):
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:
@@ -192,7 +191,6 @@ class TestNftCommand(NftablesContract):
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 class TestChainByChain(NftablesContract):
     """The contract for an nft that lists as those before 1.0.6 do (Ubuntu 22.04, Debian 11)."""
 
@@ -234,7 +232,6 @@ def shared_node() -> Iterator[KernelNode]:
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 @settings(max_examples=50)
 @given(chains=st.lists(st.lists(rules(), max_size=5), min_size=1, max_size=3))
 def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, chains: list[list[str]]) -> None:

@@ -42,7 +42,6 @@ class OnTheKernel(RouteBackendContract):
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestNetlinkBackend(OnTheKernel):
     """Packed messages."""
 
@@ -53,7 +52,6 @@ class TestNetlinkBackend(OnTheKernel):
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestPyroute2Backend(OnTheKernel):
     """pyroute2's messages."""
 

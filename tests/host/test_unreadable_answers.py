@@ -109,7 +109,7 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
     }[lie]
     with played({REQUESTS[kind]: answer}), pytest.raises(BackendError) as raised:
         asked(kind)[command]()
-    assert f"rtnetlink: the kernel's answer to what `{command}` asks cannot be read: " in str(raised.value)
+    assert f"rtnetlink: the kernel's answer to the question that `{command}` asks cannot be read: " in str(raised.value)
     assert "`uname -a`" in str(raised.value)
     assert raised.value.errno == errno.EBADMSG
 

@@ -85,7 +85,7 @@ def test_import_is_light() -> None:
 
 
 def _python(code: str) -> str:
-    return subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True).stdout
 
 
 def test_report_reaches_json() -> None:

@@ -309,7 +309,7 @@ def _program(code: str) -> subprocess.CompletedProcess[str]:
     start = "import os, signal, sys\nfrom phases import *\nfrom phases.testing import *\n"
     # Whoever runs the tests in the background of a shell hands an ignored SIGINT down to us.
     start += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    argv = [sys.executable, "-P", "-c", start + textwrap.dedent(code)]
+    argv = [sys.executable, "-I", "-c", start + textwrap.dedent(code)]
     return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
 
 

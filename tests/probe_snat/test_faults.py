@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from hostrouting.testing import FakeHost
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def ctx() -> Context:

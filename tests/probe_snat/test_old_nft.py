@@ -33,7 +33,6 @@ def host() -> Iterator[Host]:
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 def test_what_was_loaded_is_in_place(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody is blamed for the order; a second run finds its rules in place, a check finds nothing."""
     caplog.set_level(logging.DEBUG)

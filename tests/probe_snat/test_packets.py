@@ -39,7 +39,7 @@ from phases import Context
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-pytestmark = [needs("kernel", "nft"), pytest.mark.kernel]
+pytestmark = needs("kernel", "nft")
 
 #: One header of each protocol, which what is carried follows; the rules leave alone what is in them but for checksums.
 HEADERS = {

@@ -166,7 +166,6 @@ _OTHERWISE = {
 
 
 @needs("kernel", "nft")
-@pytest.mark.kernel
 class TestKernel:
     @pytest.fixture(scope="class")
     @staticmethod

@@ -43,7 +43,6 @@ def waited(node: KernelNode) -> float:
 
 
 @needs("kernel")
-@pytest.mark.kernel
 def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
     """The kernel has added its link-local address a moment ago, and is still asking for routers."""
     node.ip("link", "set", "eth0", "up")
@@ -51,7 +50,6 @@ def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
 
 
 @needs("kernel")
-@pytest.mark.kernel
 def test_a_device_that_asks_nobody_gets_no_answer(node: KernelNode) -> None:
     """Where IPv6 is switched off on the device, so that it has no address at all, nothing is waited for."""
     node.run("sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1")

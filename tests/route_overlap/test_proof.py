@@ -241,7 +241,6 @@ def test_a_rule_on_more_than_addresses_is_not_what_blocks() -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_a_dead_route_is_not_what_blocks() -> None:
     """The kernel passes over a more specific route whose device has no carrier, and meets the blackhole behind it."""
     with KernelNode.made() as node:

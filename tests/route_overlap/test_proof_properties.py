@@ -54,6 +54,7 @@ def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: Wo
     return report
 
 
+@pytest.mark.thorough
 @given(world=worlds())
 def test_in_memory_the_proof_equals_asking_about_every_address(world: World) -> None:
     """Whatever tables and rules there are, each address is judged as if it had been asked about alone."""
@@ -82,7 +83,6 @@ def test_suggested_routes_mend(world: World) -> None:
 
 
 @needs_kernel
-@pytest.mark.kernel
 @settings(
     max_examples=_KERNEL_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

@@ -54,6 +54,7 @@ class TestFiles:
             ("/etc/systemd/system/check-route-overlap.service", "0o644"),
         ]
 
+    @pytest.mark.thorough
     def test_shellcheck_has_nothing_to_say(self, tmp_path: Path) -> None:
         """The rendered script."""
         (tmp_path / "script.sh").write_bytes(render_script(CONFIG))
@@ -89,7 +90,6 @@ class TestFiles:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestRunning:
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:

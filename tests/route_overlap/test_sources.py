@@ -75,7 +75,6 @@ def _nodes(draw: st.DrawFn) -> tuple[list[tuple[str, tuple[str, str | None], str
 
 
 @needs_kernel
-@pytest.mark.kernel
 @settings(max_examples=min(80, settings().max_examples), suppress_health_check=[HealthCheck.too_slow])
 @given(_nodes())
 def test_in_the_kernel_they_are_those_of_the_flows(
@@ -122,7 +121,6 @@ def test_in_memory_they_are_those_of_the_model(
 
 
 @needs_kernel
-@pytest.mark.kernel
 @pytest.mark.parametrize("loopback", [True, False])
 def test_the_kernel_treats_no_address_in_a_way_of_its_own_but_those_at_known_edges(loopback: bool) -> None:
     """Around every power of two, every /8 and every edge, kernels answer as the part does that the address is in."""
@@ -150,7 +148,6 @@ def test_the_kernel_treats_no_address_in_a_way_of_its_own_but_those_at_known_edg
 
 
 @needs_kernel
-@pytest.mark.kernel
 def test_every_next_hop_is_asked_about() -> None:
     """Two next hops by one device, each with an address of its own there: a rule for the second's is heeded."""
     with KernelNode.made() as node:

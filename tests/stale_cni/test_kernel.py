@@ -24,7 +24,7 @@ from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
 from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.kernel_node import KernelNode
-from phases import Context
+from phases import Context, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -476,8 +476,8 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, nod
             return super().neighbours()
 
     task = CleanStaleCNI(config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name)))
-    task.do(Context(timeout=60))
-    assert not any(LIVE in change.subject for change in task.made)
+    report = run(task, Context(timeout=60))
+    assert not any(LIVE in change.subject for change in report.changes)
     after = world.shown()
     for sort in "ebtables", "neigh":
         assert [line for line in after[sort] if f"{LIVE} " in line] == [

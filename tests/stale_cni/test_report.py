@@ -185,7 +185,7 @@ def node() -> Iterator[KernelNode]:
 
 def command(node: KernelNode, *words: str, prefix: Sequence[str] = OWN_FILES) -> subprocess.CompletedProcess[str]:
     entering = ["nsenter", f"--net=/run/netns/{node.name}", *prefix]
-    argv = [*entering, sys.executable, "-P", "-m", "hostrouting", "sweep", *words]
+    argv = [*entering, sys.executable, "-I", "-m", "hostrouting", "sweep", *words]
     return subprocess.run(argv, check=False, text=True, capture_output=True)
 
 
@@ -196,7 +196,6 @@ def written(folder: Path, **section: object) -> str:
 
 
 @needs("kernel", "ebtables-nft")
-@pytest.mark.kernel
 def test_the_command_says_what_would_go_and_takes_it_away(node: KernelNode, tmp_path: Path) -> None:
     """A forecast is exit 0, or 4 if asked; the sweep is exit 0, and afterwards there is nothing."""
     config = written(tmp_path, enabled=True, confirmations=1)
@@ -212,7 +211,6 @@ def test_the_command_says_what_would_go_and_takes_it_away(node: KernelNode, tmp_
 
 
 @needs("kernel", "ebtables-nft")
-@pytest.mark.kernel
 def test_the_command_lists_what_it_spares(node: KernelNode, tmp_path: Path) -> None:
     """With -v on stdout, each with its reason."""
     node.run("ebtables-nft", "-t", "nat", *dnat("10.241.0.1", DEAD_MAC).split())
@@ -224,7 +222,6 @@ def test_the_command_lists_what_it_spares(node: KernelNode, tmp_path: Path) -> N
 
 
 @needs("kernel", "ebtables-nft")
-@pytest.mark.kernel
 def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
     """A config that asks for no sweep is exit 2; without privilege, or behind another run, it could not: exit 3."""
     refused = command(node, "--json", written(tmp_path, enabled=False))

@@ -23,12 +23,13 @@ from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.static_routes.displaced import RECORDS_PATH
 from hostrouting.static_routes.live import LiveRoutes
 from hostrouting.testing import FakeHost, KernelNode
+from phases import Context
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Sequence
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 #: A prefix for each way to change it; the last by itself, for two that replace ours all the time leave us no turn.
 WAYS = {
@@ -151,14 +152,14 @@ def live_pairs(
             live = LiveRoutes(host, logging.getLogger("changers"))
             caplog.clear()
             try:
-                live.converge(ours)
+                live.converge(Context(), ours)
                 figures["applied"] += 1
             except RouteRejectedError as error:
                 figures["told as left behind"] += len(error.left_behind)
                 figures["refused"] += 1
             while True:
                 try:
-                    live.converge(())
+                    live.converge(Context(), ())
                     break
                 except RouteRejectedError as error:
                     figures["told as left behind"] += len(error.left_behind)

@@ -7,7 +7,6 @@ import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given, settings
 from support.kernel import needs_kernel
 from support.static_route_worlds import World, configs, impatient, worlds
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.host import ObservedRoute
     from hostrouting.net.routes import Place
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 
 def run_script(node: KernelNode, config: HostRoutingConfig) -> tuple[int, list[str]]:

@@ -14,12 +14,15 @@ from hostrouting.host import OUR_PROTOCOL, Route
 from hostrouting.static_routes.displaced import RECORDS_PATH, read_records
 from hostrouting.static_routes.live import LiveRoutes
 from hostrouting.testing import FakeHost, MemoryBackend
+from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.host import ObservedRoute
     from hostrouting.host.netlink.commit import Failure
+
+pytestmark = pytest.mark.thorough
 
 PREFIX = "172.16.1.0/24"
 OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
@@ -82,11 +85,11 @@ def test_a_daemon_updates_its_route_while_we_apply(
     """73 becomes 247 just before ours comes, or just after: ours decides, 247 comes back and 73 never."""
     node.insert_route(theirs(73))
     node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
-    live(host).converge([OURS])
+    live(host).converge(Context(), [OURS])
     assert node.in_place() == [str(OURS)]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(247))]
     assert "10.224.0.73" not in " ".join(caplog.messages)
-    live(host).converge(())
+    live(host).converge(Context(), ())
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -97,10 +100,10 @@ def test_a_daemon_updates_its_route_while_we_reset(
 ) -> None:
     """73 becomes 247 before or between the two steps of the way back: 247 stays, and it is said what became of 73."""
     node.insert_route(theirs(73))
-    live(host).converge([OURS])
+    live(host).converge(Context(), [OURS])
     caplog.clear()
     node.before_step[node._taken + step] = [lambda: node.insert_route(theirs(247), replace=True)]
-    live(host).converge(())
+    live(host).converge(Context(), ())
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
     assert [m for m in caplog.messages if "its place was taken meanwhile by" in m and "247" in m]
@@ -113,7 +116,7 @@ def test_a_failed_apply_puts_no_stale_route_over_a_newer_one(node: BusyNode, hos
     refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
     node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
     with pytest.raises(RouteRejectedError, match="nothing was changed"):
-        live(host).converge([OURS, refused])
+        live(host).converge(Context(), [OURS, refused])
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -122,9 +125,9 @@ def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost)
     """Ours is flushed after it displaced a route: the record stays, and the route comes back."""
     node.insert_route(theirs(73))
     node.before_step[2] = [lambda: node.delete_route(OURS)]
-    live(host).converge([OURS])
+    live(host).converge(Context(), [OURS])
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]
-    live(host).converge(())
+    live(host).converge(Context(), ())
     assert node.in_place() == [str(theirs(73))]
 
 
@@ -132,9 +135,9 @@ def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost)
 def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost, step: int) -> None:
     """Ours is flushed before we remove it: what it had displaced comes back all the same."""
     node.insert_route(theirs(73))
-    live(host).converge([OURS])
+    live(host).converge(Context(), [OURS])
     node.before_step[node._taken + step] = [lambda: node.delete_route(OURS)]
-    live(host).converge(())
+    live(host).converge(Context(), ())
     assert node.in_place() == [str(theirs(73))]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -144,9 +147,9 @@ def test_an_identical_route_comes_back_under_its_own_protocol(node: BusyNode, ho
     """What networkd or the administrator had before us, with the same gateway and device, they have after us."""
     node.insert_route(theirs(1, protocol=protocol))
     before = node.routes()
-    live(host).converge([OURS])
+    live(host).converge(Context(), [OURS])
     assert node.in_place() == [str(OURS)]
-    live(host).converge(())
+    live(host).converge(Context(), ())
     assert node.routes() == before
 
 
@@ -156,7 +159,7 @@ def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNod
     node.insert_route(theirs(73))
     node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
     with pytest.raises(RouteRejectedError, match=r"the kernel's own route .* is never overwritten"):
-        live(host).converge([OURS])
+        live(host).converge(Context(), [OURS])
     assert node.in_place() == [str(theirs(73)), f"{PREFIX} dev ib0 proto kernel scope link src 172.16.1.4"]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -168,7 +171,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
     node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
     node.fail_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        live(host).converge([OURS])
+        live(host).converge(Context(), [OURS])
     assert f"- {OURS}: injected fault" in str(raised.value)
     assert "nothing was changed" not in str(raised.value)
     assert str(OURS) in node.in_place()
@@ -182,7 +185,7 @@ def test_who_takes_the_place_all_the_time_has_it(node: BusyNode, host: FakeHost)
         route = theirs(100 + number)
         node.before_reading[number] = [lambda route=route: node.insert_route(route, replace=True)]  # type: ignore[misc]
     with pytest.raises(RouteRejectedError, match="another program changes this place all the time") as raised:
-        live(host).converge([OURS])
+        live(host).converge(Context(), [OURS])
     assert raised.value.rolled_back
     assert len(node.in_place()) == 1
     assert "proto dhcp" in node.in_place()[0]
@@ -243,7 +246,7 @@ def test_any_life_beside_ours(
         owner.act(way)
     for step, way in in_apply:
         node.before_step.setdefault(step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
-    live(host).converge([OURS])
+    live(host).converge(Context(), [OURS])
     node.before_step.clear()
     assert node.in_place()[:1] == [str(OURS)] or in_apply
     for way in between:
@@ -252,7 +255,7 @@ def test_any_life_beside_ours(
     unseen = set(node.gateways()).difference(owner.account)
     for step, way in in_reset:
         node.before_step.setdefault(node._taken + step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
-    live(host).converge(())
+    live(host).converge(Context(), ())
     node.before_step.clear()
     assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
     kept = [last for last in node.gateways() if last not in owner.may_return | unseen]
@@ -268,13 +271,13 @@ def test_only_changes_that_were_made_are_counted(
     """A route that comes back and ours that goes are two changes; one that the kernel does not take back is none."""
     caplog.set_level(logging.INFO)
     node.insert_route(theirs(73))
-    live(host).converge([OURS])
-    live(host).converge(())
+    live(host).converge(Context(), [OURS])
+    live(host).converge(Context(), ())
     assert [m for m in caplog.messages if m.endswith("routes changed")] == ["2 routes changed"] * 2
-    live(host).converge([OURS])
+    live(host).converge(Context(), [OURS])
     caplog.clear()
     # With the address all routes go whose gateway is reached by it.
     node.remove_address("eth0", "10.224.0.4/16")
-    live(host).converge(())
+    live(host).converge(Context(), ())
     assert [m for m in caplog.messages if m.endswith("routes changed")] == ["0 routes changed"]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]

@@ -52,6 +52,7 @@ class TestFiles:
             ("/etc/systemd/system/static-routes.service", "0o644"),
         ]
 
+    @pytest.mark.thorough
     def test_shellcheck_has_nothing_to_say(self, tmp_path: Path) -> None:
         """The rendered script, with and without routes."""
         for config in CONFIG, HostRoutingConfig():
@@ -110,7 +111,6 @@ def many(gateway: str) -> list[StaticRoute]:
 
 
 @needs_kernel
-@pytest.mark.kernel
 class TestRunning:
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from support.kernel import needs_kernel
+from support.needs import needs
 from support.static_route_worlds import config_of
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
@@ -217,11 +217,11 @@ class TestPlan:
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
             (
                 "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (displaces '172.16.8.0/22 via 10.224.0.9 dev eth0 "
-                "proto static', which comes back when ours goes)"
+                "proto static', restored when ours is removed)"
             ),
             (
                 "~ 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142 (displaces '172.16.16.0/24 via 10.224.0.1 dev "
-                "eth0', which comes back when ours goes)"
+                "eth0', restored when ours is removed)"
             ),
             "- 172.20.0.0/16 via 10.224.0.1 dev eth0 table 100 proto 142",
         ]
@@ -252,9 +252,9 @@ class TestPlan:
         changes = list(map(str, ConfigureStaticRoutes(NONE, host=host).plan(ctx)))
         assert changes[-5:] == [
             "- 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142",
-            "+ 172.16.8.0/22 via 10.224.0.9 dev eth0 proto static (put back)",
+            "+ 172.16.8.0/22 via 10.224.0.9 dev eth0 proto static (restored)",
             "- 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
-            "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 (put back)",
+            "+ 172.16.16.0/24 via 10.224.0.1 dev eth0 (restored)",
             "- 172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142",
         ]
         assert f"- {SCRIPT_PATH}" in changes
@@ -458,7 +458,7 @@ class TestRefusals:
             ("10.9.0.1", "eth2", "waits up to 30 s, since eth2 is down"),
         ],
     )
-    @pytest.mark.parametrize("real", [pytest.param(True, marks=[needs_kernel, pytest.mark.kernel]), False])
+    @pytest.mark.parametrize("real", [pytest.param(True, marks=needs("kernel")), False])
     def test_a_plan_foresees_what_will_be_refused(
         self, ctx: Context, gateway: str, dev: str, foreseen: str | None, real: bool
     ) -> None:
@@ -570,6 +570,7 @@ FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
 }
 
 
+@pytest.mark.thorough
 class TestCrashes:
     @pytest.mark.parametrize("fault", FAULTS)
     def test_the_next_run_ends_in_the_wanted_state(self, fault: str, ctx: Context) -> None:

@@ -13,9 +13,13 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from hostrouting.fib import Packet
+from hostrouting.fib.sources import source_by
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hostrouting.net.routes import NextHop
     from hostrouting.testing import KernelNode, MemoryBackend
 
 __all__ = ["Answer", "KernelOracle", "MemoryOracle", "Oracle", "wrong_of"]
@@ -147,10 +151,9 @@ class MemoryOracle:
         self._node = node
 
     def expected(self) -> tuple[str, ...]:
-        for entry in self._node.fib.entries():
-            route = entry.route
+        for route in self._node.fib.tables:
             is_default = (route.prefix_length, route.table, route.tos, route.kind) == (0, 254, 0, "unicast")
-            if is_default and route.protocol != 142 and not entry.is_dead():
+            if is_default and route.protocol != 142:
                 return route.devs
         return ()
 
@@ -167,8 +170,12 @@ class MemoryOracle:
     def sources(self, destinations: Sequence[int], answers: Sequence[Answer]) -> list[set[int]]:
         found: list[set[int]] = []
         for destination, answer in zip(destinations, answers, strict=True):
-            entry = self._node.decide(destination, 0).entry if answer.devs else None
-            legs = [] if entry is None else [leg for leg in entry.legs if not leg.dead]
-            own = [self._node.source_for(destination, entry.route, leg.dev, leg.gateway) for leg in legs if entry]
-            found.append({source for source in own if source})
+            hops = self._node.fib.decide(Packet(destination)).hops if answer.devs else ()
+            found.append({source for hop in hops if (source := self._source(destination, hop))})
         return found
+
+    def _source(self, destination: int, hop: NextHop) -> int | None:
+        route = self._node.fib.decide(Packet(destination)).route
+        assert route is not None
+        own = destination if route.kind == "local" else source_by(hop, route.scope, self._node.links())
+        return route.source or own

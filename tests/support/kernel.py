@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from support.needs import needs
+import pytest
 
-needs_kernel = needs("kernel")
+needs_kernel = pytest.mark.usefixtures("needs_kernel")
 
 
 def powerless(*capabilities: str) -> tuple[str, ...]:

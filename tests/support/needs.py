@@ -1,7 +1,8 @@
 """The needs of tests on the machine that they run on: one table, and one sentence for each reason to skip.
 
 `@needs("kernel", "nft")` marks a test, `require("systemd")` is for fixtures and helpers. The name of a need says
-where it is looked for: in `_THINGS`, as a file, or as a program on PATH.
+where it is looked for: in `_THINGS`, as a file, or as a program on PATH. Most tests need the kernel and no other tool:
+`@needs_kernel` of support.kernel, or the fixture of the same name.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _root() -> str | None:
 
 
 def _kernel() -> str | None:
-    """A network namespace, and `sysctl` for its settings."""
+    """Return why a test cannot have a network namespace and its tools."""
     return KernelNode.why_not() or missing("sysctl")
 
 
@@ -72,17 +73,17 @@ _THINGS: Final[dict[str, Callable[[], str | None]]] = {
 
 @cache
 def missing(*things: str) -> str | None:
-    """Why a test that needs all these things cannot run here; None if it can."""
+    """Return why a test that needs all these things cannot run here, or None."""
     return next((reason for reason in map(_reason, things) if reason is not None), None)
 
 
 def needs(*things: str) -> pytest.MarkDecorator:
-    """Mark a test, or a class of tests, that runs only where all these things are."""
+    """Mark a test, or a class of tests, to be skipped unless the machine has all these things."""
     return pytest.mark.skipif(missing(*things) is not None, reason=str(missing(*things)))
 
 
 def require(*things: str) -> None:
-    """Skip the test that is running unless all these things are here."""
+    """Skip the running test unless the machine has all these things."""
     reason = missing(*things)
     if reason is not None:
         pytest.skip(reason)
@@ -90,7 +91,7 @@ def require(*things: str) -> None:
 
 def _reason(thing: str) -> str | None:
     if thing in _THINGS:
-        return _THINGS[thing]()
+        return "is left to `make test`" if os.environ.get("HYPOTHESIS_PROFILE") == "quick" else _THINGS[thing]()
     package = PACKAGES[thing]
     here = Path(thing).exists() if thing.startswith("/") else shutil.which(thing) is not None
     return None if here else f"needs `{thing}` (Debian: apt-get install {package})"

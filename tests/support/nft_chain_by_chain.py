@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["COMMAND"]
 
 #: How to call it.
-COMMAND = (sys.executable, "-P", __file__)
+COMMAND = (sys.executable, __file__)
 
 
 def main(arguments: list[str]) -> int:

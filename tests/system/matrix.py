@@ -106,7 +106,7 @@ class Node(GatedMachine):
 
     def apply(self, name: str, *, killed_after: int = 0) -> subprocess.CompletedProcess[str]:
         """Run `hostrouting apply` in the machine with a config that was prepared."""
-        program = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-P", f"{PROGRAM}/{SCRIPT.name}")
+        program = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), f"{PROGRAM}/{SCRIPT.name}")
         return self.run(*program, str(killed_after), "apply", f"{_CONFIGS}/{name}.json", check=False)
 
     def installed(self, **configs: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 #: The command as it is: it waits for nothing in this machine, and no sibling of the pair may give up under load.
-COMMAND: Final = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-P", "-B", "-m", "hostrouting")
+COMMAND: Final = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-B", "-m", "hostrouting")
 #: Calls that change files, names in folders, and the kernel's tables. A new file is covered by its lock. Orders
 #: to systemd are given by other processes; after each of these the matrix kills.
 CALLS: Final = (

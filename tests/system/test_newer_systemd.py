@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ def test_debian_13(tmp_path: Path) -> None:
     tests = [_HERE / name for name in ("test_gate.py", "test_gate_faults.py", "test_recovery.py")]
     tests.append(_HERE.parent / "host/test_systemd.py")
     ran = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        [Path(sysconfig.get_path("scripts"), "pytest"), "-q", "-p", "no:cacheprovider", *tests],
         env={**os.environ, "HOSTROUTING_BOX_ROOT": str(tree)},
         cwd=_HERE.parents[1],
         capture_output=True,

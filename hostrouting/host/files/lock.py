@@ -1,11 +1,13 @@
-"""One run at a time, by a lock that the kernel gives back however its holder ends."""
+"""The run lock: one run at a time, by a file lock that the kernel releases however its holder ends."""
 
 from __future__ import annotations
 
 import fcntl
 import logging
 import os
+from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import HostFileError, LockHeldError
@@ -13,75 +15,112 @@ from hostrouting.host.files.rooted import file_errors, open_parent, shown_path
 from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import threading
+    from collections.abc import Callable, Hashable, Iterator
 
     from phases import Context
 
-__all__ = ["LOCK_PATH", "SECONDS_BETWEEN_TRIES", "FileLock", "held_error"]
+__all__ = ["LOCK_PATH", "SECONDS_BETWEEN_TRIES", "FileLock", "WaitingLock"]
 
-#: Directly in /run: no folder to make, and none to leave in an image, where a run of ours leaves files and units only.
+#: Directly in /run: there is no folder to make, and none stays in an image.
 LOCK_PATH: Final = "/run/hostrouting.lock"
-#: flock can wait by itself, but not for a context. A tenth of a second is nothing beside what a run takes.
+#: flock cannot wait for a context. A tenth of a second is short compared with a run.
 SECONDS_BETWEEN_TRIES: Final = 0.1
+#: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing else would end.
+_LONGEST_WAIT: Final = 600.0
 _LONGEST_PID: Final = 20
 
 _logger = logging.getLogger(__name__)
 
 
-class FileLock:
-    """A locked file: `path` on the machine or image below `root`; while somebody holds it, it says who.
+class WaitingLock(ABC):
+    """The waiting of a run lock, see `RunLock.hold`; a subclass takes the lock."""
 
-    It fulfils `RunLock`, whose description says what `hold` promises.
-    """
+    #: Equal for all handles of one lock.
+    resource: Hashable
+    #: The lock's name in messages.
+    shown: str
 
-    def __init__(self, path: str = LOCK_PATH, *, root: str = "/") -> None:
-        self._path = path
-        self._root = root
+    @abstractmethod
+    def attempt(self) -> Callable[[], None] | None:
+        """Take the lock and return the function that releases it; return None if another run has it."""
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._path!r}, root={self._root!r})"
+    @abstractmethod
+    def holder(self) -> str:
+        """Return the holder's name for messages."""
 
     @contextmanager
-    def hold(self, ctx: Context) -> Iterator[None]:
+    def hold(self, ctx: Context) -> Iterator[Context]:
         """See `RunLock.hold`."""
         ctx.check()
-        descriptor = self._acquire(ctx)
+        shared = ctx.held(self.resource)
+        release = self._wait(ctx, self.attempt if shared is None else partial(_attempt, shared))
         try:
-            yield
+            yield ctx.holding(self.resource)
         finally:
-            self._remove(descriptor)
-            os.close(descriptor)
+            release()
 
-    def _remove(self, descriptor: int) -> None:
-        """Take the file away while it is locked: whoever has opened it meanwhile finds it nameless and tries again."""
-        # If somebody cleaned up, what bears the name now is another run's. And a file that stays locks nobody out.
-        if os.fstat(descriptor).st_nlink:
-            with suppress(OSError), open_parent(self._root, self._path) as (folder, name):
-                os.unlink(name, dir_fd=folder)
-
-    def _acquire(self, ctx: Context) -> int:
+    def _wait(self, ctx: Context, attempt: Callable[[], Callable[[], None] | None]) -> Callable[[], None]:
+        waiting = ctx.child(timeout=_LONGEST_WAIT) if ctx.deadline is None else ctx
         announced = None
-        while (descriptor := self._try()) is None:
-            holder = self._holder()
+        while (release := attempt()) is None:
+            holder = self.holder()
             if holder != announced:
                 _logger.info("waiting for another run of hostrouting (%s)", holder, extra={"holder": holder})
                 announced = holder
             try:
-                ctx.sleep(SECONDS_BETWEEN_TRIES)
+                waiting.sleep(SECONDS_BETWEEN_TRIES)
             except DeadlineExceededError as error:
-                raise held_error(holder, shown_path(self._root, self._path)) from error
-        return descriptor
+                raise LockHeldError(
+                    f"another run of hostrouting ({holder}) holds {self.shown} and did not end in time; "
+                    f"try again when it has, or allow more time"
+                ) from error
+        return release
+
+
+def _attempt(shared: threading.Lock) -> Callable[[], None] | None:
+    """Take the lock by which the tasks of a run that holds the run lock take turns."""
+    return shared.release if shared.acquire(blocking=False) else None
+
+
+class FileLock(WaitingLock):
+    """A locked file, `path` on the machine or image below `root`, which contains the holder's process id."""
+
+    def __init__(self, path: str = LOCK_PATH, *, root: str = "/") -> None:
+        self._path = path
+        self._root = root
+        self.shown = shown_path(root, path)
+        self.resource = (FileLock, os.path.realpath(self.shown))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._path!r}, root={self._root!r})"
+
+    def attempt(self) -> Callable[[], None] | None:
+        """See `WaitingLock`."""
+        descriptor = self._try()
+        return None if descriptor is None else partial(self._release, descriptor)
+
+    def _release(self, descriptor: int) -> None:
+        self._remove(descriptor)
+        os.close(descriptor)
+
+    def _remove(self, descriptor: int) -> None:
+        """Remove the file while it is locked; a run that has opened it meanwhile sees that it has no name."""
+        # If another program removed it, the name is now that of another run's lock. A file that stays is harmless.
+        if os.fstat(descriptor).st_nlink:
+            with suppress(OSError), open_parent(self._root, self._path) as (folder, name):
+                os.unlink(name, dir_fd=folder)
 
     def _try(self) -> int | None:
-        """Return the descriptor that is the lock, or None when somebody else has it."""
+        """Return the descriptor that is the lock, or None if another run has it."""
         while True:
             descriptor = self._open(os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Its holder ended between our two calls and took the name along: this lock excludes nobody.
+                # Without a name, its holder has ended between our two calls: this lock excludes no other run.
                 if os.fstat(descriptor).st_nlink:
                     os.ftruncate(descriptor, 0)
-                    # On a full disk nobody can read who holds it; it is held all the same.
+                    # On a full disk the process id is missing, but the lock is held.
                     with suppress(OSError):
                         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
                     return descriptor
@@ -93,7 +132,8 @@ class FileLock:
                 raise
             os.close(descriptor)
 
-    def _holder(self) -> str:
+    def holder(self) -> str:
+        """See `WaitingLock`."""
         try:
             descriptor = self._open(os.O_RDONLY)
         except HostFileError:
@@ -102,20 +142,26 @@ class FileLock:
             pid = os.pread(descriptor, _LONGEST_PID, 0).decode(errors="replace").strip()
         finally:
             os.close(descriptor)
-        return f"process {pid or 'unknown'}"
+        started = ", which started this process and may wait for it" if _started_by(pid) else ""
+        return f"process {pid or 'unknown'}{started}"
 
     def _open(self, flags: int) -> int:
         with (
             file_errors("open the lock", self._root, self._path),
             open_parent(self._root, self._path, create=True) as (folder, name),
         ):
-            # 0600, for whoever can open a file can lock it. O_CLOEXEC, or a child would go on holding the lock.
+            # 0600, because any user who can open a file can lock it. O_CLOEXEC, or a child would keep the lock.
             return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
 
 
-def held_error(holder: str, lock: str) -> LockHeldError:
-    """The error of one who has waited in vain."""
-    return LockHeldError(
-        f"another run of hostrouting ({holder}) holds {lock} and did not end in time; "
-        f"try again when it has, or allow more time"
-    )
+def _started_by(pid: str) -> bool:
+    """Return True if the process started this one, directly or not."""
+    ancestor = str(os.getppid())
+    while ancestor not in {"0", "1", pid}:
+        try:
+            with open(f"/proc/{ancestor}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib is slow to import
+                # The name of the program, in parentheses, may have spaces in it.
+                ancestor = file.read().rpartition(")")[2].split()[1]
+        except (OSError, IndexError):
+            return False
+    return ancestor == pid

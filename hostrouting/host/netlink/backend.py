@@ -1,7 +1,7 @@
-"""The default backend: the kernel's own routes over rtnetlink, without a library in between.
+"""The default backend of routes: rtnetlink, without a library in between.
 
-What `apply` and `check` need is packed and parsed by hand (`route_writer`, `route_reader`): pyroute2
-takes some ninety times as long to encode a route as the kernel to install it, and 145 ms to import.
+The messages of `apply` and `check` are packed and parsed by hand (`route_writer`, `route_reader`): pyroute2 takes about
+ninety times as long to encode a route as the kernel takes to install it, and 145 ms to import.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _only(numbers: set[int]) -> int | None:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep the cycle collector from walking rows by the hundred thousand, which can form no cycle, again and again."""
+    """Pause the cycle collector, which would walk hundreds of thousands of rows, and they form no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

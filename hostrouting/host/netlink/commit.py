@@ -4,7 +4,7 @@ The kernel has no transaction. So a batch is a list of steps, and each step has 
 removed by its full description, a thing that was removed is appended. No step overwrites a route, so no step destroys
 a route that another program has added meanwhile. If the kernel refuses a step, the steps that succeeded are rolled
 back, the newest first, and the things are read again. A step of the rollback that was refused or not answered, and
-that is not in force on reading back, is reported as left behind. (If it was answered and is not in force, another
+that is not in force on reading back, is reported in the error. (If it was answered and is not in force, another
 program has changed the thing since.)
 """
 
@@ -142,7 +142,7 @@ class Batch(Generic[Thing]):
     transport: Transport[Thing]
     #: The changes in words, by their position.
     describe: Callable[[int], str]
-    what: str = "route"
+    kind: str = "route"
 
     def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
         """Send the parts one after the other, and roll all of them back as soon as one is refused."""
@@ -168,7 +168,7 @@ class Batch(Generic[Thing]):
             return part, self.transport.unfulfilled(done.followed_by(part))
         all_refused = not done.verbs and len(refused) == len(part.verbs)
         if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
-            plural = self.what.replace(" and ", "s and ") + "s"
+            plural = self.kind.replace(" and ", "s and ") + "s"
             raise PermissionDeniedError(
                 f"changing {plural} needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
             )
@@ -187,7 +187,7 @@ class Batch(Generic[Thing]):
             rolled_back=not left_behind,
             left_behind=[*left_behind],
             overtaken=[*overtaken],
-            what=self.what,
+            what=self.kind,
         )
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Steps[Thing]) -> RouteRejectedError:

@@ -33,6 +33,7 @@ NEIGHBOURS: Final = Request(30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
+_IFLA_GROUP: Final = 27
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE: Final = (4, 16)
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO, _IFA_FLAGS = 1, 2, 4, 6, 8
@@ -42,7 +43,7 @@ _TICKS: Final = 100
 _OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x04, 0x08, 0x40
 _IFA_F_SECONDARY: Final = 0x1
 _NDA_DST: Final = 1
-#: Reachable, stale, delay, probe, permanent: there is a hardware address. The others were only asked for, or failed.
+#: Reachable, stale, delay, probe, permanent: there is a hardware address. The other states have none.
 KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 
 
@@ -76,6 +77,7 @@ def parse_devices(
                 carrier=bool(flags & _IFF_LOWER_UP),
                 loopback=bool(flags & _IFF_LOOPBACK),
                 neighbours=tuple(sorted(neighbours[index])),
+                group=number_of(fields.get(_IFLA_GROUP)),
             )
         )
     return sorted(devices, key=lambda device: device.ifindex)
@@ -93,12 +95,12 @@ def _parse_known_neighbours(messages: Iterable[bytes]) -> dict[int, list[int]]:
 
 
 def parse_names(link_messages: Iterable[bytes]) -> dict[int, str]:
-    """Interface names by index."""
+    """Return the device names by interface index."""
     return {struct.unpack_from("=i", message, HEADER_LENGTH + 4)[0]: link_name(message) for message in link_messages}
 
 
 def link_name(message: bytes) -> str:
-    """The interface name in a link's message."""
+    """Return the device name in a link message."""
     for number, payload in attributes(message, HEADER_LENGTH + 16):
         if number == _IFLA_IFNAME:
             return device_name(payload)
@@ -135,7 +137,7 @@ def parse_usable_addresses(messages: Iterable[bytes], dev: int) -> tuple[str, ..
         _, _, flags, scope, index = struct.unpack_from("=BBBBI", message, HEADER_LENGTH)
         fields = dict(attributes(message, HEADER_LENGTH + 8))
         flags |= number_of(fields.get(_IFA_FLAGS))
-        # Optimistic ones are tentative, too, and used all the same.
+        # Optimistic addresses are tentative, too, and are used all the same.
         waits = flags & _TENTATIVE and not flags & _OPTIMISTIC
         packed = fields.get(_IFA_LOCAL, fields.get(_IFA_ADDRESS))
         if index == dev and scope == 0 and packed and not waits and not flags & _DADFAILED:
@@ -151,7 +153,7 @@ def parse_youngest(messages: Iterable[bytes], dev: int, now: float) -> float | N
         info = dict(attributes(message, HEADER_LENGTH + 8)).get(_IFA_CACHEINFO)
         if index == dev and info:
             (added,) = struct.unpack_from("=I", info, _ADDED_AT)
-            # It begins anew every 497 days; and may be a tick ahead.
+            # The counter wraps every 497 days, and may be a tick ahead.
             age = (int(now * _TICKS) - added) % 2**32
             ages.append(age / _TICKS if age < 2**32 - _TICKS else 0.0)
     return min(ages, default=None)

@@ -1,4 +1,4 @@
-"""What the kernel knows of IPv6, over rtnetlink."""
+"""The adapter for IPv6 reading: addresses, routes and classifiers over rtnetlink."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: How the kernel says that no route leads there, or one that blocks: EINVAL is a blackhole, EACCES a prohibition; and
-#: the last two that it has no IPv6 at all (`ipv6.disable=1`).
+#: The errors of a lookup without a route or with one that blocks: EINVAL is a blackhole, EACCES a prohibition. The last
+#: two come from a kernel without IPv6 (`ipv6.disable=1`).
 _LEADS_NOWHERE: Final = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
 )
@@ -38,7 +38,7 @@ class NetlinkIPv6(Adapter):
     """
 
     def default_devs(self) -> tuple[str, ...]:
-        """The devices of the best default route in the main table."""
+        """Return the devices of the best default route in the main table."""
         with self._open() as kernel:
 
             def read() -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class NetlinkIPv6(Adapter):
             return kernel.consistently(read)
 
     def addresses(self, dev: str) -> tuple[str, ...]:
-        """The usable addresses of global scope on a device."""
+        """Return the usable addresses of global scope on a device."""
         with self._open() as kernel:
             index = _index(kernel, dev)
             if index is None:
@@ -62,7 +62,7 @@ class NetlinkIPv6(Adapter):
             )
 
     def newest_address(self, dev: str) -> float | None:
-        """The seconds since an address was added to a device."""
+        """Return the seconds since an address was added to a device."""
         with self._open() as kernel:
             index = _index(kernel, dev)
             if index is None:
@@ -72,19 +72,19 @@ class NetlinkIPv6(Adapter):
             )
 
     def leaves_by(self, address: str) -> tuple[str, ...]:
-        """The devices by which a packet to the address may leave."""
+        """Return the devices by which a packet to the address may leave."""
         try:
             socket.inet_pton(socket.AF_INET6, address)
         except (OSError, ValueError) as error:  # ValueError: a null byte within
             raise BackendError(f"{address!r} is not an IPv6 address", errno=errno.EINVAL) from error
         with self._open() as kernel:
-            # Where nexthop objects are shown by their number only, one packet's way is what can be learned.
+            # If the kernel shows a nexthop object by its number only, ask for one packet's path.
             return kernel.consistently(
                 lambda: _ask(kernel, address, fib_match=True) or _ask(kernel, address, fib_match=False)
             )
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
-        """The names of the BPF programmes that tc or tcx runs for packets in and out of the device."""
+        """Return the names of the BPF programs that tc or tcx runs for packets in and out of the device."""
         with self._open() as kernel:
             index = _index(kernel, dev)
             if index is None:

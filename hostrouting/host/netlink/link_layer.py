@@ -1,4 +1,4 @@
-"""Neighbours, bridge stations and IPv6 routes of the kernel, over rtnetlink."""
+"""The adapter for neighbours, bridge stations and IPv6 routes, over rtnetlink."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
-#: Of a hardware address, as text.
+#: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
 
 
@@ -37,26 +37,26 @@ class NetlinkLinkLayer(Adapter):
     """
 
     def devices(self) -> list[Device]:
-        """Every network device."""
+        """Return every network device."""
         with self._open() as kernel:
             return kernel.consistently(
                 lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), kernel.dump(device_codec.ADDRESSES))
             )
 
     def neighbours(self) -> list[Neighbour]:
-        """The neighbours of both families that have a hardware address."""
+        """Return the neighbours of both families that have a hardware address."""
         with self._open() as kernel:
             return _neighbours(kernel).known
 
     def stations(self, bridge: str) -> list[Station]:
-        """The forwarding database of a bridge."""
+        """Return the forwarding database of a bridge."""
         with self._open() as kernel:
             return kernel.consistently(
                 lambda: neighbour_codec.parse_stations(kernel.dump(neighbour_codec.STATIONS), kernel.names(), bridge)
             )
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-        """Ask on the link who has an address, for each (device, address); those for which somebody answered."""
+        """Ask on the link for each (device, address); return the pairs that were answered."""
         ctx.check()
         if not asked:
             return frozenset()
@@ -68,14 +68,14 @@ class NetlinkLinkLayer(Adapter):
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
     def routes(self) -> list[ObservedRoute]:
-        """The IPv6 routes of every table but the local one."""
+        """Return the IPv6 routes of every table but the local one."""
         with self._open() as kernel:
             return sorted(_routes(kernel), key=route_order)
 
     def apply(
         self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
     ) -> None:
-        """Make all of it happen, removals first, or nothing."""
+        """Make all the changes, removals first, or none of them."""
         with self._open() as kernel:
             indexes = {name: index for index, name in kernel.names().items()}
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)

@@ -1,4 +1,4 @@
-"""Devices, neighbours and bridge stations from the kernel's dumps, and neighbours packed for it."""
+"""Neighbours and bridge stations: parsed from the kernel's dumps, and neighbours packed for it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
 _NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4, 0x20, 0x40, 0x80
-#: NTF_EXT_* stand above the NTF_*, as in the kernel's own memory.
+#: NTF_EXT_* flags are kept above the NTF_* flags, as the kernel does.
 _EXT_SHIFT: Final = 8
 
 
 class NeighbourTable(NamedTuple):
-    """The neighbours with a hardware address, and the (address, device) of those whose address nobody knows."""
+    """The neighbours with a hardware address, and the (address, device) of those without."""
 
     known: list[Neighbour]
     unresolved: set[tuple[str, str]]
 
 
 def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> NeighbourTable:
-    """Neighbours of both families, sorted."""
+    """Return the neighbours of both families, sorted."""
     table = NeighbourTable([], set())
     for message in messages:
         family, index, state, flags, _ = _ndmsg.unpack_from(message, HEADER_LENGTH)
@@ -70,9 +70,9 @@ def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> Nei
 
 
 def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
-    """The payload of a message that adds or removes the neighbour.
+    """Return the payload of a message that adds or removes the neighbour.
 
-    One that the kernel had learned is added as `stale`: known, and to be asked for again before it is relied on.
+    A neighbour that the kernel had learned is added as `stale`: the kernel asks for it again before it relies on it.
     """
     family = socket.AF_INET6 if ":" in neighbour.address else socket.AF_INET
     packed = _ndmsg.pack(
@@ -88,7 +88,7 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
 
 
 def parse_stations(messages: Iterable[bytes], names: Mapping[int, str], bridge: str) -> list[Station]:
-    """What the bridge's own database holds, sorted.
+    """Return the forwarding database of the bridge, sorted.
 
     Every device also shows the multicast addresses that it listens to; those have no master.
     """
@@ -101,7 +101,7 @@ def parse_stations(messages: Iterable[bytes], names: Mapping[int, str], bridge: 
                 Station(
                     fields[_NDA_LLADDR].hex(":"),
                     device_of(index, names),
-                    # What somebody put there is `permanent` (taken for the node itself) or `static`.
+                    # A station that was added is `permanent` (taken for the node itself) or `static`.
                     permanent=bool(state & (_NUD_PERMANENT | _NUD_NOARP)),
                     vlan=number_of(fields.get(_NDA_VLAN), size=2),
                 )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.route_codec import Signature
 
 DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
-#: Where a message goes on behind its destination, when it is of the usual shape.
+#: The position after the destination in a message of the usual form.
 AFTER_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
 
 _EXCLUSIVE: Final = 0x200
@@ -48,7 +48,7 @@ _LONGEST_MESSAGE: Final = 1 << 16
 #: An answer to a lookup has the table that decided.
 _FLAG_LOOKUP_TABLE: Final = 0x1000
 
-# Never REPLACE: it takes the first route of a place, whoever owns it by then.
+# Never REPLACE: it takes the first route of a place, even if another program owns it by then.
 _HEADS: Final = {
     "add": (NEWROUTE, REQUEST | _CREATE | _EXCLUSIVE),
     "prepend": (NEWROUTE, REQUEST | _CREATE),
@@ -64,7 +64,7 @@ class RouteWriter:
         self._indexes = indexes
         self._signatures: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
         self._packers: dict[tuple[str, int], tuple[bytes, Callable[..., None]]] = {}
-        #: What the routes written so far belong to: a dump of just these shows all of them.
+        #: The tables and protocols of the routes so far: a dump of these alone shows all of them.
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
@@ -73,8 +73,8 @@ class RouteWriter:
     ) -> Iterator[memoryview]:
         """Pack the steps into batches of at most `size` messages, each valid until the next one is asked for.
 
-        A step's sequence number is its position counted from 1, in network byte order. `echoes` collects what the
-        kernel would show: networks by signature.
+        A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the
+        networks by signature, as the kernel would show them.
         """
         buffer = memoryview(bytearray(_BATCH_BYTES + _LONGEST_MESSAGE))
         for start in range(0, len(steps.things), size):
@@ -102,22 +102,22 @@ class RouteWriter:
         offset = 0
         for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
             parts = self._signatures.get(key) or self._pack_signature(key, route)
-            before, behind = parts
+            before, after = parts
             if echoes is not None:
                 echoes.setdefault(parts, set()).add(route.network)
-            head, pack = self._packers.get((verb, len(behind))) or self._packer(verb, len(behind))
-            pack(buffer, offset, head, number, before, route.network, behind)
-            offset += AFTER_DST + len(behind)
+            head, pack = self._packers.get((verb, len(after))) or self._packer(verb, len(after))
+            pack(buffer, offset, head, number, before, route.network, after)
+            offset += AFTER_DST + len(after)
             if offset > _BATCH_BYTES:
                 yield buffer[:offset]
                 offset = 0
         if offset:
             yield buffer[:offset]
 
-    def _packer(self, verb: str, length_behind: int) -> tuple[bytes, Callable[..., None]]:
-        head = struct.pack("=IHH", AFTER_DST + length_behind, *_HEADS[verb])
-        packer = head, struct.Struct(f">8sI4x24sI{length_behind}s").pack_into
-        self._packers[verb, length_behind] = packer
+    def _packer(self, verb: str, length_after: int) -> tuple[bytes, Callable[..., None]]:
+        head = struct.pack("=IHH", AFTER_DST + length_after, *_HEADS[verb])
+        packer = head, struct.Struct(f">8sI4x24sI{length_after}s").pack_into
+        self._packers[verb, length_after] = packer
         return packer
 
     def _pack_signature(self, key: tuple[object, ...], route: AnyRoute) -> Signature:
@@ -132,8 +132,8 @@ def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[i
 
     Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
     """
-    before, behind = parts
-    one = struct.pack("=IHHII", AFTER_DST + len(behind), *_HEADS[verb], 0, 0) + before + bytes(4) + behind
+    before, after = parts
+    one = struct.pack("=IHHII", AFTER_DST + len(after), *_HEADS[verb], 0, 0) + before + bytes(4) + after
     count = len(networks)
     return _with_columns(one, count, {2: range(sequence, sequence + count), AFTER_DST // 4 - 1: networks})
 
@@ -166,7 +166,7 @@ def pack_lookups(destinations: Sequence[int], sources: Sequence[int | None] | No
 
 
 def _with_columns(message: bytes, count: int, columns: Mapping[int, Sequence[int]]) -> memoryview:
-    """Return copies of a message; each has numbers of its own, in network byte order, at the words in `columns`."""
+    """Return copies of a message; each has other numbers, in network byte order, at the words in `columns`."""
     copies = memoryview(bytearray(message * count))
     for first, numbers in columns.items():
         copies.cast("I")[first :: len(message) // 4] = _network_order(numbers)

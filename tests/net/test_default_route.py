@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [needs_kernel, pytest.mark.kernel]
+pytestmark = needs_kernel
 
 CIDR = "10.96.0.0/16"
 OPEN = StaticRoute(destination="172.16.1.0/24")

@@ -1,0 +1,235 @@
+"""A node's routing as a value: the kernel's decisions, computed without a kernel."""
+
+from __future__ import annotations
+
+import errno
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
+
+from hostrouting.exceptions import BackendError
+from hostrouting.fib.rules import TOS_BITS, Packet, selected
+from hostrouting.fib.sources import source_by
+from hostrouting.fib.tables import Tables, deleted, inserted, key_of
+from hostrouting.net.routes import (
+    FLAG_ONLINK,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_LINK,
+    SCOPE_UNIVERSE,
+    Lookup,
+    ObservedRoute,
+)
+from hostrouting.net.rules import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hostrouting.fib.tables import Bucket, Key
+    from hostrouting.net.changes import RouteChange
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import NextHop, Route
+
+__all__ = ["FIRST_RULES", "Decision", "Fib", "UnknownDecisionError", "resting"]
+
+#: The policy of a fresh namespace.
+FIRST_RULES: Final = tuple(
+    Rule(priority, table=table, protocol=2) for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
+)
+#: The answers of routes that send packets nowhere. `throw` is not one: it only ends the search in its table.
+_ROUTE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.EHOSTUNREACH, "prohibit": errno.EACCES}
+_RULE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.ENETUNREACH, "prohibit": errno.EACCES}
+
+#: The fields that a route keeps from its planning to a dump.
+_KEPT: Final = tuple(name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"})
+_kept: Final = attrgetter(*_KEPT)
+
+
+class UnknownDecisionError(BackendError):
+    """The model does not know how the kernel decides; the message says why."""
+
+
+class Decision(NamedTuple):
+    """The route that decides a packet, or the errno with which the kernel refuses it, or why neither is known.
+
+    ENETUNREACH is no route at all, EINVAL a blackhole, EHOSTUNREACH unreachable, EACCES prohibited.
+    """
+
+    route: ObservedRoute | None
+    errno: int = 0
+    unknown: str = ""
+
+    @property
+    def hops(self) -> tuple[NextHop, ...]:
+        """The next hops that the kernel may choose; a hash of the flow picks one of them."""
+        return () if self.route is None else tuple(hop for hop in self.route.hops if not hop.dead)
+
+
+@attrs.frozen
+class Fib:
+    """The devices, rules and routes of one network namespace, with the kernel's answers to lookups.
+
+    It has the reading methods of `RouteBackend`, so `prove_egress` proves a model as it proves a machine:
+
+    >>> from hostrouting.net.changes import RouteChange
+    >>> from hostrouting.net.routes import Route
+    >>> fib = Fib.of([], [])
+    >>> planned = fib.changed([RouteChange.add(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))])
+    >>> str(planned.decide(Packet(0xAC100105)).route)
+    '172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142'
+    """
+
+    tables: Tables
+    policy: tuple[Rule, ...] = FIRST_RULES
+    #: By name, in the order of their indexes.
+    devices: Mapping[str, Device] = attrs.field(factory=dict)
+    #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
+    #: beats a shorter one in local.
+    merged: bool = True
+    _has_vrf: bool = attrs.field(init=False, repr=False)
+
+    @_has_vrf.default
+    def _find_vrf(self) -> bool:
+        return any(device.kind == "vrf" for device in self.devices.values())
+
+    @classmethod
+    def of(cls, links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule] = FIRST_RULES) -> Fib:
+        """Return the model of a node, from one reading of it."""
+        policy = tuple(rules)
+        return cls(Tables.of(routes), policy, {link.name: link for link in links}, policy == FIRST_RULES)
+
+    def links(self) -> list[Device]:
+        """See `RouteBackend.links`."""
+        return list(self.devices.values())
+
+    def routes(self) -> list[ObservedRoute]:
+        """See `RouteBackend.routes`."""
+        return list(self.tables)
+
+    def rules(self) -> list[Rule]:
+        """See `RouteBackend.rules`."""
+        return list(self.policy)
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        """See `RouteBackend.lookup`; of several next hops `resolve` takes the first."""
+        if sources is not None and len(sources) != len(destinations):
+            raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
+        packets = zip(destinations, sources or [None] * len(destinations), strict=True)
+        return [self._answer(Packet(destination, source or 0), resolve=resolve) for destination, source in packets]
+
+    def decide(self, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> Decision:
+        """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""
+        if self._has_vrf:
+            return Decision(None, unknown="the model does not know VRFs, and the node has one")
+        for rule, is_certain in selected(self.policy, packet, self.tables.bits):
+            decision = self._act(rule, packet, scope)
+            if decision is not None:
+                return decision if is_certain else _unknown(rule)
+        return Decision(None, errno.ENETUNREACH)
+
+    def egress(self, packet: Packet) -> Decision:
+        """Decide a packet that the node itself sends, as the kernel's `route get` does."""
+        if packet.source and not self._holds(packet.source):
+            return Decision(None, errno.ENETUNREACH)
+        if packet.oif and not self.devices[packet.oif].up:
+            return Decision(None, errno.ENETUNREACH)
+        decision = self.decide(packet)
+        if packet.oif and decision.errno:
+            # Without a route the kernel takes the destination to be on the link of the socket's device.
+            on_link = ObservedRoute(packet.destination, self.tables.bits, dev=packet.oif, table=0, scope=SCOPE_LINK)
+            return Decision(on_link)
+        return decision
+
+    def search(self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> ObservedRoute | None:
+        """Return the route of one table that decides a packet, or None if the table says nothing about it."""
+        # Until they are parted, the kernel searches these two as one.
+        tables = (LOCAL_TABLE, MAIN_TABLE) if self.merged and table in {LOCAL_TABLE, MAIN_TABLE} else (table,)
+        tos = packet.tos & TOS_BITS
+        route = self.tables.search(tables, packet.destination, tos=tos, scope=scope, oif=packet.oif)
+        return None if route is None or route.kind == "throw" else route
+
+    def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
+        """Return True if a table says that an address is the node's own."""
+        route = self.search(table, Packet(address))
+        return route is not None and route.kind == "local"
+
+    def changed(self, changes: Iterable[RouteChange]) -> Fib:
+        """Return the model after changes that the kernel accepts; ValueError if it does not hold a removed route."""
+        buckets: dict[Key, Bucket] = {}
+        for change in changes:
+            key = key_of(change.after or change.before)  # type: ignore[arg-type]  # one of them is there
+            bucket = buckets[key] if key in buckets else self.tables.bucket(key)
+            if change.after is not None:
+                bucket = inserted(bucket, resting(change.after), last=change.verb == "append")
+            if change.before is not None:
+                smaller = deleted(bucket, change.before)
+                if smaller is bucket:
+                    raise ValueError(f"the model does not hold '{change.before}'")
+                bucket = smaller
+            buckets[key] = bucket
+        return attrs.evolve(self, tables=self.tables.with_buckets(buckets))
+
+    def _act(self, rule: Rule, packet: Packet, scope: int) -> Decision | None:
+        if rule.action in _RULE_ERRORS:
+            return Decision(None, _RULE_ERRORS[rule.action])
+        if rule.action != "lookup":
+            return _unknown(rule)
+        route = self.search(rule.table, packet, scope=scope)
+        if route is None:
+            return None
+        if route.kind in _ROUTE_ERRORS:
+            return Decision(None, _ROUTE_ERRORS[route.kind])
+        if rule.suppress_prefix_length is not None and route.prefix_length <= rule.suppress_prefix_length:
+            return None
+        if rule.suppress_group is not None and self.devices[route.devs[0]].group == rule.suppress_group:
+            return None
+        return Decision(route)
+
+    def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:
+        decision = self.egress(packet)
+        if decision.unknown:
+            raise UnknownDecisionError(decision.unknown)
+        route = decision.route
+        if route is None:
+            return Lookup(packet.destination, None, decision.errno)
+        if self.merged and route.table == LOCAL_TABLE:
+            # The kernel gives the one table the name of main.
+            route = route._replace(table=MAIN_TABLE)
+        return Lookup(packet.destination, self._path(packet, route, decision.hops[0]) if resolve else route)
+
+    def _holds(self, address: int) -> bool:
+        """Return True if the node may send from an address."""
+        return self.is_local(address) or any(
+            own.local == address for device in self.devices.values() for own in device.addresses
+        )
+
+    def _path(self, packet: Packet, route: ObservedRoute, hop: NextHop) -> ObservedRoute:
+        is_local = route.kind == "local"
+        source = packet.source or route.source
+        if not source:
+            source = packet.destination if is_local else source_by(hop, route.scope, self.devices.values())
+        return ObservedRoute(
+            packet.destination,
+            self.tables.bits,
+            gateway=hop.gateway,
+            dev="lo" if is_local else hop.dev,
+            table=route.table,
+            kind=route.kind,
+            source=source,
+            extra=hop.extra,
+        )
+
+
+def resting(route: Route | ObservedRoute) -> ObservedRoute:
+    """Return a route as a dump shows it while its devices are healthy."""
+    hops = tuple(hop._replace(dead=False) for hop in route.nexthops)
+    fields = dict(zip(_KEPT, _kept(route), strict=True))
+    return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
+
+
+def _unknown(rule: Rule) -> Decision:
+    reason = ", ".join(rule.other_selectors) or rule.action
+    return Decision(None, unknown=f"the model does not know how the kernel applies rule {rule.priority}: {reason}")

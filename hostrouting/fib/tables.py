@@ -1,0 +1,154 @@
+"""Routing tables as a value: the longest prefix decides, and a changed copy shares all that did not change."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.net.routes import DEVICELESS_KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from hostrouting.net.routes import ObservedRoute, Route
+
+__all__ = ["Bucket", "Key", "Tables", "deleted", "inserted", "is_usable", "key_of"]
+
+#: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
+Bucket = tuple["ObservedRoute", ...]
+#: A table, a network and a prefix length.
+Key = tuple[int, int, int]
+
+#: A copy with one change copies one chunk, and the list of chunks.
+_ROUTES_PER_CHUNK: Final = 64
+
+
+class Tables:
+    """The routes of every table of one address family; `bits` is the length of its addresses.
+
+    Treat it as immutable: `with_buckets` and `mapped` return changed copies.
+    """
+
+    __slots__ = ("_chunks", "_lengths", "bits")
+
+    def __init__(self, chunks: list[dict[Key, Bucket]], lengths: dict[int, tuple[int, ...]], bits: int) -> None:
+        self.bits = bits
+        self._chunks = chunks
+        #: By table, the prefix lengths to try, longest first.
+        self._lengths = lengths
+
+    @classmethod
+    def of(cls, routes: Iterable[ObservedRoute], *, bits: int = 32) -> Tables:
+        """Return tables that hold `routes`, which are in the order of a dump."""
+        buckets: dict[Key, Bucket] = {}
+        for route in routes:
+            key = route[5], route[0], route[1]  # by position, because this line meets every route of a full table
+            buckets[key] = (*buckets[key], route) if key in buckets else (route,)
+        # An odd number: the strides between networks are powers of two.
+        chunks: list[dict[Key, Bucket]] = [{} for _ in range(len(buckets) // _ROUTES_PER_CHUNK | 1)]
+        return cls(chunks, {}, bits).with_buckets(buckets)
+
+    def __iter__(self) -> Iterator[ObservedRoute]:
+        """Yield every route, in the order of a dump."""
+        buckets = [item for chunk in self._chunks for item in chunk.items()]
+        buckets.sort(key=lambda item: (item[0][0], item[0][1], -item[0][2]))
+        return chain.from_iterable(bucket for _, bucket in buckets)
+
+    def bucket(self, key: Key) -> Bucket:
+        """Return the routes of one table to one network."""
+        return self._chunks[hash(key) % len(self._chunks)].get(key, ())
+
+    def search(
+        self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str = ""
+    ) -> ObservedRoute | None:
+        """Return the route with the longest prefix that decides `address`, or None if the tables say nothing about it.
+
+        Several `tables` are searched as one. `tos`, `scope` and `oif` narrow the search as in the kernel.
+        """
+        chunks, count = self._chunks, len(self._chunks)
+        for length in self._lengths_of(tables):
+            shift = self.bits - length
+            network = address >> shift << shift
+            for table in tables:
+                key = table, network, length
+                for route in chunks[hash(key) % count].get(key, ()):
+                    if route.tos not in {0, tos} or route.scope < scope:
+                        continue
+                    if route.kind in DEVICELESS_KINDS or is_usable(route, oif):
+                        return route
+        return None
+
+    def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
+        """Return a copy in which these buckets are replaced; an empty one goes."""
+        chunks, lengths = list(self._chunks), self._lengths
+        for key, bucket in changes.items():
+            index = hash(key) % len(chunks)
+            if chunks[index] is self._chunks[index]:
+                chunks[index] = dict(chunks[index])
+            if bucket:
+                chunks[index][key] = bucket
+                if key[2] not in lengths.get(key[0], ()):
+                    lengths = {**lengths, key[0]: tuple(sorted({*lengths.get(key[0], ()), key[2]}, reverse=True))}
+            else:
+                chunks[index].pop(key, None)
+        return Tables(chunks, lengths, self.bits)
+
+    def mapped(self, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Tables:
+        """Return a copy with what `change` makes of every route; None removes it."""
+        changes = {}
+        for key, bucket in chain.from_iterable(chunk.items() for chunk in self._chunks):
+            changed = tuple(route for route in map(change, bucket) if route is not None)
+            if len(changed) < len(bucket) or any(new is not old for new, old in zip(changed, bucket, strict=True)):
+                changes[key] = changed
+        return self.with_buckets(changes) if changes else self
+
+    def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
+        if len(tables) == 1:
+            return self._lengths.get(tables[0], ())
+        return sorted({length for table in tables for length in self._lengths.get(table, ())}, reverse=True)
+
+
+def key_of(route: Route | ObservedRoute) -> Key:
+    """Return the key of the bucket to which a route belongs."""
+    return route.table, route.network, route.prefix_length
+
+
+def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
+    """Return a bucket with one more route: the first of its tos and metric, or the last."""
+    ranks = [(-other.tos, other.metric) for other in bucket]
+    position = (bisect_right if last else bisect_left)(ranks, (-route.tos, route.metric))
+    return (*bucket[:position], route, *bucket[position:])
+
+
+def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
+    """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
+    for position, route in enumerate(bucket):
+        if _takes(named, route):
+            return (*bucket[:position], *bucket[position + 1 :])
+    return bucket
+
+
+def is_usable(route: ObservedRoute, oif: str = "") -> bool:
+    """Return True if a packet can leave by one of the route's next hops (by the device `oif`, if given)."""
+    return any(not hop.dead and oif in {"", hop.dev} for hop in route.hops)
+
+
+def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
+    """Return True if a deletion may take a route of its bucket: what it does not name fits anything."""
+    return (
+        (named.tos, named.kind, named.scope) == (standing.tos, standing.kind, standing.scope)
+        and named.metric in {0, standing.metric}
+        and named.source in {None, standing.source}
+        and named.protocol in {0, standing.protocol}
+        and _hops_fit(named, standing)
+    )
+
+
+def _hops_fit(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
+    hops = [(hop.gateway, hop.dev) for hop in standing.hops]
+    if named.nexthops:
+        return hops == [(hop.gateway, hop.dev) for hop in named.nexthops]
+    if named.dev is None and named.gateway is None:
+        return True
+    return bool(hops) and named.gateway in {None, hops[0][0]} and named.dev in {None, hops[0][1]}

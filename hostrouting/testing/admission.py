@@ -1,0 +1,194 @@
+"""The kernel's admission rules: the routes and rules that it lets in, and the errno and words with which it refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.fib.events import with_state
+from hostrouting.fib.model import Decision, resting
+from hostrouting.fib.rules import Packet
+from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    LOCAL_TABLE,
+    MAIN_TABLE,
+    SCOPE_HOST,
+    SCOPE_LINK,
+    NextHop,
+    signature,
+)
+from hostrouting.net.rules import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hostrouting.fib import Fib
+    from hostrouting.net.addresses import Address
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute, Route
+
+#: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
+#: route for another one than the same route by a neighbour, and sends no packet to the gateway.
+_OWN_GATEWAY: Final = (0xFFFF, b"")
+
+#: The fields by which the kernel compares rules; the loose ones only if the new rule has them.
+_LOOSE: Final = ("source", "destination", "tos")
+_IGNORED: Final = frozenset({*_LOOSE, "inverted", "goto", "unknown", "family"})
+_COMPARED: Final = tuple(name for name in Rule._fields if name not in _IGNORED)
+
+
+class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our error; MemoryBackend translates it
+    """The kernel's refusal: an errno, and its sentence where it has one."""
+
+    def __init__(self, number: int, sentence: str = "") -> None:
+        self.errno = number
+        self.reason = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
+        super().__init__(self.reason)
+
+
+def admitted(
+    fib: Fib,
+    route: Route | ObservedRoute,
+    *,
+    exclusive: bool = False,
+    replace: bool = False,
+    append: bool = False,
+) -> Fib:
+    """Return the model with a route added or replaced as the kernel does with these flags; `Refused` if it refuses."""
+    new = _checked(fib, route)
+    bucket = fib.tables.bucket(key_of(route))
+    same_place = [other for other in bucket if (other.tos, other.metric) == (route.tos, route.metric)]
+    identical = [other for other in same_place if signature(other) == signature(new)]
+    if same_place and (exclusive or (identical and not (replace and identical[0] is same_place[0]))):
+        raise Refused(errno.EEXIST)
+    if identical:
+        return fib
+    if replace and same_place:
+        changed = tuple(new if other is same_place[0] else other for other in bucket)
+    else:
+        changed = inserted(bucket, new, last=append)
+    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): changed}))
+
+
+def removed(fib: Fib, route: Route | ObservedRoute) -> Fib:
+    """Return the model without the first route that fits; `Refused` if none does."""
+    bucket = fib.tables.bucket(key_of(route))
+    smaller = deleted(bucket, route)
+    if smaller is bucket:
+        raise Refused(errno.ESRCH)
+    return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): smaller}))
+
+
+def shown(route: ObservedRoute) -> ObservedRoute:
+    """Return a route as a dump shows it, without our mark."""
+    if route.nexthops:
+        return route._replace(nexthops=tuple(hop._replace(extra=_unmarked(hop.extra)) for hop in route.nexthops))
+    return route._replace(extra=_unmarked(route.extra)) if route.extra else route
+
+
+def shown_path(path: ObservedRoute) -> ObservedRoute:
+    """Return the path of a packet, which goes to no gateway of the node's own."""
+    return path._replace(gateway=None, extra=()) if _OWN_GATEWAY in path.extra else path
+
+
+def check_rule(policy: Iterable[Rule], new: Rule) -> None:
+    """Raise `Refused` if the kernel does not take a new rule: a duplicate, or a `goto` that leads backwards."""
+    if new.goto is not None and new.goto <= new.priority:
+        raise Refused(errno.EINVAL, "Backward goto not supported")
+    for standing in policy:
+        if all(getattr(new, name) == getattr(standing, name) for name in _COMPARED) and _fits(new, standing, _LOOSE):
+            raise Refused(errno.EEXIST)
+
+
+def is_named_by(named: Rule, standing: Rule) -> bool:
+    """Return True if the kernel's deletion of `named` may take a rule: it compares only the fields that are given."""
+    return named.priority == standing.priority and _fits(named, standing, (*_COMPARED, *_LOOSE))
+
+
+def _fits(named: Rule, standing: Rule, fields: Iterable[str]) -> bool:
+    given = (name for name in fields if getattr(named, name) != Rule._field_defaults.get(name))
+    return all(getattr(named, name) == getattr(standing, name) for name in given)
+
+
+def _unmarked(extra: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, bytes], ...]:
+    return tuple(one for one in extra if one != _OWN_GATEWAY)
+
+
+def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
+    """Return the route as a dump will show it, with marked next hops."""
+    new = resting(route)
+    if route.kind not in DEVICELESS_KINDS:
+        if route.scope == SCOPE_HOST:
+            _check_host_scope(fib, route)
+        else:
+            hops = tuple(_checked_hop(fib, new, hop) for hop in new.hops)
+            new = new._replace(nexthops=hops) if new.nexthops else new._replace(extra=hops[0].extra)
+    _check_source(fib, route)
+    return new if new.dev is None else with_state(new, fib.devices[new.dev])
+
+
+def _check_source(fib: Fib, route: Route | ObservedRoute) -> None:
+    if route.source is None or (route.kind == "local" and route.source == route.network):
+        return
+    tables = {LOCAL_TABLE, LOCAL_TABLE if route.table == MAIN_TABLE else route.table}
+    if not any(fib.is_local(route.source, table) for table in tables):
+        raise Refused(errno.EINVAL, "Invalid prefsrc address")
+
+
+def _check_host_scope(fib: Fib, route: Route | ObservedRoute) -> None:
+    if route.nexthops:
+        raise Refused(errno.EINVAL, "Route with host scope can not have multiple nexthops")
+    if route.gateway is not None:
+        raise Refused(errno.EINVAL, "Route with host scope can not have a gateway")
+    assert route.dev is not None
+    _known(fib, route.dev)
+
+
+def _checked_hop(fib: Fib, route: ObservedRoute, hop: NextHop) -> NextHop:
+    device = _known(fib, hop.dev)
+    if hop.gateway is None:
+        if not device.up:
+            raise Refused(errno.ENETDOWN, "Device for nexthop is not up")
+        return hop
+    if hop.onlink:
+        _check_onlink(fib, route, hop.gateway, device)
+        return hop
+    found = _gateway_found(fib, Packet(hop.gateway.number, oif=hop.dev), route)
+    if found.route is None:
+        raise Refused(found.errno, "Nexthop has invalid gateway")
+    if found.route.kind not in {"unicast", "local"}:
+        raise Refused(errno.EINVAL, "Nexthop has invalid gateway")
+    if not device.up:
+        raise Refused(errno.ENETDOWN)
+    return hop if found.route.scope == SCOPE_LINK else hop._replace(extra=(*hop.extra, _OWN_GATEWAY))
+
+
+def _check_onlink(fib: Fib, route: ObservedRoute, gateway: Address, device: Device) -> None:
+    if route.scope >= SCOPE_LINK:
+        raise Refused(errno.EINVAL, "Nexthop has invalid scope")
+    if not device.up:
+        raise Refused(errno.ENETDOWN, "Nexthop device is not up")
+    found = fib.search(LOCAL_TABLE, Packet(gateway.number))
+    if found is not None and found.kind not in {"unicast", *DEVICELESS_KINDS}:
+        raise Refused(errno.EINVAL, "Nexthop has invalid gateway")
+
+
+def _gateway_found(fib: Fib, packet: Packet, route: ObservedRoute) -> Decision:
+    """Ask the route's own table, then the policy rules, if a gateway is on the link of the packet's `oif`."""
+    scope = max(route.scope + 1, SCOPE_LINK)
+    if route.table != MAIN_TABLE:
+        found = fib.search(route.table, packet, scope=scope)
+        if found is not None and found.kind not in DEVICELESS_KINDS:
+            return Decision(found)
+    return fib.decide(packet, scope=scope)
+
+
+def _known(fib: Fib, dev: str) -> Device:
+    try:
+        return fib.devices[dev]
+    except KeyError:
+        raise Refused(errno.ENODEV) from None

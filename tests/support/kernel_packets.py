@@ -1,0 +1,53 @@
+"""Ask the kernel of a namespace how it routes packets, with every field that `ip route get` knows."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from typing import TYPE_CHECKING
+
+from hostrouting.net.addresses import format_ipv4
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.fib import Packet
+    from hostrouting.testing import KernelNode
+
+__all__ = ["decisions", "let_packets_in"]
+
+#: Forward, and take packets whose source the node holds itself or reaches by another device: only the tables decide.
+_SETTINGS = {"forwarding": 1, "accept_local": 1, "rp_filter": 0, "send_redirects": 0}
+
+
+def let_packets_in(node: KernelNode) -> None:
+    """Switch off the kernel's checks of packets that come in; for devices that are added later, too."""
+    settings = [
+        f"net.ipv4.conf.{which}.{name}={value}" for which in ("all", "default") for name, value in _SETTINGS.items()
+    ]
+    node.run("sysctl", "-qw", *settings)
+
+
+def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
+    """Return for each packet the deciding route as `ip` prints it, or the words of the refusal."""
+    argv = ["ip", "-n", node.name, "-4", "-o", "-force", "-batch", "-"]
+    text = "".join(f"route get fibmatch {_words(packet)}\n" for packet in packets)
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    refusals = {
+        int(line.rpartition(":")[2]): before.partition(": ")[2].split(": ")[-1]
+        for before, line in itertools.pairwise(done.stderr.splitlines())
+        if line.startswith("Command failed -:")
+    }
+    answers = iter(done.stdout.splitlines())
+    return [refusals.get(number) or next(answers).strip() for number in range(1, len(packets) + 1)]
+
+
+def _words(packet: Packet) -> str:
+    words = [format_ipv4(packet.destination)]
+    words += ["from", format_ipv4(packet.source)] if packet.source else []
+    words += ["iif", packet.iif] if packet.iif != "lo" else ["uid", str(packet.uid)]
+    words += ["oif", packet.oif] if packet.oif else []
+    words += ["mark", str(packet.mark), "tos", f"{packet.tos:#04x}"]
+    protocol = {6: "tcp", 17: "udp"}[packet.ip_protocol]
+    words += ["ipproto", protocol, "sport", str(packet.source_port), "dport", str(packet.destination_port)]
+    return " ".join(words)

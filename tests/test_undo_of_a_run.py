@@ -1,0 +1,232 @@
+"""The undo of a run over Configure: what the run recorded is as before, everything else stays."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.host import Route, RouteChange
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.stale_cni import CleanStaleCNI
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing import FakeHost
+from phases import Change, Context, Event, Parallel, Report, Serial, Task, execute, run
+from phases.testing import FailingTask, ManualClock
+
+LATE = FailingTask("late", OSError("x"))
+ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"
+
+
+def node() -> FakeHost:
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_route("172.16.16.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+    return host
+
+
+def config(*destinations: str, cidrs: tuple[str, ...] = ()) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping(
+        {
+            "staticRoutes": {"enabled": bool(destinations), "routes": [{"destination": each} for each in destinations]},
+            "routeOverlap": {"expectedCidrs": list(cidrs), "mode": "WARN"},
+        }
+    )
+
+
+def state(host: FakeHost) -> object:
+    return host.routes.routes(), host.files.tree.snapshot()
+
+
+def context() -> Context:
+    return Context(clock=ManualClock(auto=True))
+
+
+def undone(host: FakeHost, wanted: HostRoutingConfig, *after: Task) -> Report:
+    """Run Configure and then a task that fails, and undo the run."""
+    return run(Serial(Configure(wanted, host=host), *after, LATE), context(), undo_on_failure=True)
+
+
+def test_the_first_run_leaves_nothing() -> None:
+    """Routes, displaced routes, scripts, units, gates and markers are as before, and systemd has read that."""
+    host = node()
+    before = state(host)
+    report = undone(host, config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",)))
+    assert state(host) == before
+    assert [change for each in report.walk() for change in each.changes] == []
+    assert {each.name: each.status for each in report.walk()}["configure"] == "undone"
+    assert host.services.state(Context(), "static-routes.service").exists is False
+
+
+def test_a_run_that_changed_nothing_undoes_nothing() -> None:
+    """A failed rerun over a healthy node leaves its routes, its gates and its markers."""
+    host = node()
+    wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
+    execute(Configure(wanted, host=host))
+    before = state(host)
+    undone(host, wanted)
+    assert state(host) == before
+
+
+def test_another_config_is_undone_to_the_earlier_one() -> None:
+    """The routes, scripts and markers of the earlier config are in force again."""
+    host = node()
+    execute(Configure(config("172.16.8.0/22"), host=host))
+    before = state(host)
+    undone(host, config("172.16.16.0/24", cidrs=("10.1.0.0/16",)))
+    assert state(host) == before
+
+
+def test_a_failed_task_is_undone_too() -> None:
+    """The routes stand when the check refuses; the run takes them back with all else."""
+    host = node()
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.17.1.4/16")
+    before = state(host)
+    mapping = config("172.16.8.0/22", cidrs=("172.17.0.0/16",)).to_mapping()
+    mapping["routeOverlap"] |= {"mode": "STRICT"}
+    report = run(Configure(HostRoutingConfig.from_mapping(mapping), host=host), context(), undo_on_failure=True)
+    assert report.status == "failed"
+    assert state(host) == before
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_what_another_run_has_changed_since_stays(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
+    """Files and routes of a later run stay, with a warning that says so."""
+    host = node()
+    later = config("172.16.24.0/24") if again else config()
+
+    class Another(FailingTask):
+        def do(self, ctx: Context) -> None:
+            execute(Configure(later, host=host))
+            self.after = state(host)
+
+    another = Another("another", OSError())
+    with caplog.at_level(logging.WARNING):
+        undone(host, config("172.16.8.0/22"), another)
+    assert state(host) == another.after
+    assert ("what this run installed stays" in caplog.text) == again
+
+
+def test_a_place_that_another_program_took_stays() -> None:
+    """Our route went and a foreign one came: the undo removes neither it nor anything else of its owner."""
+    host = node()
+    usurper = Route.parse("172.16.8.0/22", gateway="10.224.0.77", dev="eth0", protocol=16)
+
+    class Another(FailingTask):
+        def do(self, ctx: Context) -> None:
+            [ours] = [route for route in host.routes.routes() if route.protocol == 142]
+            host.routes.apply([RouteChange.replace(ours, usurper)])
+
+    before = [str(route) for route in host.routes.routes()]
+    undone(host, config("172.16.8.0/22"), Another("another", OSError()))
+    now = [str(route) for route in host.routes.routes()]
+    assert sorted(now) == sorted([*before, str(usurper)])
+
+
+def test_the_report_is_what_was_done() -> None:
+    """The changes of a run are those that it planned and the markers; those of a second run are none."""
+    host = node()
+    wanted = config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",))
+    task = Configure(wanted, host=host)
+    planned = task.plan(context())
+    marker = Change("+", "/run/aks-flex-node/route-overlap.ok")
+    made = [change for each in run(task, context()).walk() for change in each.changes]
+    assert sorted(made) == sorted([*planned, marker])
+    assert [change for each in run(task, context()).walk() for change in each.changes] == []
+
+
+def test_a_batch_that_was_rolled_back_records_nothing() -> None:
+    """The kernel refuses the second route: none stands, and none is in the report."""
+    host = node()
+    host.routes.fail_at(2)
+    report = run(ConfigureStaticRoutes(config("172.16.8.0/22", "172.16.9.0/24"), host=host), context())
+    assert report.status == "failed"
+    assert not [change for change in report.changes if "proto 142" in change.subject]
+
+
+destinations = st.lists(st.sampled_from(["172.16.8.0/22", "172.16.16.0/24", "172.16.24.0/24"]), unique=True, max_size=3)
+
+
+@given(destinations, destinations, st.integers(1, 60), st.booleans())
+def test_a_run_that_fails_anywhere(first: list[str], second: list[str], number: int, files: bool) -> None:
+    """From any config to any other, with a failure at any operation, an undone run leaves the node as it was."""
+    host = node()
+    if first:
+        execute(Configure(config(*first), host=host), context())
+    before = state(host)
+    (host.files if files else host.services).fail_at(number)
+    report = undone(host, config(*second))
+    host.files.operations.fail(10_000, OSError())
+    inverse_failed = any(each.status == "failed" and each.task is not LATE for each in report.walk())
+    assert inverse_failed or state(host) == before
+
+
+# --- tasks by themselves
+
+
+TASKS = [ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT, CleanStaleCNI]
+EVERYTHING = HostRoutingConfig.from_mapping(
+    config("172.16.8.0/22", cidrs=("10.1.0.0/16",)).to_mapping()
+    | {"probeSnat": {"enabled": True}, "staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> None:
+    """Another process holds the lock: the task waits, fails with the holder's name, and changes nothing."""
+    host = node()
+    before = state(host)
+    host.lock.holder_pid = 4711
+    for act in (kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo):
+        with pytest.raises(Exception, match=r"\(process 4711\) holds"):
+            act(Context(timeout=5, clock=ManualClock(auto=True)))
+    assert state(host) == before
+
+
+def test_tasks_side_by_side_take_turns() -> None:
+    """Siblings of a Parallel, by themselves or inside a run that holds the lock, never work at the same time."""
+    host = node()
+    inside: list[str] = []
+    most: list[int] = []
+    plain = host.routes.routes
+
+    def slow() -> object:
+        inside.append("")
+        most.append(len(inside))
+        threading.Event().wait(0.001)
+        inside.pop()
+        return plain()
+
+    host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
+    wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
+    tasks = Parallel(*(kind(wanted, host=host) for kind in (ConfigureStaticRoutes, CheckRouteOverlap) * 2))
+    execute(tasks)
+    with host.lock.hold(Context()) as held:
+        execute(tasks, held)
+    assert set(most) == {1}
+    assert not host.lock.is_held
+
+
+def test_configure_in_a_pipeline_that_holds_the_lock() -> None:
+    """A caller may hold the lock around several tasks, and its run is undone under it."""
+    host = node()
+    before = state(host)
+    events: list[Event] = []
+    with host.lock.hold(context()) as held:
+        run(
+            Serial(Configure(config("172.16.8.0/22"), host=host), LATE),
+            held,
+            undo_on_failure=True,
+            observer=events.append,
+        )
+    assert state(host) == before
+    assert Change("+", ROUTE) in [event.change for event in events]
