@@ -179,9 +179,9 @@ class ServiceManager(Protocol):
     """The systemd units of one machine, or of one offline image.
 
     In an image nothing runs: there `daemon_reload`, `start` and `stop` only log a line, and no unit is active. So a
-    task makes the same calls for both. A refusal by systemd is a `UnitError` that shows the command, its exit status and
-    systemd's own words. Every method is bound by its context; a job that systemd has begun continues when the caller
-    gives up.
+    task makes the same calls for both. A refusal by systemd is a `UnitError` that shows the command, its exit status
+    and systemd's own words. Every method is bound by its context; a job that systemd has begun continues when the
+    caller gives up.
 
     `unit` may be a template (`systemd-nspawn@.service`) if the description says so.
     """
