@@ -186,7 +186,9 @@ class Fib:
             return None
         if rule.suppress_group is not None and self.devices[route.devs[0]].group == rule.suppress_group:
             return None
-        return Decision(route)
+        # The kernel gives the local and the main table the name of main while they are one.
+        is_merged = self.merged and route.table == LOCAL_TABLE
+        return Decision(route._replace(table=MAIN_TABLE) if is_merged else route)
 
     def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:
         decision = self.egress(packet)
@@ -195,9 +197,6 @@ class Fib:
         route = decision.route
         if route is None:
             return Lookup(packet.destination, None, decision.errno)
-        if self.merged and route.table == LOCAL_TABLE:
-            # The kernel gives the one table the name of main.
-            route = route._replace(table=MAIN_TABLE)
         return Lookup(packet.destination, self._path(packet, route, decision.hops[0]) if resolve else route)
 
     def _holds(self, address: int) -> bool:

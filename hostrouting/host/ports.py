@@ -30,158 +30,171 @@ __all__ = [
     "LinkLayer",
     "Nftables",
     "RouteBackend",
+    "Routing",
     "RunLock",
     "ServiceManager",
 ]
 
 
-class RouteBackend(Protocol):
-    """The IPv4 routes of one network namespace.
+class Routing(Protocol):
+    """The IPv4 routing of a node, to be read: a network namespace's, or a model's (`hostrouting.fib.Fib`).
 
-    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`, never an
-    error of the library or system call underneath.
+    Reading needs no privilege. Every failure is a `BackendError`.
     """
 
     def links(self) -> list[Device]:
-        """Return every network device, by interface index, with its addresses and known neighbours (IPv4)."""
+        """Every network device, by interface index, each with its addresses and known neighbours (IPv4)."""
+        ...
 
     def routes(self) -> list[ObservedRoute]:
-        """Return the routes of every table, including those that the kernel made.
+        """The routes of every table, those that the kernel made included.
 
-        Within a table they are ordered by network, then by prefix length (longest first) and metric. The result is a
-        snapshot: a table that changed meanwhile is read again.
+        Within a table they are ordered by network, and for one network by prefix length (longest first) and metric.
+        The answer is a snapshot: a table that changed meanwhile is read again.
         """
+        ...
 
     def rules(self) -> list[Rule]:
-        """Return the policy rules in the order in which the kernel tries them; a fresh namespace has three."""
+        """The policy rules in the order in which the kernel tries them; a fresh namespace has three."""
+        ...
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
     ) -> list[Lookup]:
-        """Return which route decides each destination: one answer per destination, in the same order.
+        """Ask for each destination which route decides it; one answer per destination, in the same order.
 
-        The route is the one in the table, with all its next hops. An address of the node itself is decided by a
-        `local` route whose device has the address. `sources` has one entry per destination: the source address that the
-        packet already has, or None. The packet belongs to root (uid 0), whatever the user of this process.
+        The answer's route is the one in the table, with all its next hops, whichever a flow would be given. A
+        destination that the node itself holds is decided by a `local` route whose device is the address's owner.
+        `sources` has one entry per destination: the source address that the packet already has, or None. The packet is
+        one of root's (uid 0), whichever user asks.
 
-        With `resolve` the answer is the path of one packet instead: the next hop that its hash picks, and in `source`
-        the address that the kernel would send from. (If a rule selects by source, ask this way first, and then ask
-        again with that source.)
+        With `resolve` the answer is what one packet would meet instead: the one next hop that its hash picks, and in
+        `source` the address that the kernel would send from. (Where a rule selects by source, ask so first, and then
+        ask again with that source.)
         """
+        ...
+
+
+class RouteBackend(Routing, Protocol):
+    """The IPv4 routes of one network namespace.
+
+    Reading needs no privilege. Every method may be called from any thread. Whatever goes wrong is a
+    `BackendError`, never an error of the library or system call behind it.
+    """
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them.
 
-        If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
-        `RouteRejectedError` names every refusal and says if the rollback is complete. With `verify` the routes are read
-        after a success too, and a change that did not last counts as refused. A device that does not exist is a
-        `LinkNotFoundError` before anything is sent; missing privilege is a `PermissionDeniedError`.
+        When any change is refused, every change of the batch that did succeed is taken back and the routes are read
+        again; `RouteRejectedError` names every refusal and says whether the rollback held. With `verify` the routes are
+        read back after a success too, and a change that did not last counts as refused. A device that does
+        not exist is a `LinkNotFoundError` before anything is sent; a lack of privilege a `PermissionDeniedError`.
 
-        A removal removes the route of its full description and no other, and is refused if there is none. So `prepend`,
-        then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A field
-        that a deletion cannot express matches any value, see `is_deleted_by`: instead of a missing route with metric 0
-        the kernel may delete one that differs in its metric only. A rollback appends removed routes after the others of
-        their place, and removes added routes by their full description: it overwrites nothing.
+        A removal takes the route of its full description and no other, and is refused where that does not stand. So
+        `prepend`, then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read
+        again. What a deletion cannot say fits anything, see `is_deleted_by`: a route with metric 0 that is gone may be
+        taken for one of its owner's that differs by its metric only. A rollback adds what was removed behind the
+        others of its place, and removes what was added by its full description: it overwrites nothing.
 
-        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
-        route that does not exist; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a device that is
-        down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
+        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that stands there already; ESRCH a
+        removal of what is not there; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a
+        device that is down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
         """
+        ...
 
 
 class FileStore(Protocol):
     """The files of one machine, or of one offline image.
 
-    Paths are absolute paths of the target machine: in an image, a symbolic link such as `/etc -> /srv/etc` stays inside
-    it. Every method may be called from any thread. Every failure is a `HostFileError` that names the path, the
-    operation and the reason; an absent file is an answer, not an error.
+    Paths are absolute, and have their meaning on the target machine: in an image, a symbolic link such as `/etc ->
+    /srv/etc` stays inside it. Every method may be called from any thread. Every failure is a `HostFileError` with the
+    path, the action and the reason; an absent file is an answer and no error.
     """
 
     def read(self, path: str) -> bytes | None:
-        """Return the content, following symbolic links; None if there is no file, or a link to none."""
+        """Return the content, following symbolic links; None for an absent file or a broken link."""
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
-        """Make `path` a file of exactly this content and these permission bits; return True if that changed anything.
+        """Make `path` a file with exactly this content and these permission bits; return True if that changed anything.
 
-        A file that is right already is not touched and keeps its mtime; if only the mode is wrong, only the mode is
-        changed. Otherwise the new file replaces the old one in a single step and is on the disk when this returns: no
-        reader ever sees half of it, not even after a loss of power. A symbolic link at `path` is replaced, never
-        followed. Missing folders are made, with mode 0755. Leftovers of a killed writer of this file are removed.
+        A file that is right stays untouched and keeps its mtime; if only the mode is wrong, only the mode changes.
+        Otherwise the new file replaces the old one in a single step and is on the disk when this returns: no reader,
+        and no machine that loses power, ever sees half of it. A symbolic link at `path` is replaced, never followed.
+        Missing folders are made, with mode 0755. Leftovers of a killed writer of this file are removed.
         """
 
     def link(self, path: str, target: str) -> bool:
-        """Make `path` a symbolic link to `target`; return True if that changed anything.
+        """Make `path` a symbolic link with the text `target`; return True if that changed anything.
 
-        The link replaces a file or another link in a single step, and is on the disk when this returns. A
-        folder at `path` is refused. Missing folders are made, with mode 0755.
+        The link replaces a file or another link in a single step, and is on the disk when this returns. A folder at
+        `path` is refused. Missing folders are made, with mode 0755.
         """
 
     def mode(self, path: str) -> int | None:
         """Return the permission bits of a file, following symbolic links; None if there is no file."""
 
     def owner(self, path: str) -> int | None:
-        """Return the user id of the owner of a file, folder or symbolic link itself; None if there is none."""
+        """Return the user id that owns the path, of a symbolic link itself; None if it is absent."""
 
     def exposed(self, path: str) -> str | None:
-        """Return why another user could change the file at `path`: a folder on the path that they own or may write to.
+        """Return why another user could change the target of `path`: the owner or mode of a folder on the way.
 
-        None if only root and the caller could. The check ends at the first folder that does not exist. A sticky folder
-        such as /tmp counts as any other: any user may be the first to use a name in it.
+        None if only root and the caller could. The walk ends at the first absent name. A sticky folder such as /tmp
+        counts as any other: any user may create the absent name in it.
         """
 
     def rename(self, path: str, name: str) -> bool:
-        """Give a file or folder another name in its folder; return False if it does not exist.
+        """Give a file, link or folder another name in its folder; return False if it is absent.
 
         A name that is taken is refused. The new name is on the disk when this returns.
         """
 
     def remove(self, path: str) -> bool:
-        """Remove the file or symbolic link (never its target); return False if there is none. A folder is refused.
+        """Remove the file or symbolic link (never its target); return False if it is absent. A folder is refused.
 
         Leftovers of a killed writer of this file are removed, too.
         """
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in a folder, none if it is absent, without the unfinished files of writers."""
+        """Return the sorted names in a folder, none if it is absent, without files that a writer has under way."""
 
     def exists(self, path: str) -> bool:
-        """Return True if there is a file, a folder, or a symbolic link, even one to nothing."""
+        """Return True if the path is a file, a folder, or a symbolic link, even a broken one."""
 
     def read_link(self, path: str) -> str | None:
-        """Return the target of the symbolic link, as it was written; None if there is no symbolic link."""
+        """Return the text of the symbolic link; None if the path is none."""
 
     def remove_directory_if_empty(self, path: str) -> bool:
-        """Remove an empty folder; return False if it is absent, not empty, or a mount point.
+        """Remove an empty folder; return False if it is absent, is not empty, or has a file system mounted on it.
 
         Leftovers of killed writers do not count, and are removed.
         """
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
-        """Raise the HostFileError that writing `size` bytes below a folder would raise now; change nothing.
+        """Raise the HostFileError that a write of `size` bytes below a folder would raise now; changes nothing.
 
-        It finds a file system that is read-only or full, and a folder that the caller may not write to.
+        It finds a read-only or full file system, and a folder that the caller may not write to.
         """
 
     def sweep(self, path: str) -> bool:
         """Remove the leftovers of killed writers in a folder; return True if there were any.
 
-        A leftover has a name of a writer's form, belongs to the caller, and is written by no living process.
+        A leftover has the name of a file under way, belongs to the caller, and no living process writes it.
         """
 
     def is_locked(self, path: str) -> bool:
         """Return True if a process holds a lock on the file, by flock or fcntl; False if there is no file.
 
-        It takes no lock, not even for a moment: a program that locks the file meanwhile succeeds.
+        The question takes no lock, not even for a moment, so it never gets in the way of another program.
         """
 
 
 class ServiceManager(Protocol):
     """The systemd units of one machine, or of one offline image.
 
-    In an image nothing runs: there `daemon_reload`, `start` and `stop` only log a line, and no unit is active. So a
-    task makes the same calls for both. A refusal by systemd is a `UnitError` that shows the command, its exit status
-    and systemd's own words. Every method is bound by its context; a job that systemd has begun continues when the
-    caller gives up.
+    In an image nothing runs: `daemon_reload`, `start` and `stop` only log, and no unit is active. So a task makes the
+    same calls for both. A refusal of systemd is a `UnitError` with the command, its exit status and systemd's own
+    words. Every method is bound by its context; a job that systemd has begun goes on when the caller gives up.
 
     `unit` may be a template (`systemd-nspawn@.service`) if the description says so.
     """
@@ -189,41 +202,32 @@ class ServiceManager(Protocol):
     def daemon_reload(self, ctx: Context) -> None:
         """Make systemd read all unit files and links again."""
 
-    def enable(self, ctx: Context, *units: str) -> None:
-        """Make the links of the [Install] sections; systemd sees them after the next `daemon_reload`.
-
-        Units that are enabled already, and units without [Install], are fine; one that has no unit file is refused.
-        """
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """Remove every link that pulls in one of the units, even of units whose file is gone."""
-
     def start(self, ctx: Context, unit: str) -> None:
-        """Start the unit with all that it requires, and wait: a oneshot has run to its end, a service is up.
+        """Start the unit with all units that it requires, and wait: a oneshot has ended, a service is up.
 
-        It is refused if the unit, or one that it requires, fails or does not exist. A running unit is left alone.
+        Refused if the unit, or one that it requires, fails or does not exist. A running unit goes on undisturbed.
         """
 
     def stop(self, ctx: Context, unit: str) -> None:
-        """Stop the unit, wait for it, and forget that it may have failed; fine if it does not run or exist."""
+        """Stop the unit, wait for it, and reset a failure; fine if it does not run or exist."""
 
     def state(self, ctx: Context, unit: str) -> UnitState:
-        """Return the state of the unit; a template has the state of an instance that does not run."""
+        """Return the state of the unit; for a template, that of an instance that does not run."""
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
-        """Return the unit if it runs; for a template all its running instances, sorted by name."""
+        """Return the unit if it is running; for a template, all running instances sorted by name."""
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """Return every unit that waits for this one, or for an instance of this template, directly or through others.
 
-        In an image only `Before=` in the unit files counts.
+        For an image, only `Before=` in the unit files counts.
         """
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
-        """Return the effective settings of these names, for the unit or the next instance of a template.
+        """Return the final text of settings by name, for the unit or for the next instance of a template.
 
-        Drop-ins count. Without such a unit or assignment the text is empty or systemd's default. A command is a line
-        with its arguments; durations have any of systemd's forms.
+        Drop-ins count. If the unit is absent or nothing sets it, the text is empty or systemd's default. Commands are
+        one a line, each with its arguments; durations have any form that systemd writes.
         """
 
 
@@ -325,23 +329,23 @@ class LinkLayer(Protocol):
 class Nftables(Protocol):
     """The nftables ruleset of one network namespace, a table at a time. Reading it needs CAP_NET_ADMIN, too.
 
-    Without nft every method raises `ToolNotFoundError`, without privilege `PermissionDeniedError`. Every other failure
-    is a `BackendError` with nft's own words. Every method is bound by its context.
+    If nft is not installed every method raises `ToolNotFoundError`; without privilege `PermissionDeniedError`. Any
+    other failure is a `BackendError` with nft's own words. Every method is bound by its context.
     """
 
     def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
-        """Return a table as `nft -j list table` shows it; None if there is no such table.
+        """Return the objects of `nft -j list table`, chains before rules; None if there is no such table.
 
-        Each object has one key, `chain`, `rule`, ..., as in libnftables-json(5): first the table, last the rules, chain
-        by chain. Details that differ between readings or releases of nft are left out: handles, comments of
-        tables and chains, and the numbers of a counter, which is `{"counter": None}`.
+        Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table itself is first, and
+        the rules are last, chain by chain. Values that differ between readings or releases of nft are left out: there
+        are no handles, no comments of tables and chains, and a counter is `{"counter": None}`.
 
-        Not every nft can show a table with flags (`dormant`, `owner`) as JSON. Such a table is
-        `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
+        Of a table with flags (`dormant`, `owner`), which not every nft can put into JSON, the listing shows only that
+        it exists: `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
         """
 
     def load(self, ctx: Context, ruleset: str) -> None:
-        """Run an nft script in one transaction: all of it is in force, or nothing if it is refused."""
+        """Run an nft script in one transaction: all of it takes effect or, if it is refused, nothing."""
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """Raise the error that `load` would raise; change nothing."""
@@ -350,23 +354,24 @@ class Nftables(Protocol):
 class Ebtables(Protocol):
     """The rules of the ebtables table `nat` in one network namespace, of both backends: `nft` and `legacy`.
 
-    Reading needs CAP_NET_ADMIN, too. A backend that is not installed, not supported by the kernel, or not readable is
-    not an error but a note in the reading. Every method is bound by its context.
+    Reading them needs CAP_NET_ADMIN, too. If a backend is not installed, not supported by the kernel, or not readable,
+    that is a note in the reading and no error. Every method is bound by its context.
     """
 
     def read(self, ctx: Context) -> EbtablesReading:
-        """Return every rule, chain by chain in its order, and the reason for each backend that could not be read."""
+        """Return every rule, chain by chain in its order, with notes on backends that could not be read."""
 
     def delete(
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
     ) -> None:
-        """Delete the rules, each by its full description, through the backend that holds it; all or none.
+        """Delete the rules, each by its full description, through its backend; all or none.
 
-        Of identical rules the first are deleted; that matters only for their order after `insert`.
+        Of identical rules the first ones are deleted. That matters only for their order after `insert`, unless all of
+        them are deleted.
 
-        `progress` is called with the number of rules that are done, after each batch. If a rule is refused (it does not
-        exist any more, say), the deleted rules are inserted again at their places; the `BackendError` has the tool's
-        own words, and names the rules that could not be inserted again.
+        `progress` is called with the number of finished rules, after each batch. If a rule is refused (it may be gone),
+        the deleted ones are restored in their places, and the `BackendError` has the program's own words and the rules
+        that could not be restored.
         """
 
     def insert(
@@ -374,7 +379,7 @@ class Ebtables(Protocol):
     ) -> None:
         """Insert the rules into their chains at their `position`, in ascending order; at the end of a shorter chain.
 
-        So deleted rules return to their places, if no other program changed the chain meanwhile. All or none.
+        So the rules of a `delete` get their places back, unless another program has changed the chain. All or none.
         """
 
 
@@ -382,8 +387,8 @@ class InstanceMetadata(Protocol):
     """The cloud's description of this virtual machine."""
 
     def network_interfaces(self, ctx: Context) -> object:
-        """Return the decoded JSON of the cloud's description of the network interfaces.
+        """Return the decoded JSON of the cloud's description of the network interfaces, whatever it contains.
 
-        An answer that may improve is requested again, with growing pauses, until the context or a fixed limit ends.
-        Then, and for an answer that is not JSON, a `BackendError` quotes the answer.
+        An answer that may improve is asked for again, with growing pauses, as long as the context and the adapter's
+        limit allow. After that, and for an answer that is not JSON, a `BackendError` has the answer.
         """

@@ -17,7 +17,7 @@ from hostrouting.route_overlap.blockers import select_by_source
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.ports import Routing
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 class Question:
     """One CIDR, cut into parts that begin at `firsts`, and what the backend says of them."""
 
-    def __init__(self, backend: RouteBackend, cidr: str, firsts: list[int], *, by_source: bool) -> None:
+    def __init__(self, backend: Routing, cidr: str, firsts: list[int], *, by_source: bool) -> None:
         self._backend = backend
         self._firsts = firsts
         self._end = bounds(cidr)[1] + 1
@@ -83,7 +83,7 @@ class Question:
 
 
 def questions(
-    backend: RouteBackend, cidrs: Sequence[str], routes: Sequence[ObservedRoute], rules: Sequence[Rule]
+    backend: Routing, cidrs: Sequence[str], routes: Sequence[ObservedRoute], rules: Sequence[Rule]
 ) -> list[Question]:
     """Cut each CIDR where `routes` and `rules` say that the answer may change."""
     ranges = [bounds(cidr) for cidr in cidrs]
@@ -136,7 +136,7 @@ def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iter
     return starts
 
 
-def _sources(backend: RouteBackend, plain: Sequence[Lookup]) -> list[tuple[int, ...]]:
+def _sources(backend: Routing, plain: Sequence[Lookup]) -> list[tuple[int, ...]]:
     """What the kernel may send from, for each answer.
 
     One next hop has one source, and the kernel says which. Of several, each flow's hash picks one with its source, so

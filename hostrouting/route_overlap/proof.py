@@ -22,7 +22,7 @@ from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.ports import Routing
     from hostrouting.net.routes import Lookup
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.parts import Question
@@ -87,7 +87,7 @@ class AllowedDevices(dict["str | None", bool]):
 
 
 def prove_egress(
-    backend: RouteBackend,
+    backend: Routing,
     cidrs: Sequence[str],
     *,
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
@@ -118,7 +118,7 @@ def prove_egress(
     )
 
 
-def parts_of(backend: RouteBackend, cidrs: Sequence[str]) -> list[list[Part]]:
+def parts_of(backend: Routing, cidrs: Sequence[str]) -> list[list[Part]]:
     """Cut each CIDR where the answer may change, and ask the kernel about each part: fine or not."""
     return [list(question.parts()) for question in questions(backend, cidrs, backend.routes(), backend.rules())]
 
@@ -180,7 +180,7 @@ def _finding(group: Sequence[BadPart], allowed: AllowedDevices) -> Finding:
 
 
 def _suggestions(
-    backend: RouteBackend,
+    backend: Routing,
     bad: Sequence[Sequence[BadPart]],
     default: ObservedRoute,
     blockers: Blockers,

@@ -19,7 +19,7 @@ from hostrouting.route_overlap.report import SuggestedRoute
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.host.ports import RouteBackend
+    from hostrouting.host.ports import Routing
     from hostrouting.net.routes import Lookup
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.blockers import Blockers
@@ -42,9 +42,7 @@ class _Way(NamedTuple):
 class Mender:
     """Suggests routes for the bad parts of one CIDR after the other."""
 
-    def __init__(
-        self, backend: RouteBackend, default: ObservedRoute, allowed: AllowedDevices, blockers: Blockers
-    ) -> None:
+    def __init__(self, backend: Routing, default: ObservedRoute, allowed: AllowedDevices, blockers: Blockers) -> None:
         self._backend = backend
         self._allowed = allowed
         self._blockers = blockers

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.egress_oracle import KernelOracle, MemoryOracle, wrong_of
 from support.kernel import needs_kernel
 from support.overlap_worlds import World, claimed, run_script, worlds
 
+from hostrouting.fib import Fib
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.routes import Route
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from support.egress_oracle import Oracle
 
     from hostrouting.host.ports import RouteBackend
+    from hostrouting.net.rules import Rule
     from hostrouting.route_overlap import OverlapReport
 
 _KERNEL_EXAMPLES = {"wheel": 5, "soak": 2000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 60)
@@ -34,7 +37,7 @@ _LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d
 
 
 def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: World) -> OverlapReport:
-    """The proof says of each address what the node says when it is asked about that address alone."""
+    """The proof agrees, for each address, with the node's answer for that address alone."""
     report = prove_egress(backend, world.cidrs, allowed_devs=world.allowed)
     expected = oracle.expected()
     assert report.expected_devs == expected
@@ -105,3 +108,19 @@ def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(wo
     by_python = [_LINE.fullmatch(line) for line in report.lines()]
     assert [found and found.groups() for found in by_script] == [found and found.groups() for found in by_python]
     assert "line " not in ran.output, ran.output
+
+
+@needs_kernel
+@settings(
+    max_examples={"wheel": 5, "soak": 500}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 30),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(world=worlds(), rules=st.lists(strategies.rules(selectors=True), max_size=2))
+def test_the_model_of_a_node_proves_as_the_kernel_does(world: World, rules: list[Rule]) -> None:
+    """From one reading of a node the model gives the report that the kernel gives, suggestions included."""
+    with KernelNode.made() as node:
+        world._replace(rules=[*world.rules, *rules]).arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        model = Fib.of(kernel.links(), kernel.routes(), kernel.rules())
+        reports = [prove_egress(routing, world.cidrs, allowed_devs=world.allowed) for routing in (model, kernel)]
+    assert reports[0] == reports[1]

@@ -22,6 +22,21 @@ from hostrouting.net.links import Device, DeviceAddress
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+__all__ = [
+    "ADDRESSES",
+    "IPV4_ADDRESSES",
+    "IPV6_ADDRESSES",
+    "KNOWN_NEIGHBOUR",
+    "LINKS",
+    "NEIGHBOURS",
+    "device_name",
+    "link_name",
+    "parse_devices",
+    "parse_names",
+    "parse_usable_addresses",
+    "parse_youngest",
+]
+
 # An ifinfomsg that asks for names and states, not for the statistics (which are most of a link's message).
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")

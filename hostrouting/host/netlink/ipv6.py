@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.net.routes import ObservedRoute
 
+__all__ = [
+    "NetlinkIPv6",
+]
+
 _logger = logging.getLogger(__name__)
 
 #: The errors of a lookup without a route or with one that blocks: EINVAL is a blackhole, EACCES a prohibition. The last

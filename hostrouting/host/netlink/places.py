@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import Transport
     from hostrouting.net.routes import ObservedRoute
 
-__all__ = ["Places", "commit_links", "shares_place", "slot"]
+__all__ = [
+    "Places",
+    "commit_links",
+    "shares_place",
+    "slot",
+]
 
 
 def commit_links(

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["answered_address", "ask", "pack_address", "question"]
+__all__ = [
+    "answered_address",
+    "ask",
+    "pack_address",
+    "question",
+]
 
 #: Seconds to wait for answers to the first question, and to the second, which is sent because a frame may be lost.
 _PATIENCE: Final = (0.3, 0.7)

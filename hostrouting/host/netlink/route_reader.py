@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.route_codec import Signature
 
+__all__ = [
+    "RouteReader",
+    "strike_seen",
+]
+
 _TABLE_HEADER: Final = struct.pack("=HH", 8, RTA_TABLE)
 #: How many routes in a row must have one signature before a stretch is tried, and how long the first one is.
 _ALIKE_ENOUGH: Final = 2

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import Extra
 
+__all__ = [
+    "RULES",
+    "RULE_ACTIONS",
+    "parse_rules",
+    "unknown_selectors",
+]
+
 RULES: Final = Request(34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
 
 _FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
