@@ -43,64 +43,58 @@ class Routing(Protocol):
     """
 
     def links(self) -> list[Device]:
-        """Every network device, by interface index, each with its addresses and known neighbours (IPv4)."""
-        ...
+        """Return every network device, by interface index, with its addresses and known neighbours (IPv4)."""
 
     def routes(self) -> list[ObservedRoute]:
-        """The routes of every table, those that the kernel made included.
+        """Return the routes of every table, including those that the kernel made.
 
-        Within a table they are ordered by network, and for one network by prefix length (longest first) and metric.
-        The answer is a snapshot: a table that changed meanwhile is read again.
+        Within a table they are ordered by network, then by prefix length (longest first) and metric. The result is a
+        snapshot: a table that changed meanwhile is read again.
         """
-        ...
 
     def rules(self) -> list[Rule]:
-        """The policy rules in the order in which the kernel tries them; a fresh namespace has three."""
-        ...
+        """Return the policy rules in the order in which the kernel tries them; a fresh namespace has three."""
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
     ) -> list[Lookup]:
-        """Ask for each destination which route decides it; one answer per destination, in the same order.
+        """Return which route decides each destination: one answer per destination, in the same order.
 
-        The answer's route is the one in the table, with all its next hops, whichever a flow would be given. A
-        destination that the node itself holds is decided by a `local` route whose device is the address's owner.
-        `sources` has one entry per destination: the source address that the packet already has, or None. The packet is
-        one of root's (uid 0), whichever user asks.
+        The route is the one in the table, with all its next hops. An address of the node itself is decided by a
+        `local` route whose device has the address. `sources` has one entry per destination: the source address that the
+        packet already has, or None. The packet belongs to root (uid 0), whatever the user of this process.
 
-        With `resolve` the answer is what one packet would meet instead: the one next hop that its hash picks, and in
-        `source` the address that the kernel would send from. (Where a rule selects by source, ask so first, and then
-        ask again with that source.)
+        With `resolve` the answer is the path of one packet instead: the next hop that its hash picks, and in `source`
+        the address that the kernel would send from. (If a rule selects by source, ask this way first, and then ask
+        again with that source.)
         """
-        ...
 
 
 class RouteBackend(Routing, Protocol):
     """The IPv4 routes of one network namespace.
 
-    Reading needs no privilege. Every method may be called from any thread. Whatever goes wrong is a
-    `BackendError`, never an error of the library or system call behind it.
+    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`, never an
+    error of the library or system call underneath.
     """
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them.
 
-        When any change is refused, every change of the batch that did succeed is taken back and the routes are read
-        again; `RouteRejectedError` names every refusal and says whether the rollback held. With `verify` the routes are
-        read back after a success too, and a change that did not last counts as refused. A device that does
-        not exist is a `LinkNotFoundError` before anything is sent; a lack of privilege a `PermissionDeniedError`.
+        If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
+        `RouteRejectedError` names every refusal and says if the rollback is complete. With `verify` the routes are read
+        after a success too, and a change that did not last counts as refused. A device that does not exist is a
+        `LinkNotFoundError` before anything is sent; missing privilege is a `PermissionDeniedError`.
 
-        A removal takes the route of its full description and no other, and is refused where that does not stand. So
-        `prepend`, then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read
-        again. What a deletion cannot say fits anything, see `is_deleted_by`: a route with metric 0 that is gone may be
-        taken for one of its owner's that differs by its metric only. A rollback adds what was removed behind the
-        others of its place, and removes what was added by its full description: it overwrites nothing.
+        A removal removes the route of its full description and no other, and is refused if there is none. So `prepend`,
+        then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A field
+        that a deletion cannot express matches any value, see `is_deleted_by`: instead of a missing route with metric 0
+        the kernel may delete one that differs in its metric only. A rollback appends removed routes after the others of
+        their place, and removes added routes by their full description: it overwrites nothing.
 
-        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that stands there already; ESRCH a
-        removal of what is not there; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a
-        device that is down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
+        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
+        route that does not exist; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a device that is
+        down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
         """
-        ...
 
 
 class FileStore(Protocol):
