@@ -1,6 +1,8 @@
-"""The machine as tasks see it: few methods, and values for their questions and answers. Docstrings are the contract.
+"""The machine as our tasks see it: few methods, our own value types; the docstrings are the contract.
 
-The contract suites in `hostrouting.testing.contracts` check an implementation for all promises here.
+The contract suites in `hostrouting.testing` hold an implementation to everything that is promised here. Three ports
+read the network: `RouteBackend` is IPv4 routing and its changes, `LinkLayer` the objects that a CNI leaves on links
+(neighbours, stations, IPv6 routes) and their changes, `IPv6Backend` the few facts about IPv6 that the probes need.
 """
 
 from __future__ import annotations
@@ -41,64 +43,58 @@ class Routing(Protocol):
     """
 
     def links(self) -> list[Device]:
-        """Every network device, by interface index, each with its addresses and known neighbours (IPv4)."""
-        ...
+        """Return every network device, by interface index, with its addresses and known neighbours (IPv4)."""
 
     def routes(self) -> list[ObservedRoute]:
-        """The routes of every table, those that the kernel made included.
+        """Return the routes of every table, including those that the kernel made.
 
-        Within a table they are ordered by network, and for one network by prefix length (longest first) and metric.
-        The answer is a snapshot: a table that changed meanwhile is read again.
+        Within a table they are ordered by network, then by prefix length (longest first) and metric. The result is a
+        snapshot: a table that changed meanwhile is read again.
         """
-        ...
 
     def rules(self) -> list[Rule]:
-        """The policy rules in the order in which the kernel tries them; a fresh namespace has three."""
-        ...
+        """Return the policy rules in the order in which the kernel tries them; a fresh namespace has three."""
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
     ) -> list[Lookup]:
-        """Ask for each destination which route decides it; one answer per destination, in the same order.
+        """Return which route decides each destination: one answer per destination, in the same order.
 
-        The answer's route is the one in the table, with all its next hops, whichever a flow would be given. A
-        destination that the node itself holds is decided by a `local` route whose device is the address's owner.
-        `sources` has one entry per destination: the source address that the packet already has, or None. The packet is
-        one of root's (uid 0), whichever user asks.
+        The route is the one in the table, with all its next hops. An address of the node itself is decided by a
+        `local` route whose device has the address. `sources` has one entry per destination: the source address that the
+        packet already has, or None. The packet belongs to root (uid 0), whatever the user of this process.
 
-        With `resolve` the answer is what one packet would meet instead: the one next hop that its hash picks, and in
-        `source` the address that the kernel would send from. (Where a rule selects by source, ask so first, and then
-        ask again with that source.)
+        With `resolve` the answer is the path of one packet instead: the next hop that its hash picks, and in `source`
+        the address that the kernel would send from. (If a rule selects by source, ask this way first, and then ask
+        again with that source.)
         """
-        ...
 
 
 class RouteBackend(Routing, Protocol):
     """The IPv4 routes of one network namespace.
 
-    Reading needs no privilege. Every method may be called from any thread. Whatever goes wrong is a
-    `BackendError`, never an error of the library or system call behind it.
+    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`, never an
+    error of the library or system call underneath.
     """
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them.
 
-        When any change is refused, every change of the batch that did succeed is taken back and the routes are read
-        again; `RouteRejectedError` names every refusal and says whether the rollback held. With `verify` the routes are
-        read back after a success too, and a change that did not last counts as refused. A device that does
-        not exist is a `LinkNotFoundError` before anything is sent; a lack of privilege a `PermissionDeniedError`.
+        If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
+        `RouteRejectedError` names every refusal and says if the rollback is complete. With `verify` the routes are read
+        after a success too, and a change that did not last counts as refused. A device that does not exist is a
+        `LinkNotFoundError` before anything is sent; missing privilege is a `PermissionDeniedError`.
 
-        A removal takes the route of its full description and no other, and is refused where that does not stand. So
-        `prepend`, then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read
-        again. What a deletion cannot say fits anything, see `is_deleted_by`: a route with metric 0 that is gone may be
-        taken for one of its owner's that differs by its metric only. A rollback adds what was removed behind the
-        others of its place, and removes what was added by its full description: it overwrites nothing.
+        A removal removes the route of its full description and no other, and is refused if there is none. So `prepend`,
+        then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A field
+        that a deletion cannot express matches any value, see `is_deleted_by`: instead of a missing route with metric 0
+        the kernel may delete one that differs in its metric only. A rollback appends removed routes after the others of
+        their place, and removes added routes by their full description: it overwrites nothing.
 
-        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that stands there already; ESRCH a
-        removal of what is not there; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a
-        device that is down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
+        Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
+        route that does not exist; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a device that is
+        down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
         """
-        ...
 
 
 class FileStore(Protocol):
@@ -245,85 +241,82 @@ class RunLock(Protocol):
 
 
 class IPv6Backend(Protocol):
-    """What one network namespace knows of IPv6. It only reads, and needs no privilege for that.
+    """The IPv6 state of one network namespace. It only reads, and needs no privilege.
 
-    Every method may be called from any thread. Whatever goes wrong is a `BackendError`.
+    Every method may be called from any thread. Every failure is a `BackendError`.
     """
 
     def default_devs(self) -> tuple[str, ...]:
-        """The devices of the default route in the main table that the kernel likes best, in its order, each once.
+        """Return the devices of the best default route in the main table, in the kernel's order, each once.
 
-        Several where it has several next hops, or others are as good: of the same metric and router preference.
+        There are several if it has several next hops, or others have the same metric and router preference.
         """
-        ...
 
     def addresses(self, dev: str) -> tuple[str, ...]:
-        """The usable addresses of global scope on a device, in the kernel's order; none if there is no device.
+        """Return the usable addresses of global scope on a device, in the kernel's order; none without such a device.
 
-        One that is tentative, or was found to be somebody else's (dadfailed), cannot be used.
+        An address that is tentative, or that another node has (dadfailed), cannot be used.
         """
-        ...
 
     def newest_address(self, dev: str) -> float | None:
-        """The seconds since an address, be it a link-local or tentative one, was added to the device; None without any.
+        """Return the seconds since the newest address of any kind was added to the device; None without addresses.
 
         The kernel adds the link-local one when the device comes up, and then asks for routers.
         """
-        ...
 
     def leaves_by(self, address: str) -> tuple[str, ...]:
-        """The devices by which a packet to the address may leave: those of all next hops of the deciding route, sorted.
+        """Return the devices by which a packet to the address may leave: all next hops of the deciding route, sorted.
 
-        None where no route leads there, or one that blocks. For an address of the node's own it is the device
-        that has it.
+        Empty if no route leads there, or one that blocks. An address of the node leaves by the device that has it.
         """
-        ...
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
-        """The names of the BPF programmes that tc or tcx runs for packets in and out of the device, sorted, each once.
+        """Return the names of the BPF programs that tc or tcx runs for packets of the device, sorted, each once.
 
-        Those of tcx are cut after 15 bytes; without privilege they are not seen, and that is logged.
+        Names from tcx are cut after 15 bytes; without privilege they are not seen, and that is logged.
         """
-        ...
 
 
 class LinkLayer(Protocol):
-    """Who is behind which device of one network namespace: neighbours, what bridges have learned, IPv6 routes.
+    """The neighbours, bridge stations and IPv6 routes of one network namespace.
 
-    Reading needs no privilege. Every method may be called from any thread. Whatever goes wrong is a `BackendError`.
+    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`.
     """
 
     def devices(self) -> list[Device]:
-        """Every network device, by interface index."""
+        """Return every network device, by interface index."""
 
     def neighbours(self) -> list[Neighbour]:
-        """The neighbours of both families that have a hardware address, sorted by device and address."""
+        """Return the neighbours of both families that have a hardware address, sorted by device and address."""
 
     def stations(self, bridge: str) -> list[Station]:
-        """The forwarding database of a bridge, sorted; none if there is no such bridge."""
+        """Return the forwarding database of a bridge, sorted; empty if there is no such bridge."""
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-        """Ask on the link who has an address, for each (device, address); those for which somebody answered.
+        """Ask on the link for each (device, address); return the pairs that were answered.
 
-        No table of this node changes. Whoever is asked for an IPv6 address may note who asked, as for any packet, in an
-        entry that ages; its permanent ones stay, and an address that it is still trying out (tentative) stays its own,
-        and does not answer yet. It waits up to a second, and no longer than until everybody has answered.
-        On a device that is down or gone nobody answers. It needs CAP_NET_RAW: without it, a `PermissionDeniedError`.
+        No table of this node changes. A node that is asked for an IPv6 address may note the sender, as for any packet,
+        in an entry that ages; its permanent entries stay, and it keeps an address that it is still probing (tentative),
+        for which it does not answer yet. It waits up to a second, or until every address is answered. On a device that
+        is down or gone nothing is answered. Without CAP_NET_RAW it raises `PermissionDeniedError`.
         """
 
     def routes(self) -> list[ObservedRoute]:
-        """The IPv6 routes of every table but the local one, sorted; a snapshot."""
+        """Return the IPv6 routes of every table but the local one, sorted; a snapshot."""
 
     def apply(
         self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
     ) -> None:
-        """Make all of it happen, removals first, or nothing.
+        """Make all the changes, removals first, or none of them.
 
-        When anything is refused (a removal of what is not there: ENOENT or ESRCH; an addition to an occupied place:
-        EEXIST; a device that is gone: ENODEV; what the kernel would turn into something else: EINVAL), what succeeded
-        is taken back, newest first, and all is read again; `RouteRejectedError` names every refusal and says whether
-        the rollback held. What was removed and is added again is, in every detail, as it was. A lack of privilege is
-        a `PermissionDeniedError`.
+        A removal removes the object of its full description and no other. If a change is refused, those that succeeded
+        are rolled back, newest first, and everything is read again; `RouteRejectedError` names every refusal and says
+        if the rollback is complete. An object that is removed and added again has every detail as before. Missing
+        privilege is a `PermissionDeniedError`.
+
+        Refusals, by errno: ENOENT or ESRCH a removal of an object that does not exist, or instead of which the kernel
+        would remove another; EEXIST an addition to an occupied place; ENODEV a device that is gone; EINVAL an object
+        that the kernel would change.
         """
 
 

@@ -1,7 +1,7 @@
 """A backend over the pyroute2 `IPRoute` or `NetNS` that an agent already holds.
 
-Plain where `netlink` is fast: one request a route, and pyroute2 does all the packing and parsing. So it is
-also the second opinion that the packed messages are held to.
+It is simple instead of fast: one request for each route, and pyroute2 does all the packing and parsing. So it is also
+the second opinion against which the tests compare the packed messages.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
+from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
-from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR, RULE_ACTIONS, unknown_selectors
-from hostrouting.host.netlink.route_reader import encapsulation_of, gateway_of
+from hostrouting.host.netlink.route_codec import encapsulation_of, gateway_of
+from hostrouting.host.netlink.rule_codec import RULE_ACTIONS, unknown_selectors
 from hostrouting.net.addresses import IPV4, Address, format_ipv4, parse_ipv4
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import FLAG_DEAD, FLAG_ONLINK, KIND_NUMBERS, KINDS, Lookup, NextHop, ObservedRoute
@@ -78,14 +79,14 @@ class Pyroute2Backend:
 
     def __init__(self, ipr: Any) -> None:
         self._ipr = ipr
-        # One conversation at a time over a socket that is not ours.
+        # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self._ipr).__name__})"
 
     def links(self) -> list[Device]:
-        """Every device with its addresses."""
+        """Return every device with its addresses."""
         with self._translated():
             names = self._names()
             addresses = [(message["index"], _address(message)) for message in self._ipr.get_addr(family=_AF_INET)]
@@ -113,13 +114,13 @@ class Pyroute2Backend:
         return sorted(links, key=lambda link: link.ifindex)
 
     def routes(self) -> list[ObservedRoute]:
-        """The routes of every table."""
+        """Return the routes of every table."""
         with self._translated():
             names = self._names()
             return [_observed(message, names) for message in self._ipr.get_routes(family=_AF_INET)]
 
     def rules(self) -> list[Rule]:
-        """The policy rules in the kernel's order."""
+        """Return the policy rules in the kernel's order."""
         with self._translated():
             return [_rule(message) for message in self._ipr.get_rules(family=_AF_INET)]
 
@@ -143,7 +144,7 @@ class Pyroute2Backend:
             indexes = {name: index for index, name in self._names().items()}
             check_devices(changes, indexes)
             for change in changes:
-                # A route that pyroute2 cannot be told of has to be found out before anything is sent.
+                # Find a route that pyroute2 cannot express before anything is sent.
                 for route in change.before, change.after:
                     if route is not None:
                         _request(route, indexes)
@@ -170,7 +171,7 @@ class Pyroute2Backend:
         if source:
             asked["src_len"] = 32
             asked["attrs"].append(("RTA_SRC", format_ipv4(source)))
-        # Else a rule on uidrange would answer for the user who happens to ask.
+        # Without a user, a rule on uidrange would answer for the user of this process.
         asked["attrs"].append(("RTA_UID", 0))
         asked["header"].update(type=_GETROUTE, flags=_REQUEST | _ACK)
         try:
@@ -208,12 +209,12 @@ def _lookup_message() -> Any:
 
 
 def _reason(error: Any) -> str:
-    """What pyroute2 knows of a refusal: the errno's text, and the kernel's sentence if the socket was asked for it."""
+    """Return the text of a refusal: that of the errno, or the kernel's sentence if the socket was asked for it."""
     return str(error.args[1]) if len(error.args) > 1 else str(error)
 
 
 def _request(route: Route | ObservedRoute, indexes: dict[str, int]) -> Any:
-    """A route as pyroute2's message."""
+    """Return a route as pyroute2's message."""
     from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
     message = rtmsg()
@@ -278,9 +279,9 @@ def _refuse_beyond_pyroute2(route: Route | ObservedRoute, hop: Route | ObservedR
         raise _beyond_pyroute2(route, f"the IPv6 gateway {hop.gateway}")
 
 
-def _beyond_pyroute2(route: Route | ObservedRoute, what: str) -> BackendError:
+def _beyond_pyroute2(route: Route | ObservedRoute, detail: str) -> BackendError:
     return BackendError(
-        f"{route}: pyroute2 cannot be told {what} of this route; use NetlinkBackend", errno=errno.ENOTSUP
+        f"{route}: pyroute2 cannot be told {detail} of this route; use NetlinkBackend", errno=errno.ENOTSUP
     )
 
 

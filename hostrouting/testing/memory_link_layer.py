@@ -10,7 +10,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.commit import Failure, OneByOne, commit_links, shares_place, slot
+from hostrouting.host.netlink.commit import Failure, OneByOne
+from hostrouting.host.netlink.places import commit_links, shares_place, slot
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
 from hostrouting.net.routes import ObservedRoute, route_order
@@ -171,7 +172,7 @@ class MemoryLinkLayer:
         places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
         if places and not self.may_probe:
             raise PermissionDeniedError(
-                "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked", errno=errno.EPERM
+                "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked", errno=errno.EPERM
             )
         up = {name for name, device in self._devices.items() if device.carrier}
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}

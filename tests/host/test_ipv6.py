@@ -15,16 +15,13 @@ from support.kernel_links import KernelLinks
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError
+from hostrouting.host.netlink.classifiers import parse_bpf_names
 from hostrouting.host.netlink.conversation import Conversation
+from hostrouting.host.netlink.device_codec import parse_usable_addresses, parse_youngest
 from hostrouting.host.netlink.frames import attribute, message
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
-from hostrouting.host.netlink.ipv6_messages import (
-    parse_bpf_names,
-    parse_routes,
-    parse_usable_addresses,
-    parse_youngest,
-)
-from hostrouting.host.netlink.route_reader import RouteReader
+from hostrouting.host.netlink.route_codec import parse_ipv6_routes, parse_route
+from hostrouting.net.addresses import IPV6
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import IPv6BackendContract, IPv6Node
 from hostrouting.testing.memory_ipv6 import MemoryIPv6
@@ -240,7 +237,7 @@ class TestOnTheKernel:
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
 
-        monkeypatch.setattr("hostrouting.host.netlink.tcx._system_call", lambda: refuse)
+        monkeypatch.setattr("hostrouting.host.netlink.classifiers._system_call", lambda: refuse)
         assert backend.classifiers("eth0") == ()
 
     def test_what_may_not_be_seen_is_said(
@@ -252,7 +249,7 @@ class TestOnTheKernel:
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
 
-        monkeypatch.setattr("hostrouting.host.netlink.tcx._system_call", lambda: refuse)
+        monkeypatch.setattr("hostrouting.host.netlink.classifiers._system_call", lambda: refuse)
         number = errno.EPERM
         assert backend.classifiers("eth0") == ()
         assert "which BPF programs are attached by tcx cannot be told without root" in caplog.messages
@@ -304,7 +301,7 @@ def test_other_families_are_passed_over() -> None:
     """A kernel without IPv6 (`ipv6.disable=1`) answers with all that it has of the others."""
     to, by = attribute(1, bytes([10, 0, 0, 0])), attribute(4, struct.pack("=I", 3))
     routes = [message(24, 0, struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by) for family in (2, 7, 28)]
-    assert parse_routes(routes, {3: "eth0"}) == []
+    assert parse_ipv6_routes(routes, {3: "eth0"}) == []
     local = attribute(2, bytes([10, 0, 0, 4]))
     address = message(20, 0, struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + local)
     assert parse_usable_addresses([address], 3) == ()
@@ -326,7 +323,7 @@ def test_a_dead_next_hop_is_none() -> None:
     hops = struct.pack("=HBBI", 8, 0, 0, 3) + struct.pack("=HBBI", 8, 0x1, 0, 4) + struct.pack("=HBBI", 8, 0x10, 0, 5)
     packed = struct.pack("=8BI", 10, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(9, hops)
     names = {3: "eth0", 4: "ib0", 5: "ib1"}
-    route = RouteReader(names).read(message(24, 0, packed))
+    route = parse_route(packed, names, family=IPV6)
     assert [hop.dev for hop in route.hops if not hop.dead] == ["eth0", "ib1"]
 
 

@@ -21,15 +21,14 @@ from hostrouting.host.netlink.commit import (
     Failure,
     LinkThing,
     Steps,
-    commit_links,
     missing_after,
 )
 from hostrouting.host.netlink.conversation import open_conversation
 from hostrouting.host.netlink.frames import attribute, message
-from hostrouting.host.netlink.ipv6_messages import pack_route
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
-from hostrouting.host.netlink.neighbour_messages import pack_neighbour, parse_neighbours, parse_stations
-from hostrouting.host.netlink.route_reader import RouteReader
+from hostrouting.host.netlink.neighbour_codec import pack_neighbour, parse_neighbours, parse_stations
+from hostrouting.host.netlink.places import commit_links
+from hostrouting.host.netlink.route_codec import pack_route, parse_route
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.links import Neighbour, Station
 from hostrouting.net.route_text import KINDS
@@ -421,7 +420,7 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
 )
 def test_a_packed_route_parses_to_itself(route: ObservedRoute) -> None:
     """What is sent says every detail; but for the expiry, which the kernel shows in another form."""
-    assert RouteReader({5: "azv1"}).read(message(24, 0, pack_route(route, {"azv1": 5}))) == route
+    assert parse_route(pack_route(route, {"azv1": 5}), {5: "azv1"}, family=IPV6) == route
 
 
 def test_pyroute2_reads_the_same_messages() -> None:

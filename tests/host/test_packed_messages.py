@@ -17,8 +17,9 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from hostrouting.host import pyroute
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.commit import Steps
-from hostrouting.host.netlink.route_reader import RouteReader, UnknownDeviceError, strike_seen
-from hostrouting.host.netlink.route_writer import NEWROUTE, RouteWriter, dump_request, pack_lookups
+from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
+from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
+from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.addresses import IPV4, Address, format_ipv4
 from hostrouting.net.routes import KIND_NUMBERS, ObservedRoute, Route
 from hostrouting.testing import strategies

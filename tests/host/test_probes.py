@@ -268,7 +268,7 @@ class TestOnTheKernel:
             layer.answering(Context(), THERE)
         assert caught.value.errno == errno.ENOBUFS
         assert str(caught.value) == (
-            f"asking on the link who has an address in network namespace {node.name}: No buffer space available"
+            f"asking for addresses on the link in network namespace {node.name}: No buffer space available"
         )
 
     def test_a_device_that_is_slow_is_waited_for(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
@@ -341,7 +341,7 @@ except PermissionDeniedError as error:
     print(error.errno, error)
 """
 ANSWERED = "[('azv1', '10.240.0.9'), ('azv2', 'fd00:1::10')]\n"
-REFUSED = f"{errno.EPERM} asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked\n"
+REFUSED = f"{errno.EPERM} asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked\n"
 
 
 @needs_kernel

@@ -22,14 +22,15 @@ from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from hostrouting.host import pyroute
-from hostrouting.host.netlink import frames, ipv6_messages, link_messages, neighbour_messages
+from hostrouting.host.netlink import device_codec, frames, neighbour_codec, route_codec, rule_codec
 from hostrouting.host.netlink.frames import attribute, error_of, message
-from hostrouting.host.netlink.route_reader import RouteReader
-from hostrouting.net.addresses import Address
+from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.route_text import KIND_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from hostrouting.net.routes import ObservedRoute
 
 NAMES = {1: "lo", 2: "e0", 3: "br0", 70000: "e1"}
 
@@ -80,9 +81,9 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
     made = packed(ifaddrmsg, 20, fields, attributes, more)
     theirs = ifaddrmsg(made)
     theirs.decode()
-    assert link_messages._parse_address(made) == pyroute._address(theirs)
+    assert device_codec._parse_address(made) == pyroute._address(theirs)
     link = packed(ifinfmsg, 16, {"index": index, "flags": 1}, [("IFLA_IFNAME", NAMES[index])], [])
-    [device] = link_messages.parse_devices([link], [made])
+    [device] = device_codec.parse_devices([link], [made])
     assert tuple(map(str, device.addresses)) == (f"{address if local is None else local}/{length}",)
 
 
@@ -105,14 +106,14 @@ def test_a_link(  # noqa: PLR0917 - a value for each field
         for other, name in NAMES.items()
         if other != index
     ]
-    device = next(one for one in link_messages.parse_devices([made, *others], []) if one.ifindex == index)
+    device = next(one for one in device_codec.parse_devices([made, *others], []) if one.ifindex == index)
     assert (device.name, device.up, device.carrier) == (NAMES[index], up, up)
     assert (device.mac, device.kind, device.master) == (
         mac or "",
         kind or "",
         None if master is None else NAMES[master],
     )
-    assert link_messages.parse_names([made]) == {index: NAMES[index]}
+    assert device_codec.parse_names([made]) == {index: NAMES[index]}
 
 
 @given(devices, ipv4 | ipv6, macs, st.booleans(), bytes_of_a_number, st.none() | bytes_of_a_number, unknown)
@@ -129,12 +130,12 @@ def test_a_neighbour(  # noqa: PLR0917 - a value for each field
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     fields = {"family": family, "ifindex": index, "state": 0x80 if permanent else 4, "flags": flags}
     attributes = [("NDA_DST", address), ("NDA_LLADDR", mac), ("NDA_PROTOCOL", protocol)]
-    [known] = neighbour_messages.parse_neighbours([packed(ndmsg, 28, fields, attributes, more)], NAMES).known
+    [known] = neighbour_codec.parse_neighbours([packed(ndmsg, 28, fields, attributes, more)], NAMES).known
     assert (known.dev, known.mac, known.permanent, known.flags) == (NAMES[index], mac, permanent, flags)
     assert socket.inet_pton(family, known.address) == socket.inet_pton(family, address)
     assert known.protocol == (protocol or 0)
-    again = message(28, 0, neighbour_messages.pack_neighbour(known, index))
-    assert neighbour_messages.parse_neighbours([again], NAMES).known == [known]
+    again = message(28, 0, neighbour_codec.pack_neighbour(known, index))
+    assert neighbour_codec.parse_neighbours([again], NAMES).known == [known]
 
 
 @given(
@@ -178,7 +179,7 @@ def test_a_rule(  # noqa: PLR0917 - a value for each field
     made = packed(fibmsg, 32, fields, attributes, [])
     theirs = fibmsg(made)
     theirs.decode()
-    assert link_messages.parse_rules([made]) == [pyroute._rule(theirs)]
+    assert rule_codec.parse_rules([made]) == [pyroute._rule(theirs)]
 
 
 @given(
@@ -211,15 +212,18 @@ def test_an_ipv6_route(  # noqa: PLR0917 - a value for each field
         ("RTA_GATEWAY", gateway),
         ("RTA_PREFSRC", source),
     ]
-    route = RouteReader(NAMES).read(packed(rtmsg, 24, fields, attributes, more))
+    route = parsed_route(packed(rtmsg, 24, fields, attributes, more)[16:])
     assert route.destination == f"{_canonical(network)}/{length}"
     assert route.gateway == (gateway and Address.parse(gateway))
     assert route.source == (source and Address.parse(source).number)
     assert (route.metric, route.table, route.protocol, route.kind) == (metric, table, 3, kind)
     assert route.dev == ("e0" if kind == "unicast" else None)
     assert dict(route.extra) == {number & 0x3FFF: payload for number, payload in more}
-    again = message(24, 0, ipv6_messages.pack_route(route, {"e0": 2, "lo": 1}))
-    assert RouteReader(NAMES).read(again) == route
+    assert parsed_route(route_codec.pack_route(route, {"e0": 2, "lo": 1})) == route
+
+
+def parsed_route(payload: bytes) -> ObservedRoute:
+    return route_codec.parse_route(payload, NAMES, family=IPV6)
 
 
 def _canonical(address: str) -> str:

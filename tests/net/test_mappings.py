@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.host.netlink.commit import Steps
-from hostrouting.host.netlink.ipv6_messages import pack_route
+from hostrouting.host.netlink.route_codec import pack_route
 from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.net.addresses import IPV4, Address
 from hostrouting.net.mappings import route_from_mapping, route_to_mapping

@@ -130,7 +130,7 @@ def test_who_may_not_ask_plans_but_does_nothing(caplog: pytest.LogCaptureFixture
     host.link_layer.may_probe = False
     assert there(host) == []
     assert caplog.messages[0] == (
-        "asking on the link who has an address needs root or CAP_NET_RAW; nobody was asked; pods that have been "
+        "asking for addresses on the link needs root or CAP_NET_RAW; nothing was asked; pods that have been "
         "silent for long may be alive or gone"
     )
     assert "the pod on azv1 cannot be asked" in caplog.messages[1]

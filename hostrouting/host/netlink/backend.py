@@ -1,7 +1,7 @@
-"""The default backend: the kernel's own routes over rtnetlink, without a library in between.
+"""The default backend of routes: rtnetlink, without a library in between.
 
-What `apply` and `check` need is packed and parsed by hand (`route_writer`, `route_reader`): pyroute2
-takes some ninety times as long to encode a route as the kernel to install it, and 145 ms to import.
+The messages of `apply` and `check` are packed and parsed by hand (`route_writer`, `route_reader`): pyroute2 takes about
+ninety times as long to encode a route as the kernel takes to install it, and 145 ms to import.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import link_messages
+from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, check_devices, commit_routes, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.route_writer import Signature
+    from hostrouting.host.netlink.route_codec import Signature
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute
@@ -53,17 +53,17 @@ class NetlinkBackend(Adapter):
         """Return every device with its addresses."""
         with self._open() as kernel:
             return kernel.consistently(
-                lambda: link_messages.parse_devices(
-                    kernel.dump(link_messages.LINKS),
-                    kernel.dump(link_messages.ADDRESSES),
-                    kernel.dump(link_messages.NEIGHBOURS),
+                lambda: device_codec.parse_devices(
+                    kernel.dump(device_codec.LINKS),
+                    kernel.dump(device_codec.IPV4_ADDRESSES),
+                    kernel.dump(device_codec.NEIGHBOURS),
                 )
             )
 
     def rules(self) -> list[Rule]:
         """Return the policy rules in the kernel's order."""
         with self._open() as kernel:
-            return kernel.consistently(lambda: link_messages.parse_rules(kernel.dump(link_messages.RULES)))
+            return kernel.consistently(lambda: rule_codec.parse_rules(kernel.dump(rule_codec.RULES)))
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
@@ -190,7 +190,7 @@ def _only(numbers: set[int]) -> int | None:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep the cycle collector from walking rows by the hundred thousand, which can form no cycle, again and again."""
+    """Pause the cycle collector, which would walk hundreds of thousands of rows, and they form no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

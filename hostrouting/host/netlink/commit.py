@@ -4,7 +4,7 @@ The kernel has no transaction. So a batch is a list of steps, and each step has 
 removed by its full description, a thing that was removed is appended. No step overwrites a route, so no step destroys
 a route that another program has added meanwhile. If the kernel refuses a step, the steps that succeeded are rolled
 back, the newest first, and the things are read again. A step of the rollback that was refused or not answered, and
-that is not in force on reading back, is reported as left behind. (If it was answered and is not in force, another
+that is not in force on reading back, is reported in the error. (If it was answered and is not in force, another
 program has changed the thing since.)
 """
 
@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from hostrouting.exceptions import LinkNotFoundError, PermissionDeniedError, Refusal, RouteRejectedError
-from hostrouting.net.links import Neighbour, is_as_shown
-from hostrouting.net.routes import ObservedRoute, Route, place, signature
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import ObservedRoute, Route, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -30,19 +29,16 @@ if TYPE_CHECKING:
 __all__ = [
     "AnswersLostError",
     "AnyRoute",
+    "Batch",
     "Failure",
     "LinkThing",
     "OneByOne",
-    "Places",
     "Steps",
     "Transport",
     "check_devices",
-    "commit_links",
     "commit_routes",
     "identity",
     "missing_after",
-    "shares_place",
-    "slot",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -140,15 +136,16 @@ class OneByOne(Generic[Thing]):
 
 
 @attrs.frozen
-class _Batch(Generic[Thing]):
-    """One batch on its way."""
+class Batch(Generic[Thing]):
+    """One batch of changes on its way through a transport."""
 
     transport: Transport[Thing]
     #: The changes in words, by their position.
     describe: Callable[[int], str]
-    what: str = "route"
+    kind: str = "route"
 
     def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
+        """Send the parts one after the other, and roll all of them back as soon as one is refused."""
         done: Steps[Thing] = Steps()
         for part in parts:
             accepted, failures = self._send(part, done, verify=verify)
@@ -171,7 +168,7 @@ class _Batch(Generic[Thing]):
             return part, self.transport.unfulfilled(done.followed_by(part))
         all_refused = not done.verbs and len(refused) == len(part.verbs)
         if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
-            plural = self.what.replace(" and ", "s and ") + "s"
+            plural = self.kind.replace(" and ", "s and ") + "s"
             raise PermissionDeniedError(
                 f"changing {plural} needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
             )
@@ -184,12 +181,13 @@ class _Batch(Generic[Thing]):
         left_behind: Sequence[str] = (),
         overtaken: Sequence[str] = (),
     ) -> RouteRejectedError:
+        """Return the error for these failures, by the change's position."""
         return RouteRejectedError(
             [Refusal(self.describe(position), *failure) for position, failure in sorted(failures.items())],
             rolled_back=not left_behind,
             left_behind=[*left_behind],
             overtaken=[*overtaken],
-            what=self.what,
+            what=self.kind,
         )
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Steps[Thing]) -> RouteRejectedError:
@@ -277,7 +275,7 @@ def _unmet(expected: dict[Hashable, _Expectation], standing: Iterable[Thing]) ->
 
 def commit_routes(transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, verify: bool) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for the errors."""
-    batch = _Batch(transport, lambda position: str(changes[position]))
+    batch = Batch(transport, lambda position: str(changes[position]))
     batch.commit(_route_parts(changes), verify=verify)
 
 
@@ -320,115 +318,3 @@ def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> Non
             dev=missing[0],
             errno=errno.ENODEV,
         )
-
-
-# --- neighbours and IPv6 routes
-
-
-def commit_links(
-    transport: Transport[LinkThing],
-    *,
-    remove: Sequence[LinkThing],
-    add: Sequence[LinkThing],
-    devices: Collection[str],
-) -> None:
-    """Make all the changes, removals first, or none; see `LinkLayer.apply` for the errors.
-
-    Everything is read first, so most refusals are known before anything is sent. For these things the kernel compares
-    less than the full description of a removal, so only the reading shows which one it would remove.
-    """
-    things = [*remove, *add]
-    if not things:
-        return
-
-    def describe(position: int) -> str:
-        return f"{'-' if position < len(remove) else '+'} {things[position]}"
-
-    kinds = {"neighbour" if isinstance(thing, Neighbour) else "route" for thing in things}
-    batch = _Batch(transport, describe, " and ".join(sorted(kinds)))
-    places = Places(transport.standing())
-    failures: dict[int, Failure] = {}
-    removals: Steps[LinkThing] = Steps()
-    additions: Steps[LinkThing] = Steps()
-    for position, thing in enumerate(things):
-        part, verb = (removals, "remove") if position < len(remove) else (additions, "add")
-        step = _unusable(thing, devices) or (places.add(thing) if part is additions else places.remove(thing))
-        if isinstance(step, Failure):
-            failures[position] = step
-        else:
-            part.add(verb, step, position)
-    if failures:
-        raise batch.rejection(failures)
-    batch.commit([part for part in (removals, additions) if part.verbs], verify=True)
-
-
-class Places:
-    """The neighbours and IPv6 routes of one reading, and how the kernel would answer to changes of them."""
-
-    def __init__(self, things: Iterable[LinkThing]) -> None:
-        self._held: dict[tuple[object, ...], list[LinkThing]] = defaultdict(list)
-        for thing in things:
-            self._held[slot(thing)].append(thing)
-
-    def add(self, thing: LinkThing) -> LinkThing | Failure:
-        """Add the thing, or return the reason why the kernel would refuse it."""
-        here = self._held[slot(thing)]
-        other = next((other for other in here if shares_place(thing, other)), None)
-        if other is not None:
-            return Failure(errno.EEXIST, f"its place is taken by '{other}'")
-        here.append(thing)
-        return thing
-
-    def remove(self, thing: LinkThing) -> LinkThing | Failure:
-        """Remove the thing and return it as it was read, or return the reason why the kernel would not remove it."""
-        here = self._held[slot(thing)]
-        number = errno.ENOENT if isinstance(thing, Neighbour) else errno.ESRCH
-        same = identity(thing)
-        if same not in map(identity, here):
-            other = next((other for other in here if shares_place(thing, other)), None)
-            return Failure(number, f"it differs from what is there: '{other}'" if other else "there is none")
-        # The kernel removes the first one that fits.
-        first = next(other for other in here if _is_deleted_by(thing, other))
-        if identity(first) != same:
-            return Failure(number, f"the kernel would remove '{first}' instead")
-        here.remove(first)
-        return first
-
-
-def slot(thing: LinkThing) -> tuple[object, ...]:
-    """Return the key by which the kernel looks for a thing's place."""
-    if isinstance(thing, Neighbour):
-        return thing.address, thing.dev
-    return place(thing)
-
-
-def shares_place(thing: LinkThing, other: LinkThing) -> bool:
-    """Return True if two things of one slot cannot exist at the same time.
-
-    Routes of different devices can (every device has its `fe80::/64`), unless both have gateways: the kernel makes
-    next hops of one route of those.
-    """
-    if isinstance(thing, Neighbour) or isinstance(other, Neighbour):
-        return True
-    return thing.dev == other.dev or (_has_gateway(thing) and _has_gateway(other))
-
-
-def _has_gateway(route: ObservedRoute) -> bool:
-    return route.gateway is not None or (route.dev is None and route.kind == "unicast")
-
-
-def _is_deleted_by(named: LinkThing, standing: LinkThing) -> bool:
-    """Return True if the kernel's deletion of `named` may take `standing`, which is of the same slot."""
-    if isinstance(named, Neighbour) or isinstance(standing, Neighbour):
-        return True
-    same_owner = (named.dev, named.protocol) == (standing.dev, standing.protocol)
-    return same_owner and named.gateway in {None, standing.gateway}
-
-
-def _unusable(thing: LinkThing, devices: Collection[str]) -> Failure | None:
-    if thing.dev is not None and thing.dev not in devices:
-        return Failure(errno.ENODEV, f"there is no device {thing.dev}")
-    if not is_as_shown(thing):
-        # Once removed, it could not be restored; once added, it could not be found.
-        return Failure(errno.EINVAL, "the kernel would make something else of it")
-    return None

@@ -9,10 +9,10 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import frames, link_messages
+from hostrouting.host.netlink import device_codec, frames
 from hostrouting.host.netlink.commit import AnswersLostError, Failure
 from hostrouting.host.netlink.namespaces import open_here, open_in_namespace
-from hostrouting.host.netlink.route_reader import UnknownDeviceError
+from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +29,7 @@ __all__ = [
 _Result = TypeVar("_Result")
 
 #: Messages a send. All their answers are queued before `send` returns, and with the default receive buffer exactly
-#: 256 fit; what comes beyond is lost while the changes are made all the same.
+#: 256 fit; further answers are lost, while their changes are made all the same.
 BATCH: Final = 250
 
 _SOL_NETLINK: Final = 270
@@ -41,7 +41,7 @@ _RECEIVE_BYTES: Final = 1 << 17
 _BARRIER: Final = 0
 #: No attribute is longer than this.
 _LONGEST_ANSWER: Final = 1 << 16
-#: How often a table that changes while it is read is read again before we say that it never rests.
+#: How often a table that changes while it is read is read again.
 _READINGS: Final = 20
 
 
@@ -85,8 +85,8 @@ class Conversation:
         opened.bind((0, 0))
 
     def names(self) -> dict[int, str]:
-        """Device names by interface index."""
-        return self.consistently(lambda: link_messages.parse_names(self.dump(link_messages.LINKS)))
+        """Return the device names by interface index."""
+        return self.consistently(lambda: device_codec.parse_names(self.dump(device_codec.LINKS)))
 
     def dump(self, request: Request) -> Iterator[bytes]:
         """Yield every message of the answer to a dump request.
@@ -101,7 +101,7 @@ class Conversation:
                 yield bytes(_expected(one, request.kind))
 
     def receive_dump(self, message: bytes, command: str) -> Iterator[memoryview]:
-        """Send the message and yield what the kernel sends, until the caller has found the end of the dump."""
+        """Send the message and yield each receive, until the caller has found the end of the dump."""
         self._asked = command
         self._socket.send(message)
         while True:
@@ -148,9 +148,9 @@ class Conversation:
         return failures
 
     def consistently(self, read: Callable[[], _Result]) -> _Result:
-        """Read again when what was read changed meanwhile.
+        """Call `read`, and again if the kernel's tables changed meanwhile.
 
-        OSError (EBADMSG) where an answer cannot be read: all that is decoded is decoded in here, answer by answer.
+        OSError (EBADMSG) says that an answer cannot be read: all decoding is done in here, answer by answer.
         """
         try:
             for _ in range(_READINGS):
@@ -160,13 +160,16 @@ class Conversation:
         except frames.UNREADABLE as error:
             raise OSError(
                 errno.EBADMSG,
-                f"the kernel's answer to what `{self._asked}` asks cannot be read: {error}; "
-                f"see what that command prints, and report both together with `uname -a`",
+                f"the kernel's answer to the question that `{self._asked}` asks cannot be read: {error}; "
+                f"run that command, and report its output and this error together with `uname -a`",
             ) from error
-        raise OSError(errno.EAGAIN, f"what was read changed during each of {_READINGS} readings")
+        raise OSError(
+            errno.EAGAIN,
+            f"the kernel's tables changed during each of {_READINGS} readings; try again",
+        )
 
     def _drain(self, failures: dict[int, Failure]) -> bool:
-        """Note every answer that is queued; False when the queue had overflown and some were lost."""
+        """Note every queued answer; return False if the queue had overflowed and answers were lost."""
         complete = True
         while True:
             try:
@@ -174,7 +177,7 @@ class Conversation:
             except BlockingIOError:
                 return complete
             except OSError as error:
-                # The overflow is told once; what fitted is still there behind it.
+                # The overflow is reported once; the answers that fitted are still queued.
                 if error.errno != errno.ENOBUFS:
                     raise
                 complete = False
@@ -200,7 +203,7 @@ class Conversation:
 
 
 def _expected(answer: memoryview, request: int) -> memoryview:
-    """The message, if it is of the kind that a request of that kind asks for: RTM_GETLINK is RTM_NEWLINK + 2."""
+    """Return the message; raise ValueError if it does not answer such a request (RTM_GETLINK is RTM_NEWLINK + 2)."""
     _, kind, _ = frames.message_start(answer)
     if kind != request - 2:
         raise ValueError(f"a message has the type {kind} where {request - 2} was asked for")

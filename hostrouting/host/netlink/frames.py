@@ -1,9 +1,7 @@
 """The frame of netlink messages: headers, attributes, the kernel's refusals. Bytes in, values out.
 
-What cannot be read (a length that lies, an attribute of another size) is one of the errors in `UNREADABLE`, here and in
-every module that decodes messages. `conversation` turns them into what the callers of a backend know.
-
-The packed route messages stand on it (`route_writer`, `route_reader`); sockets are `netlink`'s business.
+A message that cannot be read (a wrong length, an attribute of another size) raises one of the errors in `UNREADABLE`,
+here and in every module that decodes messages. `conversation` translates them for the callers of an adapter.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ NOOP: Final = 1
 ERROR: Final = 2
 DONE: Final = 3
 
-#: What decoding raises where the bytes are not what a kernel writes.
+#: The errors that decoding raises for bytes that no kernel writes.
 UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
 
 HEADER_LENGTH: Final = 16
@@ -77,7 +75,7 @@ _ACK_TLVS: Final = 0x200
 
 
 class Request(NamedTuple):
-    """The type and payload of a question, and the command that asks the kernel for the same, for people to compare."""
+    """The type and payload of a request, and the command that asks the kernel the same question, for comparison."""
 
     kind: int
     payload: bytes
@@ -85,12 +83,12 @@ class Request(NamedTuple):
 
 
 def attribute(number: int, payload: bytes) -> bytes:
-    """One attribute, padded to four bytes."""
+    """Return one attribute, padded to four bytes."""
     return _attribute.pack(4 + len(payload), number) + payload + b"\0" * (-len(payload) % 4)
 
 
 def attributes(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(number, payload) of each attribute; the nesting and byte-order bits are taken off the number."""
+    """Yield (number, payload) of each attribute, without the bits for nesting and byte order."""
     end = len(packed)
     while offset < end:
         length, number = _attribute.unpack_from(packed, offset)
@@ -101,7 +99,7 @@ def attributes(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """(flags, weight - 1, interface index, packed attributes) of each next hop of a multipath route."""
+    """Yield (flags, weight - 1, interface index, packed attributes) of each next hop of a multipath route."""
     offset, end = 0, len(packed)
     while offset < end:
         length, flags, hops, index = _next_hop.unpack_from(packed, offset)
@@ -117,7 +115,7 @@ def address_of(payload: bytes | None, family: int = AF_INET) -> int | None:
 
 
 def number_of(payload: bytes | None, *, size: int = 4) -> int:
-    """The number in an attribute of so many bytes, 0 where the attribute is absent."""
+    """Return the number in an attribute of this size; 0 if the attribute is absent."""
     return 0 if payload is None else int.from_bytes(_whole(payload, size), sys.byteorder)
 
 
@@ -128,21 +126,21 @@ def _whole(payload: bytes, size: int) -> bytes:
 
 
 def checked_length(length: int, *, most: int) -> int:
-    """The prefix length, which is a byte of its own and may say more than addresses have bits."""
+    """Return the prefix length; raise ValueError if it is longer than an address."""
     if length > most:
         raise ValueError(f"a prefix is {length} bits long, but an address has {most}")
     return length
 
 
 def checked_message_length(length: int, *, left: int) -> int:
-    """The length that a message gives itself where so many bytes are left of what was received."""
+    """Return the length in a message's header; raise ValueError if fewer bytes are left."""
     if not HEADER_LENGTH <= length <= left:
         raise ValueError(f"a message is {length} bytes long, but {left} are left")
     return length
 
 
 def messages(received: memoryview) -> Iterator[memoryview]:
-    """The messages that were received together."""
+    """Yield the messages that were received together."""
     offset, end = 0, len(received)
     while offset < end:
         length = checked_message_length(message_start(received, offset)[0], left=end - offset)
@@ -151,20 +149,20 @@ def messages(received: memoryview) -> Iterator[memoryview]:
 
 
 def message(kind: int, flags: int, payload: bytes, *, sequence: int = 1) -> bytes:
-    """A whole message."""
+    """Return a complete message."""
     return header.pack(HEADER_LENGTH + len(payload), kind, flags, sequence, 0) + payload
 
 
 def barrier(sequence: int) -> bytes:
-    """A message that does nothing and is acknowledged: when its answer comes, all before it have been worked."""
+    """Return a message that does nothing and is acknowledged: its answer follows those of all messages before it."""
     return message(NOOP, REQUEST | ACK, b"", sequence=sequence)
 
 
 def error_of(answer: bytes) -> tuple[int, str]:
-    """(errno, reason) of an NLMSG_ERROR message: the kernel's own sentence where it gives one; 0 is an ack."""
+    """Return (errno, reason) of an NLMSG_ERROR message, with the kernel's own sentence if it has one; 0 is an ack."""
     _, kind, flags = message_start(answer)
     if kind != ERROR:
-        raise ValueError(f"a message has the type {kind}, which answers nothing that was asked")
+        raise ValueError(f"a message has the type {kind}, which answers no request")
     number: int = -struct.unpack_from("=i", answer, HEADER_LENGTH)[0]
     offset = HEADER_LENGTH + 4 + HEADER_LENGTH
     if not flags & _ACK_CAPPED:
@@ -180,10 +178,10 @@ def error_of(answer: bytes) -> tuple[int, str]:
 
 
 def is_end_of_dump(received: memoryview) -> bool:
-    """Whether this message ends a dump; OSError is what went wrong, InterruptedError means to read again."""
+    """Return True if this message ends a dump; raise OSError if it failed, InterruptedError if it must be repeated."""
     _, kind, flags = message_start(received)
     if flags & DUMP_INTERRUPTED:
-        raise InterruptedError(errno.EINTR, "what was dumped changed meanwhile")
+        raise InterruptedError(errno.EINTR, "the table changed during the dump")
     number = 0
     if kind == ERROR:
         number, _ = error_of(bytes(received))

@@ -1,15 +1,15 @@
-"""Neighbours, bridge stations and IPv6 routes of the kernel, over rtnetlink."""
+"""The adapter for neighbours, bridge stations and IPv6 routes, over rtnetlink."""
 
 from __future__ import annotations
 
 import socket
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink import ipv6_messages, link_messages, neighbour_messages, probes
-from hostrouting.host.netlink.commit import Failure, Places, commit_links, missing_after, slot
+from hostrouting.host.netlink import device_codec, neighbour_codec, probes, route_codec
+from hostrouting.host.netlink.commit import Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import REQUEST, message
-from hostrouting.host.netlink.route_writer import DELROUTE, NEWROUTE
+from hostrouting.host.netlink.places import Places, commit_links, slot
 from hostrouting.net.links import Neighbour
 from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import LinkThing, Steps
     from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.neighbour_messages import NeighbourTable
+    from hostrouting.host.netlink.neighbour_codec import NeighbourTable
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
     from phases import Context
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
-#: Of a hardware address, as text.
+#: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
 
 
@@ -41,30 +41,26 @@ class NetlinkLinkLayer(Adapter):
     """
 
     def devices(self) -> list[Device]:
-        """Every network device."""
+        """Return every network device."""
         with self._open() as kernel:
             return kernel.consistently(
-                lambda: link_messages.parse_devices(
-                    kernel.dump(link_messages.LINKS), kernel.dump(neighbour_messages.ADDRESSES)
-                )
+                lambda: device_codec.parse_devices(kernel.dump(device_codec.LINKS), kernel.dump(device_codec.ADDRESSES))
             )
 
     def neighbours(self) -> list[Neighbour]:
-        """The neighbours of both families that have a hardware address."""
+        """Return the neighbours of both families that have a hardware address."""
         with self._open() as kernel:
             return _neighbours(kernel).known
 
     def stations(self, bridge: str) -> list[Station]:
-        """The forwarding database of a bridge."""
+        """Return the forwarding database of a bridge."""
         with self._open() as kernel:
             return kernel.consistently(
-                lambda: neighbour_messages.parse_stations(
-                    kernel.dump(neighbour_messages.STATIONS), kernel.names(), bridge
-                )
+                lambda: neighbour_codec.parse_stations(kernel.dump(neighbour_codec.STATIONS), kernel.names(), bridge)
             )
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-        """Ask on the link who has an address, for each (device, address); those for which somebody answered."""
+        """Ask on the link for each (device, address); return the pairs that were answered."""
         ctx.check()
         if not asked:
             return frozenset()
@@ -76,14 +72,14 @@ class NetlinkLinkLayer(Adapter):
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
     def routes(self) -> list[ObservedRoute]:
-        """The IPv6 routes of every table but the local one."""
+        """Return the IPv6 routes of every table but the local one."""
         with self._open() as kernel:
             return sorted(_routes(kernel), key=route_order)
 
     def apply(
         self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
     ) -> None:
-        """Make all of it happen, removals first, or nothing."""
+        """Make all the changes, removals first, or none of them."""
         with self._open() as kernel:
             indexes = {name: index for index, name in kernel.names().items()}
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
@@ -133,29 +129,31 @@ class _KernelTransport:
     def _pack(self, number: int, verb: str, thing: LinkThing) -> bytes:
         is_neighbour = isinstance(thing, Neighbour)
         if verb == "remove":
-            kind, flags = neighbour_messages.DELNEIGH if is_neighbour else DELROUTE, REQUEST
+            kind, flags = neighbour_codec.DELNEIGH if is_neighbour else route_codec.DELROUTE, REQUEST
         else:
-            kind, flags = neighbour_messages.NEWNEIGH if is_neighbour else NEWROUTE, REQUEST | _CREATE
+            kind, flags = neighbour_codec.NEWNEIGH if is_neighbour else route_codec.NEWROUTE, REQUEST | _CREATE
             if verb == "add" and slot(thing) not in self._shared:
                 flags |= _EXCLUSIVE
             else:
                 flags |= _REPLACE if is_neighbour else _APPEND
         self._shared.add(slot(thing))
         payload = (
-            neighbour_messages.pack_neighbour(thing, self._indexes[thing.dev])
+            neighbour_codec.pack_neighbour(thing, self._indexes[thing.dev])
             if isinstance(thing, Neighbour)
-            else ipv6_messages.pack_route(thing, self._indexes)
+            else route_codec.pack_route(thing, self._indexes)
         )
         return message(kind, flags, payload, sequence=socket.htonl(number + 1))
 
 
 def _neighbours(kernel: Conversation) -> NeighbourTable:
     return kernel.consistently(
-        lambda: neighbour_messages.parse_neighbours(kernel.dump(neighbour_messages.NEIGHBOURS), kernel.names())
+        lambda: neighbour_codec.parse_neighbours(kernel.dump(neighbour_codec.NEIGHBOURS), kernel.names())
     )
 
 
 def _routes(kernel: Conversation) -> list[ObservedRoute]:
     """Return the routes in the order in which the kernel looks for the one to remove."""
-    routes = kernel.consistently(lambda: ipv6_messages.parse_routes(kernel.dump(ipv6_messages.ROUTES), kernel.names()))
+    routes = kernel.consistently(
+        lambda: route_codec.parse_ipv6_routes(kernel.dump(route_codec.IPV6_ROUTES), kernel.names())
+    )
     return [route for route in routes if route.table != LOCAL_TABLE]

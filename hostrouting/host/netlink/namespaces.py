@@ -1,4 +1,4 @@
-"""Doing something in another network namespace, and coming back from there for certain."""
+"""Functions that run in another network namespace."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "T",
     "in_namespace",
     "open_here",
     "open_in_namespace",
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 def open_in_namespace(netns: str, opener: Callable[[], socket.socket] | None = None) -> socket.socket:
-    """A socket in the namespace `netns`: what `opener` makes there, by default a raw rtnetlink socket.
+    """Return a socket that `opener` makes in the namespace `netns`, by default a raw rtnetlink socket.
 
     A socket belongs to the namespace that its thread was in when it was made.
     """
@@ -31,10 +32,9 @@ def open_in_namespace(netns: str, opener: Callable[[], socket.socket] | None = N
 
 
 def in_namespace(netns: str, function: Callable[[], T]) -> T:
-    """What the function returns in the namespace `netns` (a name as `ip netns` has it, or a path); OSError if it fails.
+    """Call the function in the namespace `netns` (a name of `ip netns`, or a path) and return its result.
 
-    A thread of its own goes there and ends there: no failure can leave one of the caller's threads behind in a foreign
-    namespace.
+    A new thread enters the namespace and ends there, so no failure can leave one of the caller's threads in it.
     """
     path = netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
     outcome: list[T | OSError] = []
@@ -59,12 +59,12 @@ def in_namespace(netns: str, function: Callable[[], T]) -> T:
 
 
 def open_here() -> socket.socket:
-    """A raw rtnetlink socket in the namespace of this thread."""
+    """Return a raw rtnetlink socket in the namespace of this thread."""
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
 
 
 def _setns(descriptor: int) -> None:
-    # os.setns came with Python 3.12; ctypes takes 5 ms to import, which only those pay who name a namespace.
+    # os.setns came with Python 3.12. ctypes takes 5 ms to import, so only if a namespace is named.
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

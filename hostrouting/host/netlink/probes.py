@@ -1,4 +1,4 @@
-"""Who has an address? Asked on one device of a link, in nobody's name, and heard on that device."""
+"""Questions on a link for the owner of an address, sent from an unused sender and answered on the same device."""
 
 from __future__ import annotations
 
@@ -20,15 +20,20 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["answered_address", "ask", "pack_address", "question"]
+__all__ = [
+    "answered_address",
+    "ask",
+    "pack_address",
+    "question",
+]
 
-#: How long answers are waited for: then those without one are asked once more, for a frame may be lost; and then.
+#: Seconds to wait for answers to the first question, and to the second, which is sent because a frame may be lost.
 _PATIENCE: Final = (0.3, 0.7)
-#: How often the context is looked at while we wait; how long until what could not be sent is tried again.
+#: Seconds between two checks of the context while waiting; seconds until a failed send is tried again.
 _STEP, _BREATH = 0.05, 0.005
-#: A question that cannot be sent in this time is an error: that nobody answers what nobody asked would be no news.
+#: A question that cannot be sent in this time is an error: silence means nothing if the question was never sent.
 _SENDING_PATIENCE: Final = 1.0
-#: Questions between two looks at what has come; answers read at a time.
+#: Questions sent between two readings of answers; answers read at a time.
 _CHUNK, _MOUTHFUL = 64, 1024
 _RECEIVE_BYTES: Final = 8 << 20
 _LONGEST_FRAME: Final = 2048
@@ -39,27 +44,27 @@ _GONE: Final = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
 _FULL: Final = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _ethernet = struct.Struct("!6s6sH")
-#: Kinds and lengths of both sorts of address, what it is, then the sender's and the target's two addresses.
+#: Types and lengths of both kinds of address, the operation, then the two addresses of the sender and of the target.
 _arp = struct.Struct("!HHBBH6s4s6s4s")
 _arp_kinds: Final = (1, 0x0800, 6, 4)
 _ARP_REQUEST, _ARP_REPLY = 1, 2
 _ipv6 = struct.Struct("!IHBB16s16s")
-#: Type, code, checksum, flags, target; options come behind it.
+#: Type, code, checksum, flags, target; options follow.
 _discovery = struct.Struct("!BBHI16s")
 _SOLICITATION, _ADVERTISEMENT = 135, 136
 _IPV6_START: Final = _ethernet.size
 _DISCOVERY_START: Final = _IPV6_START + _ipv6.size
 _OPTIONS_START: Final = _DISCOVERY_START + _discovery.size
-#: No node on the way could have made it, as each would have taken one off.
+#: The hop limit of a packet that no router has forwarded: each would have decreased it.
 _ON_LINK: Final = 255
 _SOLICITED_NODE: Final = bytes.fromhex("ff0200000000000000000001ff")
-#: Where IPv6 answers go. Not to the device's own address: the kernel would get them as well, would forward or refuse
-#: what it did not ask for, and would look for the pod in order to do so; and later the pod would ask whether we are
-#: still there. This group address (of pause frames, IEEE 802.3) is dropped by every bridge at its port, and what came
-#: to a group is neither forwarded nor refused. We hear it before all that.
+#: The destination of IPv6 answers. It is not the device's own address: the kernel would receive the answers too,
+#: forward or refuse them, and resolve the pod's address to do so; later the pod would check that we are still
+#: reachable. Every bridge drops this group address (of pause frames, IEEE 802.3) at its port, and the kernel neither
+#: forwards nor refuses packets to a group. The packet socket receives them before all that.
 _ASKER_MAC: Final = bytes.fromhex("0180c2000001")
-#: The link-local address that a device with that hardware address would have (RFC 4291, modified EUI-64): as none
-#: has it, this is nobody's, and no entry of a real neighbour is changed by it.
+#: The link-local address that belongs to that hardware address (RFC 4291, modified EUI-64). No device has either, so no
+#: entry of a real neighbour changes.
 _ASKER: Final = bytes.fromhex("fe800000000000000380c2fffe000001")
 #: "Source link-layer address", one unit of eight bytes.
 _ASKER_OPTION: Final = b"\x01\x01" + _ASKER_MAC
@@ -69,7 +74,7 @@ _ASKER_OPTION: Final = b"\x01\x01" + _ASKER_MAC
 
 
 def pack_address(address: str) -> bytes:
-    """The address as it stands in packets; `BackendError` (EINVAL) if it is none.
+    """Return the address as packets contain it; raise `BackendError` (EINVAL) if it is not an address.
 
     >>> pack_address("10.240.0.9").hex()
     '0af00009'
@@ -77,24 +82,26 @@ def pack_address(address: str) -> bytes:
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
     except (OSError, ValueError) as error:  # ValueError: a null byte within
-        raise BackendError(f"{address!r} is no address that one could ask for on a link", errno=errno.EINVAL) from error
+        raise BackendError(
+            f"{address!r} is not an address; give one without a prefix length", errno=errno.EINVAL
+        ) from error
 
 
 def question(mac: bytes, address: bytes) -> bytes:
-    """The frame that asks who has the address, from the device that has that hardware address.
+    """Return the frame that asks for the owner of an address, from the device with this hardware address.
 
-    For IPv4 its sender's protocol address is none (RFC 5227): the answer is due, and there is nothing that whoever
-    answers could put into its neighbour table. Only who is just trying an address out by that RFC would take it for
-    another one who wants it; but pods get their addresses from CNI plugins, which do not try, nor does Linux.
+    An IPv4 question has no sender address (RFC 5227): the owner must answer, and has nothing to put into its neighbour
+    table. Only a node that is just probing the address by that RFC would take it for a conflict; CNI plugins and Linux
+    do not probe.
 
-    For IPv6 trying out is the rule, and a question without a sender is how it is done (RFC 4862). So there is a sender:
-    then who has the address answers, and who is only trying it out keeps it, and keeps silent.
+    In IPv6 probing is the rule, and a question without a sender is a probe (RFC 4862). So the question has a sender:
+    the owner answers, and a node that is only probing the address keeps it and stays silent.
     """
     return _arp_probe(mac, address) if len(address) == 4 else _solicitation(mac, address)
 
 
 def answered_address(frame: bytes) -> bytes | None:
-    """The address whose owner speaks in an ARP reply or a neighbour advertisement; None for any other frame."""
+    """Return the address that an ARP reply or a neighbour advertisement is about; None for any other frame."""
     if len(frame) < _ethernet.size:
         return None
     protocol = int.from_bytes(frame[12:14], "big")
@@ -129,7 +136,7 @@ def _advertised(frame: bytes) -> bytes | None:
         return None
     first, length, protocol, hops, _, _ = _ipv6.unpack_from(frame, _IPV6_START)
     kind, code, _, _, address = _discovery.unpack_from(frame, _DISCOVERY_START)
-    # A short frame may have been padded; what stands behind the packet's end is none of it.
+    # A short frame may have been padded: bytes after the end of the packet do not belong to it.
     body = frame[_DISCOVERY_START : _DISCOVERY_START + length]
     if (first >> 28, protocol, hops, kind, code) != (6, socket.IPPROTO_ICMPV6, _ON_LINK, _ADVERTISEMENT, 0):
         return None
@@ -140,7 +147,7 @@ def _advertised(frame: bytes) -> bytes | None:
 
 
 def _are_options(packed: bytes) -> bool:
-    """Whether these are whole options, each of which says its length in units of eight bytes."""
+    """Return True if these are complete options; each has its length in units of eight bytes."""
     while len(packed) >= 8 and packed[1]:
         length = packed[1] * 8
         if length > len(packed):
@@ -150,11 +157,11 @@ def _are_options(packed: bytes) -> bool:
 
 
 def _checksum(ipv6: bytes, body: bytes) -> int:
-    """The checksum of an ICMPv6 message that has none yet; 0 of one that has the right one."""
+    """Return the checksum of an ICMPv6 message without one; return 0 for a message with the right one."""
     # The pseudo header: both addresses, the length, the protocol.
     packed = ipv6[8:] + struct.pack("!II", len(body), socket.IPPROTO_ICMPV6) + body + bytes(len(body) % 2)
-    # The sum of 16-bit words in ones' complement is the whole, taken as one number, modulo 2 ** 16 - 1; 0 and that
-    # modulus are the same there, and a sum of anything but zeros comes out as the latter.
+    # The ones' complement sum of 16-bit words is the whole, as one number, modulo 2 ** 16 - 1. There 0 and the modulus
+    # are the same, and the sum of anything but zeros is the modulus.
     return 0xFFFF - (int.from_bytes(packed, "big") % 0xFFFF or 0xFFFF)
 
 
@@ -164,10 +171,10 @@ def _checksum(ipv6: bytes, body: bytes) -> int:
 def ask(
     ctx: Context, asked: Iterable[tuple[str, str]], macs: Mapping[str, bytes], *, netns: str | None
 ) -> frozenset[tuple[str, str]]:
-    """Those (device, address) for which somebody answered; devices without an entry in `macs` are not asked.
+    """Return the pairs (device, address) that were answered; devices without an entry in `macs` are not asked.
 
-    No table of this node changes. A pod that is asked for an IPv6 address notes who has asked (see `_ASKER`), as it
-    does for any packet, and forgets it by itself.
+    No table of this node changes. A pod that is asked for an IPv6 address notes the sender (`_ASKER`), as it does for
+    any packet, and forgets it after a while.
     """
     places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
     with _tap(netns) as opened:
@@ -177,7 +184,7 @@ def ask(
 
 
 class _Inquiry:
-    """The questions of one call, and what came back. OSError is the kernel's."""
+    """The questions of one call and their answers. OSError is the kernel's."""
 
     def __init__(self, opened: socket.socket, macs: Mapping[str, bytes], places: Iterable[tuple[str, bytes]]) -> None:
         self._socket = opened
@@ -189,7 +196,7 @@ class _Inquiry:
         self._poll.register(opened, select.POLLIN)
 
     def run(self, ctx: Context) -> None:
-        """Ask, and ask those again that kept silent."""
+        """Ask, and ask once more for every address without an answer."""
         for patience in _PATIENCE:
             self._ask(ctx)
             until = time.monotonic() + patience
@@ -223,14 +230,14 @@ class _Inquiry:
             self._hear(_BREATH)
 
     def _hear(self, seconds: float) -> None:
-        """Note the answers that are there, or come within that time."""
+        """Note the answers that have arrived or arrive within that time."""
         if not self._poll.poll(seconds * 1000):
             return
         with suppress(BlockingIOError):
             for _ in range(_MOUTHFUL):
                 frame, (dev, _, kind, *_) = self._socket.recvfrom(_LONGEST_FRAME)
                 address = answered_address(frame)
-                # What goes out of a device, whoever sends it, is no answer from there.
+                # A frame that goes out of a device is not an answer from there.
                 if address is not None and kind != socket.PACKET_OUTGOING and (dev, address) in self._waiting:
                     del self._waiting[dev, address]
                     self.answered.add((dev, address))
@@ -241,42 +248,42 @@ class _Inquiry:
 
 @contextmanager
 def _tap(netns: str | None) -> Iterator[socket.socket]:
-    """Sends frames on any device of the namespace and hears the answers on each; OSError becomes a `BackendError`."""
+    """Open a socket that sends and receives on every device of the namespace; OSError becomes a `BackendError`."""
     where = f" in network namespace {netns}" if netns else ""
     try:
-        # A socket of ETH_P_ARP would be asked only after the bridge, which takes the frames of its ports: it would
-        # hear those to the node itself, as coming from the bridge. A socket of ETH_P_ALL comes first. And as it is a
-        # veth, which hears all that its other end sends, or the port of a bridge, which is promiscuous, answers to a
-        # group (those of IPv6) come without a membership; snooping is done behind us.
+        # The bridge takes the frames of its ports before a socket of ETH_P_ARP sees them: such a socket would see only
+        # those to the node itself, as if they came from the bridge. A socket of ETH_P_ALL comes first. Answers to a
+        # group (those of IPv6) need no membership: a veth receives everything from its other end, and the port of a
+        # bridge is promiscuous. Multicast snooping comes later, too.
         made = partial(socket.socket, socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETH_P_ALL))
         with open_in_namespace(netns, made) if netns else made() as opened:
             _prepare(opened)
             yield opened
     except PermissionError as error:
         raise PermissionDeniedError(
-            f"asking on the link who has an address{where} needs root or CAP_NET_RAW; nobody was asked",
+            f"asking for addresses on the link{where} needs root or CAP_NET_RAW; nothing was asked",
             errno=error.errno,
         ) from error
     except OSError as error:
         raise BackendError(
-            f"asking on the link who has an address{where}: {error.strerror or error}", errno=error.errno
+            f"asking for addresses on the link{where}: {error.strerror or error}", errno=error.errno
         ) from error
 
 
 def _prepare(opened: socket.socket) -> None:
-    """Let nothing in but answers, and many of these."""
+    """Let the socket receive only answers, and many of them."""
     opened.setblocking(False)
     program = array("B", b"".join(struct.pack("=HBBI", *instruction) for instruction in _ANSWERS_ONLY))
-    # The kernel is told where the program is, and has read it when setsockopt returns.
+    # The kernel has read the program when setsockopt returns.
     where, _ = program.buffer_info()
     opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_ANSWERS_ONLY), where))
     try:
         opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-    except PermissionError:  # with CAP_NET_RAW alone we get what everybody gets
+    except PermissionError:  # CAP_NET_RAW alone gives only the usual size
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
 
 
-# Classic BPF, for a busy node's traffic passes here, too: (operation, steps if true, steps if not, operand).
+# Classic BPF, since all traffic of a busy node passes here: (operation, steps if true, steps if not, operand).
 _BYTE, _HALF, _IF_EQUAL, _RETURN = 0x30, 0x28, 0x15, 0x06
 _PACKET_KIND: Final = 0xFFFFF004  # SKF_AD_OFF + SKF_AD_PKTTYPE
 _ANSWERS_ONLY: Final = (

@@ -278,7 +278,7 @@ class LinkReadingContract:
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), [("azv1", odd)])
         assert caught.value.errno == errno.EINVAL
-        assert str(caught.value) == f"{odd!r} is no address that one could ask for on a link"
+        assert str(caught.value) == f"{odd!r} is not an address; give one without a prefix length"
 
     def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
         """A cancelled context asks nothing."""

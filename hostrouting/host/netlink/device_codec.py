@@ -1,4 +1,4 @@
-"""Links, addresses and policy rules from the kernel's dumps: few of each, so parsed plainly."""
+"""Devices and their addresses, parsed from the kernel's dumps."""
 
 from __future__ import annotations
 
@@ -16,55 +16,50 @@ from hostrouting.host.netlink.frames import (
     checked_length,
     number_of,
 )
-from hostrouting.net.addresses import IPV4, IPV6, address_bits
+from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits
 from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from hostrouting.net.routes import Extra
+    from collections.abc import Iterable
 
 __all__ = [
     "ADDRESSES",
+    "IPV4_ADDRESSES",
+    "IPV6_ADDRESSES",
     "KNOWN_NEIGHBOUR",
     "LINKS",
     "NEIGHBOURS",
-    "RULES",
-    "RULE_ACTIONS",
+    "device_name",
     "link_name",
     "parse_devices",
     "parse_names",
-    "parse_rules",
-    "unknown_selectors",
+    "parse_usable_addresses",
+    "parse_youngest",
 ]
 
 # An ifinfomsg that asks for names and states, not for the statistics (which are most of a link's message).
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
-ADDRESSES: Final = Request(22, struct.pack("=BBBBI", AF_INET, 0, 0, 0, 0), "ip -4 address")
+ADDRESSES: Final = Request(22, bytes(8), "ip address")
+IPV4_ADDRESSES: Final = Request(22, struct.pack("=BBBBI", AF_INET, 0, 0, 0, 0), "ip -4 address")
+IPV6_ADDRESSES: Final = Request(22, struct.pack("=BBBBI", IPV6, 0, 0, 0, 0), "ip -6 address")
 NEIGHBOURS: Final = Request(30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 0), "ip -4 neighbour")
-RULES: Final = Request(34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
+
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
 _IFLA_GROUP: Final = 27
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE: Final = (4, 16)
-_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO, _IFA_FLAGS = 1, 2, 4, 6, 8
+#: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a second.
+_ADDED_AT: Final = 8
+_TICKS: Final = 100
+_OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x04, 0x08, 0x40
 _IFA_F_SECONDARY: Final = 0x1
 _NDA_DST: Final = 1
-#: Reachable, stale, delay, probe, permanent: there is a hardware address. The others were only asked for, or failed.
+#: Reachable, stale, delay, probe, permanent: there is a hardware address. The other states have none.
 KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
-
-_FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
-_FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17
-_FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORTS = 19, 20, 21, 22, 23, 24
-_KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
-_RULE_INVERTED: Final = 0x2
-#: Stands for a suppressor that is off.
-_NO_NUMBER: Final = 0xFFFFFFFF
-RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
 
 
 def parse_devices(
@@ -115,15 +110,15 @@ def _parse_known_neighbours(messages: Iterable[bytes]) -> dict[int, list[int]]:
 
 
 def parse_names(link_messages: Iterable[bytes]) -> dict[int, str]:
-    """Interface names by index."""
+    """Return the device names by interface index."""
     return {struct.unpack_from("=i", message, HEADER_LENGTH + 4)[0]: link_name(message) for message in link_messages}
 
 
 def link_name(message: bytes) -> str:
-    """The interface name in a link's message."""
+    """Return the device name in a link message."""
     for number, payload in attributes(message, HEADER_LENGTH + 16):
         if number == _IFLA_IFNAME:
-            return _name(payload)
+            return device_name(payload)
     raise ValueError("a link has no name")
 
 
@@ -144,56 +139,41 @@ def _parse_address(message: bytes) -> DeviceAddress:
     )
 
 
-def parse_rules(messages: Iterable[bytes]) -> list[Rule]:
-    """Return the policy rules in the order in which the kernel tries them."""
-    return [_parse_rule(message) for message in messages]
-
-
-def _parse_rule(message: bytes) -> Rule:
-    family, to_length, from_length, tos, table, _, _, action, flags = struct.unpack_from("=8BI", message, HEADER_LENGTH)
-    fields = dict(attributes(message, HEADER_LENGTH + 12))
-    bits = address_bits(family)
-    return Rule(
-        priority=number_of(fields.get(_FRA_PRIORITY)),
-        action=RULE_ACTIONS.get(action, f"action {action}"),
-        table=number_of(fields.get(_FRA_TABLE)) or table,
-        source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, most=bits)),
-        destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, most=bits)),
-        inverted=bool(flags & _RULE_INVERTED),
-        goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
-        tos=tos,
-        mark=number_of(fields.get(_FRA_MARK)),
-        mark_mask=number_of(fields.get(_FRA_MARK_MASK)),
-        iif=_name(fields.get(_FRA_IIF, b"")),
-        oif=_name(fields.get(_FRA_OIF, b"")),
-        ip_protocol=number_of(fields.get(_FRA_IP_PROTOCOL), size=1),
-        source_ports=_range("=HH", fields.get(_FRA_SPORTS)),
-        destination_ports=_range("=HH", fields.get(_FRA_DPORTS)),
-        uids=_range("=II", fields.get(_FRA_UIDS)),
-        tun_id=int.from_bytes(fields.get(_FRA_TUN_ID, b""), "big"),
-        l3mdev=bool(number_of(fields.get(_FRA_L3MDEV), size=1)),
-        suppress_prefix_length=_unless_off(fields.get(_FRA_SUPPRESS_LENGTH)),
-        suppress_group=_unless_off(fields.get(_FRA_SUPPRESS_GROUP)),
-        protocol=number_of(fields.get(_FRA_PROTOCOL), size=1),
-        family=family,
-        unknown=unknown_selectors(fields),
-    )
-
-
-def unknown_selectors(fields: Mapping[int, bytes]) -> Extra:
-    """Return the attributes of a rule that we do not understand, and that may select."""
-    return tuple(item for item in fields.items() if item[0] not in _KNOWN)
-
-
-def _name(packed: bytes) -> str:
+def device_name(packed: bytes) -> str:
+    """Return the name of a device."""
     # A name may hold any byte but a slash, a colon, white space and zero; bytes that are not UTF-8 must survive.
     return packed.rstrip(b"\0").decode(errors="surrogateescape")
 
 
-def _range(layout: str, packed: bytes | None) -> Range | None:
-    return None if packed is None else Range(*struct.unpack(layout, packed))
+def parse_usable_addresses(messages: Iterable[bytes], dev: int) -> tuple[str, ...]:
+    """Return the IPv6 addresses of global scope on the device of that index that the node may send from."""
+    usable = []
+    for message in filter(_is_ipv6, messages):
+        _, _, flags, scope, index = struct.unpack_from("=BBBBI", message, HEADER_LENGTH)
+        fields = dict(attributes(message, HEADER_LENGTH + 8))
+        flags |= number_of(fields.get(_IFA_FLAGS))
+        # Optimistic addresses are tentative, too, and are used all the same.
+        waits = flags & _TENTATIVE and not flags & _OPTIMISTIC
+        packed = fields.get(_IFA_LOCAL, fields.get(_IFA_ADDRESS))
+        if index == dev and scope == 0 and packed and not waits and not flags & _DADFAILED:
+            usable.append(str(Address.unpack(packed)))
+    return tuple(usable)
 
 
-def _unless_off(packed: bytes | None) -> int | None:
-    number = _NO_NUMBER if packed is None else number_of(packed)
-    return None if number == _NO_NUMBER else number
+def parse_youngest(messages: Iterable[bytes], dev: int, now: float) -> float | None:
+    """Return the age of the youngest IPv6 address on the device of that index; `now` is in seconds since the boot."""
+    ages = []
+    for message in filter(_is_ipv6, messages):
+        (index,) = struct.unpack_from("=I", message, HEADER_LENGTH + 4)
+        info = dict(attributes(message, HEADER_LENGTH + 8)).get(_IFA_CACHEINFO)
+        if index == dev and info:
+            (added,) = struct.unpack_from("=I", info, _ADDED_AT)
+            # The counter wraps every 497 days, and may be a tick ahead.
+            age = (int(now * _TICKS) - added) % 2**32
+            ages.append(age / _TICKS if age < 2**32 - _TICKS else 0.0)
+    return min(ages, default=None)
+
+
+def _is_ipv6(message: bytes) -> bool:
+    """Return True for an IPv6 message: a kernel without IPv6 (`ipv6.disable=1`) sends those of all other families."""
+    return message[HEADER_LENGTH] == IPV6

@@ -1,6 +1,6 @@
-"""The BPF programs that a device runs by tcx (Linux 6.6), which rtnetlink does not show: asked of the kernel by bpf(2).
+"""The BPF programs that a device runs for packets: by tc filters, shown by rtnetlink, or by tcx, shown by bpf(2).
 
-To be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
+tcx (Linux 6.6) has to be asked in the network namespace of the device. The names of programs need CAP_SYS_ADMIN.
 """
 
 from __future__ import annotations
@@ -11,31 +11,40 @@ import platform
 import struct
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.host.netlink.frames import HEADER_LENGTH, Request, attributes
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
+    "filter_requests",
+    "parse_bpf_names",
     "program_names",
 ]
 
-#: The number of bpf(2); where it is another one, we see what tc has, and no more.
+_GETTFILTER: Final = 46
+_TCA_KIND, _TCA_OPTIONS, _TCA_BPF_NAME = 1, 2, 7
+#: The directions of the qdisc clsact.
+_INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
+
+#: The number of bpf(2); on other machines only the filters of tc are seen.
 _BPF: Final = {"x86_64": 321, "aarch64": 280}
 _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_QUERY = 13, 15, 16
 _TCX_INGRESS, _TCX_EGRESS = 46, 47
 #: The kernel takes no more for one device and direction.
 _MOST_PROGRAMS: Final = 64
-#: Ids, revision and links of what is attached: `union bpf_attr` as BPF_PROG_QUERY has it.
+#: Ids, revision and links of attached programs: `union bpf_attr` for BPF_PROG_QUERY.
 _query: Final = struct.Struct("=IIIIQIIQQQQ")
-#: As much of `struct bpf_prog_info` as has the name, and where that is.
+#: The length of the part of `struct bpf_prog_info` that has the name, and the position and length of the name.
 _INFO_LENGTH, _NAME_AT, _NAME_LENGTH = 80, 64, 16
 #: A kernel without tcx, without bpf(2), or a device without programs or that is gone.
 _NOTHING_THERE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
 
 
 def program_names(index: int) -> frozenset[str]:
-    """The names under which the programs for packets in and out of the device were loaded, cut after 15 bytes.
+    """Return the names of the programs that tcx runs for packets in and out of the device, cut after 15 bytes.
 
-    PermissionError says that they may not be seen; none are there for certain where tcx is not.
+    Raise PermissionError if they may not be seen. A kernel without tcx has none.
     """
     bpf = _system_call()
     if bpf is None:
@@ -53,7 +62,7 @@ def _system_call() -> Callable[[int, object, int], int] | None:
     number = _BPF.get(platform.machine())
     if number is None:
         return None
-    import ctypes  # 5 ms that only those who look at programs should pay
+    import ctypes  # takes 5 ms, so only for those that look at programs
 
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -83,7 +92,7 @@ def _programs(bpf: Callable[[int, object, int], int], index: int, direction: int
 
 
 def _name(bpf: Callable[[int, object, int], int], identity: int) -> str:
-    """The name of a program; empty if it is gone."""
+    """Return the name of a program; empty if it is gone."""
     import ctypes
 
     request = ctypes.create_string_buffer(struct.pack("=III", identity, 0, 0))
@@ -100,3 +109,24 @@ def _name(bpf: Callable[[int, object, int], int], identity: int) -> str:
     finally:
         os.close(descriptor)
     return info.raw[_NAME_AT : _NAME_AT + _NAME_LENGTH].partition(b"\0")[0].decode(errors="replace")
+
+
+def filter_requests(index: int, dev: str) -> list[Request]:
+    """Return requests for the packet filters of the device, ingress first."""
+    return [
+        Request(_GETTFILTER, struct.pack("=BxxxiIII", 0, index, 0, parent, 0), f"tc filter show dev {dev} {direction}")
+        for parent, direction in ((_INGRESS, "ingress"), (_EGRESS, "egress"))
+    ]
+
+
+def parse_bpf_names(messages: Iterable[bytes]) -> set[str]:
+    """Return the names of the BPF programs among packet filters, as they were attached."""
+    names = set()
+    for message in messages:
+        fields = dict(attributes(message, HEADER_LENGTH + 20))
+        if fields.get(_TCA_KIND) == b"bpf\0":
+            # A filter is shown twice: its priority by itself, without options, and each of its handles.
+            name = dict(attributes(fields.get(_TCA_OPTIONS, b""))).get(_TCA_BPF_NAME)
+            if name:
+                names.add(name.rstrip(b"\0").decode(errors="replace"))
+    return names

@@ -1,4 +1,4 @@
-"""Devices, neighbours and bridge stations from the kernel's dumps, and neighbours packed for it."""
+"""Neighbours and bridge stations: parsed from the kernel's dumps, and neighbours packed for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import (
     HEADER_LENGTH,
     Request,
@@ -14,15 +15,13 @@ from hostrouting.host.netlink.frames import (
     number_of,
     word,
 )
-from hostrouting.host.netlink.link_messages import KNOWN_NEIGHBOUR
-from hostrouting.host.netlink.route_reader import UnknownDeviceError
+from hostrouting.host.netlink.route_codec import device_of
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 __all__ = [
-    "ADDRESSES",
     "DELNEIGH",
     "NEIGHBOURS",
     "NEWNEIGH",
@@ -41,30 +40,29 @@ _ndmsg = struct.Struct("=BxxxiHBB")
 # Requests for dumps; the family 0 asks for both.
 NEIGHBOURS: Final = Request(30, _ndmsg.pack(0, 0, 0, 0, 0), "ip neighbour")
 STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
-ADDRESSES: Final = Request(22, bytes(8), "ip address")
 
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
 _NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4, 0x20, 0x40, 0x80
-#: NTF_EXT_* stand above the NTF_*, as in the kernel's own memory.
+#: NTF_EXT_* flags are kept above the NTF_* flags, as the kernel does.
 _EXT_SHIFT: Final = 8
 
 
 class NeighbourTable(NamedTuple):
-    """The neighbours with a hardware address, and the (address, device) of those whose address nobody knows."""
+    """The neighbours with a hardware address, and the (address, device) of those without."""
 
     known: list[Neighbour]
     unresolved: set[tuple[str, str]]
 
 
 def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> NeighbourTable:
-    """Neighbours of both families, sorted."""
+    """Return the neighbours of both families, sorted."""
     table = NeighbourTable([], set())
     for message in messages:
         family, index, state, flags, _ = _ndmsg.unpack_from(message, HEADER_LENGTH)
         if family not in {socket.AF_INET, socket.AF_INET6}:
             continue
         fields = dict(attributes(message, HEADER_LENGTH + _ndmsg.size))
-        address, dev = socket.inet_ntop(family, fields[_NDA_DST]), _name(names, index)
+        address, dev = socket.inet_ntop(family, fields[_NDA_DST]), device_of(index, names)
         if state & KNOWN_NEIGHBOUR and _NDA_LLADDR in fields:
             table.known.append(
                 Neighbour(
@@ -83,9 +81,9 @@ def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> Nei
 
 
 def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
-    """The payload of a message that adds or removes the neighbour.
+    """Return the payload of a message that adds or removes the neighbour.
 
-    One that the kernel had learned is added as `stale`: known, and to be asked for again before it is relied on.
+    A neighbour that the kernel had learned is added as `stale`: the kernel asks for it again before it relies on it.
     """
     family = socket.AF_INET6 if ":" in neighbour.address else socket.AF_INET
     packed = _ndmsg.pack(
@@ -101,7 +99,7 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
 
 
 def parse_stations(messages: Iterable[bytes], names: Mapping[int, str], bridge: str) -> list[Station]:
-    """What the bridge's own database holds, sorted.
+    """Return the forwarding database of the bridge, sorted.
 
     Every device also shows the multicast addresses that it listens to; those have no master.
     """
@@ -113,17 +111,10 @@ def parse_stations(messages: Iterable[bytes], names: Mapping[int, str], bridge: 
             stations.append(
                 Station(
                     fields[_NDA_LLADDR].hex(":"),
-                    _name(names, index),
-                    # What somebody put there is `permanent` (taken for the node itself) or `static`.
+                    device_of(index, names),
+                    # A station that was added is `permanent` (taken for the node itself) or `static`.
                     permanent=bool(state & (_NUD_PERMANENT | _NUD_NOARP)),
                     vlan=number_of(fields.get(_NDA_VLAN), size=2),
                 )
             )
     return sorted(stations)
-
-
-def _name(names: Mapping[int, str], index: int) -> str:
-    name = names.get(index)
-    if name is None:
-        raise UnknownDeviceError(index)
-    return name

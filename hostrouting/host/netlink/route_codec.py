@@ -1,0 +1,333 @@
+"""Route messages of both families: one route packed for the kernel, and one parsed from it.
+
+A route message has this form, and the kernel writes it in this order:
+
+    header(16) | rtmsg(12) TABLE(8) DST-header(4) | destination(4 or 16) | the other attributes
+
+The parts before and after the destination are the *signature* of a route: everything but its network. In a big table
+nearly all routes share a few signatures, so `route_writer` packs and `route_reader` parses each of them once.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.host.netlink.frames import (
+    HEADER_LENGTH,
+    Request,
+    address_of,
+    attribute,
+    attributes,
+    checked_length,
+    next_hops,
+    number_of,
+    word,
+)
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits
+from hostrouting.net.routes import (
+    DEVICELESS_KINDS,
+    FLAG_DEAD,
+    FLAG_ONLINK,
+    KIND_NUMBERS,
+    KINDS,
+    Encapsulation,
+    NextHop,
+    ObservedRoute,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hostrouting.net.routes import Extra, Route
+
+__all__ = [
+    "DELROUTE",
+    "FIB_MATCH",
+    "GETROUTE",
+    "IPV6_ROUTES",
+    "NEWROUTE",
+    "RTA_DST",
+    "RTA_SRC",
+    "RTA_TABLE",
+    "RTA_UID",
+    "Signature",
+    "UnknownDeviceError",
+    "compose",
+    "device_of",
+    "encapsulation_of",
+    "gateway_of",
+    "lookup_request",
+    "pack_route",
+    "pack_signature",
+    "parse_attributes",
+    "parse_fixed",
+    "parse_ipv6_routes",
+    "parse_route",
+    "preference",
+    "rtmsg",
+]
+
+NEWROUTE: Final = 24
+DELROUTE: Final = 25
+GETROUTE: Final = 26
+
+rtmsg = struct.Struct("=8BI")
+RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
+_RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = 9, 12, 15, 18, 20, 21, 22
+_RTA_EXPIRES, RTA_UID, _RTA_NH_ID = 23, 25, 30
+#: Attributes that have a field, and those that only answers carry (source asked for, incoming device, cache info, mark,
+#: expiry, user). All others are `extra`.
+_NOT_EXTRA: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 23, 25, 30})
+#: The kernel shows it of every IPv6 route that has no other preference, so we need not carry it.
+_MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
+#: The ranks of the other router preferences: high and low.
+_PREFERENCES: Final = {b"\1": -1, b"\3": 1}
+#: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the kernel's HZ.
+_EXPIRES_AT: Final = 8
+_TICKS: Final = 100
+#: A route that the kernel only caches.
+_CLONED: Final = 0x200
+#: An answer to a lookup is the route that decides, and not one packet's path.
+FIB_MATCH: Final = 0x2000
+#: Stands in the byte of a table number that is too big for it; the attribute has the whole number.
+_TABLE_COMPAT: Final = 252
+#: The bit of an attribute that holds attributes.
+_NESTED: Final = 0x8000
+
+#: A route message before and after its destination, without the header.
+Signature = tuple[bytes, bytes]
+
+IPV6_ROUTES: Final = Request(GETROUTE, rtmsg.pack(IPV6, 0, 0, 0, 0, 0, 0, 0, 0), "ip -6 route show table all")
+
+
+class UnknownDeviceError(Exception):
+    """A route names an interface index that the link dump before it did not have: read both again."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        super().__init__(f"no device has the index {index}")
+
+
+# --- to the kernel
+
+
+def pack_route(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> bytes:
+    """Return the payload of a message that adds or removes exactly this route."""
+    before, after = pack_signature(route, indexes)
+    return before + Address(route.family, route.network).packed + after
+
+
+def pack_signature(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> Signature:
+    """Return the payload before and after the network, in the kernel's order.
+
+    So the kernel shows a route later, byte for byte, as it was sent.
+    """
+    source = route.from_prefix
+    before = rtmsg.pack(
+        route.family,
+        route.prefix_length,
+        0 if source is None else source.length,
+        route.tos,
+        route.table if route.table < 256 else _TABLE_COMPAT,
+        route.protocol,
+        route.scope,
+        KIND_NUMBERS[route.kind],
+        FLAG_ONLINK if route.onlink else 0,
+    )
+    before += attribute(RTA_TABLE, word.pack(route.table))
+    before += struct.pack("=HH", 4 + address_bits(route.family) // 8, RTA_DST)
+    after = b"" if source is None else attribute(RTA_SRC, Address(route.family, source.network).packed)
+    if isinstance(route, ObservedRoute) and route.expires:
+        after += attribute(_RTA_EXPIRES, word.pack(route.expires))
+    return before, after + _pack_attributes(route, indexes)
+
+
+def lookup_request(address: str, *, fib_match: bool) -> Request:
+    """Ask for the route that decides an IPv6 address (`fib_match`), or for the path of one packet."""
+    packed = rtmsg.pack(IPV6, 128, 0, 0, 0, 0, 0, 0, FIB_MATCH if fib_match else 0)
+    packed += attribute(RTA_DST, Address.parse(address).packed)
+    return Request(GETROUTE, packed, f"ip -6 route get{' fibmatch' if fib_match else ''} {address}")
+
+
+def _pack_attributes(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> bytes:
+    packed = [attribute(_RTA_PRIORITY, word.pack(route.metric))] if route.metric else []
+    packed += [attribute(number, payload) for number, payload in route.extra]
+    if route.source is not None:
+        packed.append(attribute(_RTA_PREFSRC, Address(route.family, route.source).packed))
+    if route.nexthop_id:
+        # A nexthop object names its own gateway and device; the kernel refuses a route that names them again.
+        return b"".join([*packed, attribute(_RTA_NH_ID, word.pack(route.nexthop_id))])
+    packed.append(_pack_gateway(route.gateway, route.family))
+    dev = "lo" if route.family == IPV6 and route.kind in DEVICELESS_KINDS else route.dev
+    if dev is not None:
+        packed.append(attribute(_RTA_OIF, word.pack(indexes[dev])))
+    packed.append(_pack_encapsulation(route.encapsulation))
+    if route.nexthops:
+        hops = [_pack_next_hop(hop, route.family, indexes) for hop in route.nexthops]
+        packed.append(attribute(_RTA_MULTIPATH, b"".join(hops)))
+    return b"".join(packed)
+
+
+def _pack_next_hop(hop: NextHop, family: int, indexes: Mapping[str, int]) -> bytes:
+    parts = [attribute(number, payload) for number, payload in hop.extra]
+    tail = b"".join([*parts, _pack_gateway(hop.gateway, family), _pack_encapsulation(hop.encapsulation)])
+    flags = FLAG_ONLINK if hop.onlink else 0
+    return struct.pack("=HBBI", 8 + len(tail), flags, hop.weight - 1, indexes[hop.dev]) + tail
+
+
+def _pack_gateway(gateway: Address | None, family: int) -> bytes:
+    if gateway is None:
+        return b""
+    if gateway.family == family:
+        return attribute(_RTA_GATEWAY, gateway.packed)
+    return attribute(_RTA_VIA, struct.pack("=H", gateway.family) + gateway.packed)
+
+
+def _pack_encapsulation(encapsulation: Encapsulation | None) -> bytes:
+    if encapsulation is None:
+        return b""
+    kind = attribute(_RTA_ENCAP_TYPE, struct.pack("=H", encapsulation.kind))
+    return kind + attribute(_RTA_ENCAP | _NESTED, encapsulation.payload)
+
+
+# --- from the kernel
+
+
+def parse_ipv6_routes(messages: Iterable[bytes], names: Mapping[int, str]) -> list[ObservedRoute]:
+    """Return the routes of all tables in the kernel's order, without those that it only caches.
+
+    A kernel without IPv6 (`ipv6.disable=1`) answers with its routes of all other families.
+    """
+    payloads = [message[HEADER_LENGTH:] for message in messages if message[HEADER_LENGTH] == IPV6]
+    return [parse_route(one, names, family=IPV6) for one in payloads if not rtmsg.unpack_from(one)[-1] & _CLONED]
+
+
+def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4) -> ObservedRoute:
+    """Return the route of one message, of a dump or of the answer to a lookup."""
+    fields = dict(attributes(payload, rtmsg.size))
+    fixed = parse_fixed(payload, number_of(fields.get(RTA_TABLE)), family=family)
+    route = compose(address_of(fields.get(RTA_DST), family) or 0, fixed, parse_attributes(fields, names, family))
+    if family == IPV4:
+        return route
+    source_length = checked_length(payload[2], most=128)
+    source = Prefix(IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, source_length)
+    return route._replace(
+        # Routes that block are shown on the loopback device, whatever device they were made with.
+        dev=None if route.kind in DEVICELESS_KINDS else route.dev,
+        # The other flags are the state of the link.
+        flags=route.flags & FLAG_ONLINK,
+        family=IPV6,
+        from_prefix=source if source_length else None,
+        expires=_expiry(fields.get(_RTA_CACHEINFO)),
+    )
+
+
+_Fixed = tuple[int, int, int, str, int, int, int]
+_Attributes = tuple[
+    Address | None, str | None, int, int | None, tuple[NextHop, ...], "Extra", int, Encapsulation | None
+]
+
+
+def parse_fixed(payload: bytes, table: int, *, family: int = IPV4) -> _Fixed:
+    """Return the fields in the fixed part of a route message."""
+    found, length, _, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
+    if found != family:
+        raise ValueError(f"a route has the address family {found} instead of {family}")
+    return (
+        checked_length(length, most=address_bits(family)),
+        table or small_table,
+        protocol,
+        KINDS[kind],
+        scope,
+        tos,
+        flags,
+    )
+
+
+def parse_attributes(fields: Mapping[int, bytes], names: Mapping[int, str], family: int = IPV4) -> _Attributes:
+    """Return the fields in the attributes of a route message but its destination and table."""
+    return (
+        gateway_of(fields, family),
+        device_of(number_of(fields[_RTA_OIF]), names) if _RTA_OIF in fields else None,
+        number_of(fields.get(_RTA_PRIORITY)),
+        address_of(fields.get(_RTA_PREFSRC), family),
+        tuple(_next_hops(fields[_RTA_MULTIPATH], names, family)) if _RTA_MULTIPATH in fields else (),
+        _extra(fields),
+        number_of(fields.get(_RTA_NH_ID)),
+        encapsulation_of(fields),
+    )
+
+
+def compose(network: int, fixed: _Fixed, variable: _Attributes) -> ObservedRoute:
+    """Return the route of these parts."""
+    length, table, protocol, kind, scope, tos, flags = fixed
+    gateway, dev, metric, source, nexthops, extra, nexthop_id, encapsulation = variable
+    route = ObservedRoute(network, length, gateway, dev, metric, table, protocol, kind, scope, source, tos, flags)
+    return route._replace(nexthops=nexthops, extra=extra, nexthop_id=nexthop_id, encapsulation=encapsulation)
+
+
+def device_of(index: int, names: Mapping[int, str]) -> str:
+    """Return the name of the device that has this index; raise UnknownDeviceError if there is none."""
+    try:
+        return names[index]
+    except KeyError:
+        raise UnknownDeviceError(index) from None
+
+
+def preference(route: ObservedRoute) -> int:
+    """Return the rank among IPv6 routes of one metric that the router gave to its own; the lower is better."""
+    return _PREFERENCES.get(dict(route.extra).get(_RTA_PREF, b""), 0)
+
+
+@lru_cache(maxsize=4096)
+def _address(packed: bytes) -> Address:
+    """Return the address of these bytes: one object for each gateway of a big table."""
+    return Address.unpack(packed)
+
+
+def gateway_of(fields: Mapping[int, bytes], family: int) -> Address | None:
+    """Return the gateway among the attributes of a route or next hop of this family."""
+    if _RTA_VIA in fields:
+        # The family comes first; the length tells it, too.
+        return _address(fields[_RTA_VIA][2:])
+    if _RTA_GATEWAY not in fields:
+        return None
+    gateway = _address(fields[_RTA_GATEWAY])
+    if gateway.family != family:
+        raise ValueError(f"a gateway has the address family {gateway.family} instead of {family}")
+    return gateway
+
+
+def encapsulation_of(fields: Mapping[int, bytes]) -> Encapsulation | None:
+    """Return the encapsulation among the attributes of a route or next hop."""
+    if _RTA_ENCAP_TYPE not in fields:
+        return None
+    return Encapsulation(number_of(fields[_RTA_ENCAP_TYPE], size=2), fields.get(_RTA_ENCAP, b""))
+
+
+def _expiry(cache_info: bytes | None) -> int:
+    if cache_info is None:
+        return 0
+    (ticks,) = struct.unpack_from("=i", cache_info, _EXPIRES_AT)
+    # A route that has ended and is not yet removed must not become one that never ends.
+    return max(1, -(-ticks // _TICKS)) if ticks else 0
+
+
+def _next_hops(payload: bytes, names: Mapping[int, str], family: int) -> Iterator[NextHop]:
+    for flags, hops, index, packed in next_hops(payload):
+        fields = dict(attributes(packed))
+        yield NextHop(
+            gateway=gateway_of(fields, family),
+            dev=device_of(index, names) if index else "",
+            weight=hops + 1,
+            onlink=bool(flags & FLAG_ONLINK),
+            extra=_extra(fields),
+            encapsulation=encapsulation_of(fields),
+            dead=bool(flags & FLAG_DEAD),
+        )
+
+
+def _extra(fields: Mapping[int, bytes]) -> Extra:
+    return tuple(item for item in fields.items() if item[0] not in _NOT_EXTRA and item != _MEDIUM_PREFERENCE)

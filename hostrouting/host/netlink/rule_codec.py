@@ -1,0 +1,92 @@
+"""Policy rules of both families, parsed from the kernel's dumps."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.host.netlink.device_codec import device_name
+from hostrouting.host.netlink.frames import (
+    AF_INET,
+    HEADER_LENGTH,
+    Request,
+    address_of,
+    attributes,
+    checked_length,
+    number_of,
+)
+from hostrouting.net.addresses import address_bits
+from hostrouting.net.rules import Range, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hostrouting.net.routes import Extra
+
+__all__ = [
+    "RULES",
+    "RULE_ACTIONS",
+    "parse_rules",
+    "unknown_selectors",
+]
+
+RULES: Final = Request(34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
+
+_FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
+_FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17
+_FRA_L3MDEV, _FRA_UIDS, _FRA_PROTOCOL, _FRA_IP_PROTOCOL, _FRA_SPORTS, _FRA_DPORTS = 19, 20, 21, 22, 23, 24
+_KNOWN: Final = frozenset({*range(1, 5), 6, 10, *range(12, 25)})
+_RULE_INVERTED: Final = 0x2
+#: Stands for a suppressor that is off.
+_NO_NUMBER: Final = 0xFFFFFFFF
+RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
+
+
+def parse_rules(messages: Iterable[bytes]) -> list[Rule]:
+    """Return the policy rules in the order in which the kernel tries them."""
+    return [_parse_rule(message) for message in messages]
+
+
+def _parse_rule(message: bytes) -> Rule:
+    family, to_length, from_length, tos, table, _, _, action, flags = struct.unpack_from("=8BI", message, HEADER_LENGTH)
+    fields = dict(attributes(message, HEADER_LENGTH + 12))
+    bits = address_bits(family)
+    return Rule(
+        priority=number_of(fields.get(_FRA_PRIORITY)),
+        action=RULE_ACTIONS.get(action, f"action {action}"),
+        table=number_of(fields.get(_FRA_TABLE)) or table,
+        source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, most=bits)),
+        destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, most=bits)),
+        inverted=bool(flags & _RULE_INVERTED),
+        goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
+        tos=tos,
+        mark=number_of(fields.get(_FRA_MARK)),
+        mark_mask=number_of(fields.get(_FRA_MARK_MASK)),
+        iif=device_name(fields.get(_FRA_IIF, b"")),
+        oif=device_name(fields.get(_FRA_OIF, b"")),
+        ip_protocol=number_of(fields.get(_FRA_IP_PROTOCOL), size=1),
+        source_ports=_range("=HH", fields.get(_FRA_SPORTS)),
+        destination_ports=_range("=HH", fields.get(_FRA_DPORTS)),
+        uids=_range("=II", fields.get(_FRA_UIDS)),
+        tun_id=int.from_bytes(fields.get(_FRA_TUN_ID, b""), "big"),
+        l3mdev=bool(number_of(fields.get(_FRA_L3MDEV), size=1)),
+        suppress_prefix_length=_unless_off(fields.get(_FRA_SUPPRESS_LENGTH)),
+        suppress_group=_unless_off(fields.get(_FRA_SUPPRESS_GROUP)),
+        protocol=number_of(fields.get(_FRA_PROTOCOL), size=1),
+        family=family,
+        unknown=unknown_selectors(fields),
+    )
+
+
+def unknown_selectors(fields: Mapping[int, bytes]) -> Extra:
+    """Return the attributes of a rule that we do not understand, and that may select."""
+    return tuple(item for item in fields.items() if item[0] not in _KNOWN)
+
+
+def _range(layout: str, packed: bytes | None) -> Range | None:
+    return None if packed is None else Range(*struct.unpack(layout, packed))
+
+
+def _unless_off(packed: bytes | None) -> int | None:
+    number = _NO_NUMBER if packed is None else number_of(packed)
+    return None if number == _NO_NUMBER else number
