@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.net.routes import DEVICELESS_KINDS
+from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ Bucket = tuple["ObservedRoute", ...]
 Key = tuple[int, int, int]
 
 #: A copy with one change copies one chunk, and the list of chunks.
-_ROUTES_PER_CHUNK: Final = 64
+_ROUTES_PER_CHUNK: Final = 32
 
 
 class Tables:
@@ -131,7 +131,9 @@ def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:
     """Return True if a packet can leave by one of the route's next hops (by the device `oif`, if given)."""
-    return any(not hop.dead and oif in {"", hop.dev} for hop in route.hops)
+    if not route.nexthops:
+        return not route.flags & FLAG_DEAD and oif in {"", route.dev}
+    return any(not hop.dead and oif in {"", hop.dev} for hop in route.nexthops)
 
 
 def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
@@ -146,9 +148,7 @@ def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
 
 
 def _hops_fit(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    hops = [(hop.gateway, hop.dev) for hop in standing.hops]
     if named.nexthops:
-        return hops == [(hop.gateway, hop.dev) for hop in named.nexthops]
-    if named.dev is None and named.gateway is None:
-        return True
-    return bool(hops) and named.gateway in {None, hops[0][0]} and named.dev in {None, hops[0][1]}
+        return [hop[:2] for hop in named.nexthops] == [hop[:2] for hop in standing.hops]
+    first = standing.nexthops[0] if standing.nexthops else standing
+    return named.gateway in {None, first.gateway} and named.dev in {None, first.dev}
