@@ -1,10 +1,9 @@
-"""What a config installs for every boot: shared by Configure, which installs it, `check` and `render`."""
+"""The files that a config installs for every boot, for Configure, `check` and `render`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.boot import Departure
 from hostrouting.boot.layout import gate_drop_in, ready_unit
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
@@ -12,7 +11,7 @@ from hostrouting.static_routes import script as routes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hostrouting.boot import Boot, BootFile, BootUnit
+    from hostrouting.boot import Boot, BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import FileStore, Host
     from phases import Change, Context
@@ -29,17 +28,17 @@ __all__ = [
     "wanted_and_gone",
 ]
 
-#: Here as well, so that nodes without probes need not import their room.
+#: Repeated here, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
 
 
-#: Where systemd, and a script that systemd starts, looks for a program that is named without its folder.
+#: The folders in which systemd, and a script that it starts, looks for a program.
 _PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 
 class MissingTool(NamedTuple):
-    """A program that a boot of the image needs, with its package and with what comes of its absence."""
+    """A program that a boot of the image needs, with its package and the consequence of its absence."""
 
     name: str
     package: str
@@ -50,46 +49,46 @@ class MissingTool(NamedTuple):
 
 
 class BootPart(NamedTuple):
-    """One half of the routing pair for boot: its unit if the config wants it, and how it goes if not."""
+    """One half of the routing pair for boot: its unit if the config wants it, and its removal if not."""
 
     unit: BootUnit | None
     departure: Departure
 
 
 def boot_parts(config: HostRoutingConfig) -> tuple[BootPart, BootPart]:
-    """The static routes and the check."""
+    """Return the static routes and the check."""
     return (
         BootPart(
             routes.boot_unit(config) if config.static_routes.routes else None,
-            Departure(routes.UNIT_NAME, routes.PATHS),
+            routes.DEPARTURE,
         ),
         BootPart(
             overlap.boot_unit(config) if config.route_overlap.expected_cidrs else None,
-            Departure(overlap.UNIT_NAME, overlap.PATHS),
+            overlap.DEPARTURE,
         ),
     )
 
 
 def wanted_and_gone(parts: Iterable[BootPart]) -> tuple[list[BootUnit], list[Departure]]:
-    """The units to install, and those to take away."""
+    """Return the units to install and those to remove."""
     parts = list(parts)
     units = [part.unit for part in parts if part.unit is not None]
     return units, [part.departure for part in parts if part.unit is None]
 
 
 def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list[Change]:
-    """What the next apply would change of the pair's boot files, also where it would refuse to, for its gates."""
+    """Return the changes that the next apply would make to the pair's boot files, even if a gate would be refused."""
     units, gone = wanted_and_gone(boot_parts(config))
     return boot.drift(*units, gone=gone) or boot.plan_install(ctx, *units, gone=gone)
 
 
 def installs_units(config: HostRoutingConfig) -> bool:
-    """Whether anything is installed for a config at all."""
+    """Return True if the config installs anything."""
     return bool(config.static_routes.routes or config.probe_snat.enabled or config.route_overlap.expected_cidrs)
 
 
 def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[MissingTool]:
-    """The programs that the units of this config run and that an image lacks."""
+    """Return the programs that the units of this config run and that an image lacks."""
     static, check = boot_parts(config)
     needed = []
     if static.unit or check.unit:
@@ -106,9 +105,9 @@ def _is_program(files: FileStore, path: str) -> bool:
 
 
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:
-    """The exact files that `Configure` installs for every boot; none for a config that asks for nothing.
+    """Return the exact files that `Configure` installs for every boot; none for an empty config.
 
-    Of the machine it is only asked what the config leaves open: the device of the probes.
+    Reads only one thing of the machine, if the config leaves it open: the device of the probes.
     """
     static, check = boot_parts(config)
     units = [static.unit, _probe_unit(config, host), check.unit]

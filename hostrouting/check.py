@@ -1,4 +1,4 @@
-"""What `hostrouting check` looks at: the proof, everything that a plan would change, and the state of the gates."""
+"""The checks of `hostrouting check`: the proof, everything that a plan would change, and the state of the gates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeReport", "check_node"]
 
-#: For all that is looked at beside routes; the cloud has a limit of its own.
+#: Seconds for all checks except the proof; requests to the cloud have another limit.
 _LONGEST_LOOK: Final = 30.0
 _APPLY: Final = "run: hostrouting apply CONFIG"
 _APPLY_TO_IMAGE: Final = "run: hostrouting apply --root DIR CONFIG"
@@ -41,32 +41,32 @@ _NO_ROUTES: Final = "an image has no routes to be asked; on a node made of it, r
 
 @attrs.frozen(kw_only=True)
 class NodeReport:
-    """The proof, the findings beside it, and what could not be looked at."""
+    """The proof, the other findings, and the checks that could not be made."""
 
     overlap: OverlapReport
     mode: OverlapMode
     findings: tuple[NodeFinding, ...] = ()
     not_asked: tuple[str, ...] = ()
-    #: What a sweep would leave alone, and why: object, address, kind and reason of each.
+    #: The objects that a sweep would leave alone: object, address, kind and reason of each.
     spared: tuple[dict[str, object], ...] = ()
 
     @property
     def severities(self) -> frozenset[Severity]:
-        """How bad it is, all in all."""
+        """The severities of all findings."""
         found: set[Severity] = {finding.severity for finding in self.findings}
         if not self.overlap.ok:
-            # A node without default route reaches nothing, whatever the mode.
+            # A node without a default route reaches nothing, in either mode.
             is_error = self.mode is OverlapMode.STRICT or not self.overlap.expected_devs
             found.add("error" if is_error else "warning")
         return frozenset(found)
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error."""
+        """True if there is no error."""
         return "error" not in self.severities
 
     def to_mapping(self) -> dict[str, Any]:
-        """What `check --json` prints; `findings`, `not_asked` and `spared` only where there are any."""
+        """Return the report for `check --json`; `findings`, `not_asked` and `spared` are left out if empty."""
         answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
         if self.findings:
             answer["findings"] = [finding.to_mapping() for finding in self.findings]
@@ -77,16 +77,16 @@ class NodeReport:
         return answer
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """Return the report as text lines."""
         proof = str(self.overlap)
         notes = [f"note: not looked at: {reason}" for reason in self.not_asked]
         return [*([proof] if proof else []), *map(str, self.findings), *notes] or ["no findings"]
 
 
 def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float | None = None) -> NodeReport:
-    """Look at everything; changes nothing, and needs no root. `seconds` bounds the wait for a default route.
+    """Make all checks, which change nothing and need no root. `seconds` bounds the wait for a default route.
 
-    Of an image, which has no routes, that is what a boot needs: files, links, gates and programs.
+    An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
     refuse_unbuilt(config)
     if host.is_live:
@@ -105,7 +105,7 @@ def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: 
 
 
 class _Look:
-    """Asks each part of the machine by itself: one that cannot be asked does not keep the others from being told."""
+    """Makes each check by itself: one that cannot be made does not stop the others."""
 
     def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
         self._ctx = ctx
@@ -116,7 +116,7 @@ class _Look:
         self.spared: list[dict[str, object]] = []
 
     def everything(self) -> Iterator[NodeFinding]:
-        """All findings, the most pressing first."""
+        """Yield all findings, the most important first."""
         if not self._boot.has_traces and self._installs_here():
             reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
@@ -134,7 +134,7 @@ class _Look:
             yield from self._ask(self._leftovers, trouble=self._finding("stale-cni", "leftovers of azure-vnet"))
 
     def _installs_here(self) -> bool:
-        """Whether an apply would install anything: on a node without IPv6 a config of probes alone installs nothing."""
+        """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
         units, _ = wanted_and_gone(boot_parts(self._config))
         if units:
             return True
@@ -143,12 +143,12 @@ class _Look:
         try:
             return wants_rules(self._ctx, self._config, self._host)
         except (HostRoutingError, DeadlineExceededError):
-            # Nobody knows; the apply will tell why.
+            # Unknown; the apply will report the reason.
             self._ctx.check()
             return True
 
     def image(self) -> Iterator[NodeFinding]:
-        """What a boot of the image would lack, or do otherwise than this config wants it."""
+        """Yield the differences between the image and this config that matter at a boot."""
         if self._config.route_overlap.expected_cidrs or self._config.static_routes.routes:
             self.not_asked.append(_NO_ROUTES)
         if installs_units(self._config) and not self._boot.has_traces:
@@ -176,17 +176,17 @@ class _Look:
             yield NodeFinding("missing-tool", tool.name, str(tool), "warning" if is_optional else "error")
 
     def _finding(self, kind: str, subject: str) -> NodeFinding:
-        """Of a sibling, whose troubles are errors only if its section says that it is required."""
+        """Return a finding of a sibling; it is an error only if the section is `required`."""
         section = self._config.probe_snat if kind == "probe-snat" else self._config.stale_cni
         return NodeFinding(kind, subject, "", "error" if section.required else "warning")
 
     def _ask(
         self, look: Callable[[], Iterable[NodeFinding]], *, trouble: NodeFinding | None = None
     ) -> list[NodeFinding]:
-        """Return what `look` finds; what cannot be looked at is noted, or is `trouble` itself."""
+        """Return the findings of `look`; if it fails, add a note or return `trouble`."""
         found: list[NodeFinding] = []
         try:
-            # One by one: what was found before the look was cut short is told.
+            # One by one: findings before a failure count.
             found.extend(look())
         except PermissionDeniedError as error:
             self.not_asked.append(str(error).partition("\n")[0])
@@ -282,7 +282,7 @@ class _Look:
 
 
 def _reason(error: Exception) -> str:
-    """One line; of a command its own words, which are the same however often it was asked."""
+    """Return one line; for a failed command its stderr."""
     cause = error.__cause__
     said = cause.stderr.strip() if isinstance(cause, CommandFailedError) else ""
     told = f"{cause.argv[0]}: {said}" if isinstance(cause, CommandFailedError) and said else str(error)

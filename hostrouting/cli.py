@@ -1,4 +1,4 @@
-"""The command: `hostrouting plan|apply|check|explain|render|reset|sweep`. Thin: the tasks do it, this says it.
+"""The command: `hostrouting plan|apply|check|explain|render|reset|sweep`. It calls the tasks and prints the result.
 
 stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
 3 it could not; 4 there is something to change (`plan --exit-code`).
@@ -29,13 +29,13 @@ __all__ = ["main"]
 
 FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
-#: apply and reset: what waits for DHCP (30 s) and for systemd has to fit, and a second run behind the lock.
+#: For apply and reset: enough to wait for DHCP (30 s), for systemd, and for another run.
 _DEFAULT_TIMEOUT: Final = 120.0
 _logger = logging.getLogger("hostrouting")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; its exit status."""
+    """Run the command and return its exit status."""
     _prepare_streams()
     arguments = _parser().parse_args(argv)
     _log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset", "sweep"})
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(arguments, "interrupted", FAILED)
     except Exception as error:
         _logger.debug("where it happened", exc_info=True)
-        # Some of what is wrong with a config shows only on the machine that it is for: within a task.
+        # Some mistakes in a config show only on its machine, within a task.
         for failure in getattr(error, "failures", ()):
             if isinstance(failure, InvalidConfigError):
                 return _refuse_config(arguments, failure)
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One that tells programs, too, what is wrong with their words."""
+    """A parser that also reports usage errors as JSON."""
 
     def error(self, message: str) -> NoReturn:
         if "--json" in sys.argv:
@@ -91,17 +91,17 @@ def _parser() -> argparse.ArgumentParser:
     def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
         text = "a JSON file: the hostRouting object, or a whole config that has it"
         added.add_argument("config", nargs="?" if optional else None, metavar="CONFIG", help=text)
-        text = "take a CONFIG that has nothing for us as the wish that everything of ours is taken away"
+        text = "accept a CONFIG without our sections: it removes everything that hostrouting installed"
         added.add_argument("--allow-empty", action="store_true", help=text)
 
-    added = command("plan", _plan, "what apply would change; changes nothing, needs no root")
+    added = command("plan", _plan, "show the changes that apply would make; needs no root")
     config(added)
     offline(added)
     added.add_argument("--exit-code", action="store_true", help=f"exit {DIFFERS} where there is something to change")
     added = command("apply", _apply, "configure: live and for every boot")
     config(added)
     offline(added)
-    added = command("check", _check, "prove every expected CIDR, and look for what drifted; changes nothing")
+    added = command("check", _check, "prove every expected CIDR and report drift; changes nothing")
     config(added)
     offline(added)
     added.add_argument("--fail-on", choices=["error", "warning"], default="error", help="the least that is exit 1")
@@ -111,12 +111,12 @@ def _parser() -> argparse.ArgumentParser:
     config(added)
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
     added.add_argument("--out", type=_out_folder, metavar="DIR", help="write them below DIR, which is made if need be")
-    added = command("reset", _reset, "undo: ours is gone, what we displaced is back")
+    added = command("reset", _reset, "remove everything that hostrouting installed, and restore displaced objects")
     config(added, optional=True)
     offline(added)
-    added = command("sweep", _sweep, "what azure-vnet left behind goes, by itself; `reset` puts it back")
+    added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them")
     config(added)
-    added.add_argument("--dry-run", action="store_true", help="only say what would go, by one reading")
+    added.add_argument("--dry-run", action="store_true", help="show by one reading what a sweep would remove")
     added.add_argument(
         "--exit-code", action="store_true", help=f"with --dry-run: exit {DIFFERS} where there is something to sweep"
     )
@@ -171,7 +171,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
-    """Tell what an operator should know about the gates, and return it."""
+    """Log and return the notices about the gates."""
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
 
@@ -184,14 +184,14 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
 
 
 def _without_repeats(plan: Plan) -> list[Change]:
-    """Each task plans for itself, so what they share (the gates) comes more than once; not so what one has twice."""
+    """Return the changes of all tasks, with those that several tasks share (the gates) once."""
     from hostrouting.boot import BOOT_FOLDERS, RELOAD
 
     changes: list[Change] = []
     for _, planned in plan.by_task:
         earlier = set(changes)
         changes += [change for change in planned if change not in earlier]
-    # What a killed run left systemd to read is read with the rest.
+    # A reload that a killed run left is part of the reload for these files.
     is_read_anyway = any(change.subject.startswith(BOOT_FOLDERS) for change in changes)
     return [change for change in changes if not (is_read_anyway and change == RELOAD)]
 
@@ -201,7 +201,7 @@ def _apply(arguments: argparse.Namespace) -> int:
 
     config, host = _config(arguments), _host(arguments)
     task = Configure(config, host=host)
-    # Before the gates are closed: afterwards nobody could tell which of the running machines were never held.
+    # Before the gates are installed: later it is unknown which running machines were never held.
     with _context(arguments) as ctx:
         _notices(ctx, config, host)
     return _run(arguments, task, spared=lambda: task.spared)
@@ -213,7 +213,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
     config = _config(arguments)
     with _signalled(Context()) as ctx:
-        # The time that was given is for the default route: that it is up is an answer.
+        # The given time is for the default route: its absence is an answer.
         report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout)
     if arguments.json:
         _print_json(report.to_mapping())
@@ -313,18 +313,18 @@ def _reset(arguments: argparse.Namespace) -> int:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.configure import Reset
 
-    # Everything of ours goes, whatever config brought it; a config only says where the sweep has put its backups.
+    # Reset removes everything, of any config; a config only says where the sweep keeps its records.
     config = HostRoutingConfig() if arguments.config is None else _config(arguments)
     return _run(arguments, Reset(config, host=_host(arguments)))
 
 
-# --- what they share
+# --- shared by the commands
 
 
 def _config(arguments: argparse.Namespace) -> HostRoutingConfig:
     from hostrouting.config import HostRoutingConfig
 
-    # To want nothing is a wish of its own, `reset`: from a file it is more probably a mistake.
+    # To remove everything there is `reset`: an empty file is more probably a mistake.
     return HostRoutingConfig.from_file(arguments.config, allow_empty=arguments.allow_empty)
 
 
@@ -351,7 +351,7 @@ def _signalled(ctx: Context) -> Iterator[Context]:
 
 
 def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list[dict[str, object]]] = list) -> int:
-    """Do it, and say what became of it."""
+    """Run the task, print its recorded changes, and return the exit status."""
     from phases import TaskFailedError, run
 
     report = run(task, timeout=arguments.timeout or _DEFAULT_TIMEOUT, handle_signals=True, logger=_logger)
@@ -375,7 +375,7 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
 def _refuse(
     arguments: argparse.Namespace, problem: object, status: int, errors: list[dict[str, str]] | None = None
 ) -> int:
-    """Say on stderr, and to a program on stdout, why there is no answer."""
+    """Print the problem on stderr, and as JSON on stdout if asked for."""
     if arguments.json:
         _print_json({"ok": False, "error": str(problem), **({"errors": errors} if errors else {})})
     _logger.error("%s", problem)
@@ -393,26 +393,26 @@ def _print_json(answer: object) -> None:
 
 
 def _say(text: str, *, end: str = "\n") -> None:
-    """Write to stdout; a reader that has seen enough does not change what the answer is, nor the exit status."""
+    """Write to stdout; a reader that closes the pipe early does not change the exit status."""
     try:
         sys.stdout.write(text + end)
         sys.stdout.flush()
     except OSError as error:
-        # What follows, and the interpreter's own flush at its end, goes nowhere.
+        # Later output, and the interpreter's flush at its end, is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise HostFileError(f"cannot write the answer to stdout: {error.strerror}") from error
 
 
 def _prepare_streams() -> None:
-    """Have stdout and stderr lead somewhere, and take any text."""
+    """Make sure that stdout and stderr exist and accept any text."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            # A caller that has closed them wants the exit status alone.
+            # The caller closed them and wants only the exit status.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
         elif isinstance(stream, io.TextIOWrapper):
-            # The name of a device is bytes, and need be no text in any encoding.
+            # The name of a device is bytes and may not be valid text.
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -436,9 +436,9 @@ def _log_to_stderr(*, verbose: bool, talks: bool) -> None:
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """A line for each record, but one line that is written over and over for those that only tell how far something is.
+    """A handler that writes one line for each record, and one updated line for progress records.
 
-    Such a record has `progress`: (done, of how many). Only a terminal sees it.
+    A progress record has `progress`: (done, total). It is shown only on a terminal.
     """
 
     _is_open = False

@@ -1,4 +1,4 @@
-"""Configure: which tasks a node needs, and in which order; one run at a time. Reset: the way back."""
+"""Configure: the tasks of a config in their order, one run at a time. Reset: the command that removes everything."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENDED: Final = (CancelledError, DeadlineExceededError)
 
 
 class Configure:
-    """Static routes, what a removed CNI left, probes, then the check that holds the gates: live, and for every boot.
+    """Configure a node, now and for every boot: routes, sweep, probes, and the check that holds the gates.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -51,12 +51,12 @@ class Configure:
     configure-probe-snat
     check-route-overlap
 
-    It holds the run lock from the first task to the last: no other run changes routes between ours and their proof.
+    It holds the run lock from the first task to the last: no other run changes routes before they are proven.
 
-    A failure does not keep the others from being done, and all failures are raised at the end, as one. Where nothing of
-    ours is installed, boot files come first: a node that does not pass now must not start its machine at the next boot
+    A failure does not stop the other tasks; one error with all failures is raised at the end. On a node without
+    hostrouting the boot files come first: a node that fails the check must not start its machine at the next boot
     either. Over an installed config the routes come first, and a config that the kernel refuses leaves the old one as
-    it was, live and for every boot. A sibling (the sweep, the probes) that fails is a warning, unless its section says
+    it was, live and for every boot. A sibling (the sweep, the probes) that fails is a warning, unless its section is
     `required`.
     """
 
@@ -76,7 +76,7 @@ class Configure:
         self._log = log = logger or logging.getLogger("hostrouting")
         self._sweep = CleanStaleCNI(config, host=self._host, logger=log)
         self._siblings = (
-            # Before the proof, for what it leaves behind may shadow routes.
+            # Before the proof: stale objects may shadow routes.
             self._sibling(self._sweep, required=config.stale_cni.required),
             self._sibling(ConfigureProbeSNAT(config, host=self._host, logger=log), required=config.probe_snat.required),
         )
@@ -85,11 +85,11 @@ class Configure:
 
     @property
     def spared(self) -> list[dict[str, object]]:
-        """What the sweep has found and left alone: object, address, kind and reason of each."""
+        """The objects that the sweep left alone: object, address, kind and reason of each."""
         return [fields_of(verdict) for verdict in self._sweep.spared]
 
     def do(self, ctx: Context) -> None:
-        """Bring it all about; raises one error with every failure in it."""
+        """Do all tasks; raise one error with every failure in it."""
         with self._host.lock.hold(ctx) as held:
             self._failures = []
             try:
@@ -102,16 +102,16 @@ class Configure:
                 raise TaskFailedError.combine(self._failures)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
-        """What `do` would change; changes nothing, and waits for nobody."""
+        """Return the changes that `do` would make; do not change or wait."""
         return plan(self, ctx).changes
 
     def undo(self, ctx: Context) -> None:
-        """Take it all back, the gate first."""
+        """Undo all tasks, the gate first."""
         with self._host.lock.hold(ctx) as held:
             Serial(self._routes, *self._siblings, self._check, self._boot_files).undo(held)
 
     def _do_all(self, ctx: Context) -> None:
-        # What is wrong in itself, as a gate that could never open, is refused before anything is changed.
+        # A gate that could never open is refused before anything is changed.
         self._boot_files.refuse_gates(ctx)
         patience = _Patience(ctx)
         self._routes.patience = self._check.patience = patience
@@ -119,7 +119,7 @@ class Configure:
             self._attempt(self._boot_files, ctx)
             self._attempt(self._routes, ctx)
         else:
-            # Or the routes of this config would be live, and those of the earlier one would come with the next boot.
+            # Otherwise this config would be live, and the next boot would install the routes of the earlier one.
             self._boot_files.refuse_unwritable(ctx)
             self._attempt(self._routes, ctx)
             if any(is_refusal(cause) for failure in self._failures for cause in failure.failures):
@@ -136,7 +136,7 @@ class Configure:
             self._release(ctx)
 
     def _release(self, ctx: Context) -> None:
-        """Have started what was refused while routing was wrong: its own unit may have no `Restart=`."""
+        """Start the held gates: their units may have no `Restart=`."""
         held = Boot(self._host, gates=self._config.gates).release(ctx)
         if held:
             self._log.warning(
@@ -154,16 +154,16 @@ class Configure:
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
-        """Keep the failure if the config is wrong: optional is what may be in trouble, not what cannot work."""
+        """Keep the failure of an optional task if the config is wrong: then it can never work."""
         if any(isinstance(cause, InvalidConfigError) for cause in failure.failures):
             self._failures.append(failure)
 
 
 class Reset:
-    """Everything of ours goes, whatever config brought it, and what was displaced or swept away comes back.
+    """Remove everything that hostrouting installed, by any config, and restore displaced and swept objects.
 
-    To want nothing is to take away what is ours; only the sweep has to be undone on purpose, since a config without its
-    section must not bring stale objects back. A failure does not keep the rest from being done.
+    Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit undo, since a
+    config without its section must not restore stale objects. A failure does not stop the other tasks.
     """
 
     name = "reset"
@@ -179,7 +179,7 @@ class Reset:
         pair = _Pair(nothing, self._host, logger)
         log = logger or logging.getLogger("hostrouting")
         self.subtasks: tuple[Task, ...] = (
-            # The gate first: a machine that starts meanwhile would have the units bring the routes back.
+            # The gate first: the units would add the routes again if a gated machine started meanwhile.
             pair.boot_files,
             pair.routes,
             ConfigureProbeSNAT(nothing, host=self._host, logger=log),
@@ -188,14 +188,14 @@ class Reset:
         )
 
     def do(self, ctx: Context) -> None:
-        """Take it all away, and put back; raises one error with every failure in it."""
+        """Remove and restore everything; raise one error with every failure in it."""
         failures: list[TaskFailedError] = []
         with self._host.lock.hold(ctx) as held:
             for task in self.subtasks:
                 try:
                     execute(task, held, logger=self._logger)
                 except TaskFailedError as error:
-                    # What hinders several of them in the same way is told once.
+                    # The same failure of several tasks is reported once.
                     if str(error.cause) not in [str(failure.cause) for failure in failures]:
                         failures.append(error)
         if failures:
@@ -203,7 +203,7 @@ class Reset:
 
 
 class _Pair:
-    """The tasks of the routing pair, whose boot files are installed together: both scripts change at once."""
+    """The tasks of the pair, whose boot files are installed together: both scripts change at once."""
 
     def __init__(self, config: HostRoutingConfig, host: Host, logger: logging.Logger | None) -> None:
         logger = logger or logging.getLogger("hostrouting")
@@ -214,13 +214,13 @@ class _Pair:
 
 
 class _Patience:
-    """The time for which the pair waits for DHCP: what the first has waited, the second does not wait again."""
+    """The time for which both tasks of the pair together wait for DHCP."""
 
     def __init__(self, ctx: Context) -> None:
         self._until = ctx.clock.monotonic() + WAIT_SECONDS
 
     def left(self, ctx: Context) -> float:
-        """Seconds, never less than 0."""
+        """Return the seconds left, at least 0."""
         return max(0.0, self._until - ctx.clock.monotonic())
 
 
@@ -259,11 +259,11 @@ class _InstallBootFiles:
 
     @property
     def is_installed(self) -> bool:
-        """Whether an earlier run has installed anything that gates wait for."""
+        """True if an earlier run has installed a unit that gates wait for."""
         return self._boot.is_installed
 
     def refuse_gates(self, ctx: Context) -> None:
-        """Raise UnitError for gates that cannot be any."""
+        """Raise UnitError for unsuitable gates."""
         units, _ = wanted_and_gone(self._present(ctx))
         self._boot.refuse_gates(ctx, *units)
 
@@ -273,17 +273,17 @@ class _InstallBootFiles:
         self._boot.refuse_unwritable(*units, gone=gone)
 
     def do(self, ctx: Context) -> None:
-        """Install what is wanted, and take away what is not; the part of a task that is skipped stays as it is."""
+        """Install the wanted units and remove the others; the part of a skipped task stays as it is."""
         units, gone = wanted_and_gone(self._present(ctx))
         self._boot.install(ctx, *units, gone=gone)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
-        """What `do` would change."""
+        """Return the changes that `do` would make."""
         units, gone = wanted_and_gone(self._present(ctx))
         return self._boot.plan_install(ctx, *units, gone=gone)
 
     def undo(self, ctx: Context) -> None:
-        """Take all of it away."""
+        """Remove all of it."""
         self._boot.install(ctx, gone=[part.departure for _, part in self._parts])
 
     def _present(self, ctx: Context) -> list[BootPart]:

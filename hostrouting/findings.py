@@ -1,4 +1,4 @@
-"""What `check` found on the node beside the routing of expected CIDRs: one value for all capabilities."""
+"""Findings of `check` other than those of the proof: one value for all capabilities."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _REFUSED: Final = "will be refused: "
 
 @attrs.frozen
 class NodeFinding:
-    """One thing that is not as the config wants it: its kind, what it is about, and why that is wrong.
+    """One difference between node and config: its kind, its subject and the reason.
 
-    An `error` keeps the node from doing its work, or will at the next boot; a `warning` wants a look; a `note` is for
-    those who want to know.
+    An `error` keeps the node from doing its work, now or after the next boot; a `warning` should be looked at; a
+    `note` is information.
 
     >>> print(NodeFinding("probe-snat", "nft table ip6 azureSLBProbe", "is missing; run: hostrouting apply CONFIG"))
     error: probe-snat: nft table ip6 azureSLBProbe: is missing; run: hostrouting apply CONFIG
@@ -34,7 +34,7 @@ class NodeFinding:
     severity: Severity = "error"
 
     def to_mapping(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the finding for JSON."""
         return attrs.asdict(self)
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class NodeFinding:
 
 
 def refused(reason: str) -> str:
-    """The detail of a planned change that will be refused.
+    """Return the detail of a planned change that will be refused.
 
     >>> is_refused(refused("the kernel's own route is never overwritten"))
     True
@@ -51,5 +51,5 @@ def refused(reason: str) -> str:
 
 
 def is_refused(detail: str | None) -> bool:
-    """Whether the detail of a planned change says that it will be refused."""
+    """Return True if the detail of a planned change says that it will be refused."""
     return detail is not None and detail.startswith(_REFUSED)

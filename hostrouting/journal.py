@@ -9,8 +9,8 @@
 =============================================  ========================================================================
 
 Both have the same form: each object in every detail that it takes to restore it, and as its own tool prints it. Root
-restores what a record says, so only root may have written it. A damaged record is set aside under another name and does
-not keep other records from being restored.
+restores the objects of a record, so only root may have written it. A damaged record is set aside under another name
+and does not keep other records from being restored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ __all__ = [
     "Sweeps",
     "from_json",
     "read_record",
-    "refuse_unsafe_folder",
     "set_aside",
     "to_json",
 ]
@@ -80,7 +79,7 @@ class Record:
     #: The output of ebtables-save before the sweep for each backend, as (backend, text).
     texts: tuple[tuple[str, str], ...] = ()
     path: str = attrs.field(default="", eq=False)
-    #: Why `objects` lacks some or all of the objects in the file, and what to do; empty if it has all.
+    #: Why `objects` lacks objects of the file, and the next step for the user; empty if it has all.
     damage: str = ""
 
 
@@ -144,16 +143,6 @@ def set_aside(files: FileStore, path: str) -> str:
     return f"it was set aside as {aside}"
 
 
-def refuse_unsafe_folder(files: FileStore, folder: str) -> None:
-    """Raise HostFileError if users other than root can add records to the folder, or replace the folder."""
-    reason = files.exposed(folder)
-    if reason is not None:
-        raise HostFileError(
-            f"{folder} is not safe for records that root restores: {reason}; use a folder that, like all folders above "
-            f"it, belongs to root and is writable only for root"
-        )
-
-
 def _why_distrusted(files: FileStore, path: str, owner: int) -> str | None:
     if owner not in {0, os.geteuid()}:
         return f"it belongs to the user {owner}, and only root's records are trusted"
@@ -193,7 +182,7 @@ class Sweeps:
 
         Raise HostFileError if it cannot be written, or if users other than root could replace it.
         """
-        refuse_unsafe_folder(self._files, self._folder)
+        self.refuse_unsafe_folder()
         moment = time.gmtime(now)
         # A number, since there may be two sweeps in one second, and since clocks are set back.
         number = 1 + max((_order(name)[1] for name in self._names()), default=0)
@@ -220,7 +209,7 @@ class Sweeps:
         recorded = Recorded([], [], [])
         names = sorted(self._names(), key=_order, reverse=True)
         if names:
-            refuse_unsafe_folder(self._files, self._folder)
+            self.refuse_unsafe_folder()
         for name in names:
             record = read_record(self._files, self._path(name))
             if record is None:
@@ -233,13 +222,22 @@ class Sweeps:
             )
         return recorded
 
+    def refuse_unsafe_folder(self) -> None:
+        """Raise HostFileError if users other than root can add records to the folder, or replace the folder."""
+        reason = self._files.exposed(self._folder)
+        if reason is not None:
+            raise HostFileError(
+                f"{self._folder} is not safe for records that root restores: {reason}; use a folder that, like all "
+                f"folders above it, belongs to root and is writable only for root"
+            )
+
     def remove(self, record: Record) -> None:
         """Remove a record that has nothing left to restore, and with the last one the folder."""
         self._files.remove(record.path)
         self._remove_folder()
 
     def clean_up(self) -> None:
-        """Remove what a killed run has left: an unfinished file, and an empty folder."""
+        """Remove the unfinished file and the empty folder that a killed run has left."""
         self._files.sweep(self._folder)
         self._remove_folder()
 

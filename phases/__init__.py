@@ -1,15 +1,15 @@
 """Run tasks: one after the other or side by side, with deadlines, retries, a plan, an undo and a report.
 
-    task.py         what a task is: Task, and what else it may be able to do: Plannable, Accountable, Undoable,
-                    Tolerant; Change
-    context.py      Context: may the task go on, and for how long
-    compose.py      tasks out of tasks: Serial, Parallel, with_timeout, with_retry, tolerate; out of a function: task
-    runner.py       execute, plan and undo a task; run a whole pipeline for a program's main
-    report.py       Report: what a run did
-    command.py      run_command: a subprocess that dies with its context
-    mistakes.py     what is no task, and answers that nobody would hear: a TypeError that says what to write
+    task.py         the protocols of a task: Task, Plannable, Undoable, Tolerant, Group
+    change.py       Change: one line of a plan or a report
+    context.py      Context: time, cancellation, and `record`, by which a task records its changes
+    compose.py      tasks made of tasks: Serial, Parallel, with_timeout, with_retry, tolerate; of a function: task
+    runner.py       execute, plan and undo a task; run a whole pipeline
+    report.py       Report and Event: the result of a run, and its steps for an observer
+    command.py      run_command: a subprocess that ends with its context
+    mistakes.py     TypeErrors for common mistakes, which say how to mend them
     exceptions.py   the error tree
-    testing.py      for your tests: tasks that record or fail, time that the test drives
+    testing.py      for your tests: tasks that note calls or fail, and a clock that the test moves
 
 Needs nothing but the standard library, and knows nothing of routing.
 """

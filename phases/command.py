@@ -1,4 +1,4 @@
-"""run_command: a subprocess that dies with its context."""
+"""run_command: a subprocess that ends with its context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CommandResult", "run_command"]
 
 
 class CommandResult(NamedTuple):
-    """How a command ended, and all it said; a negative status is the signal that killed it."""
+    """The result of a command; a negative status is the signal that killed it."""
 
     argv: tuple[str, ...]
     status: int
@@ -36,17 +36,17 @@ def run_command(
     env: Mapping[str, str] | None = None,
     grace: float = 1.0,
 ) -> CommandResult:
-    r"""Run a command to its end, or to that of the context.
+    r"""Run a command until it ends or the context does.
 
-    When the context ends, the command and all that it started get SIGTERM, and `grace` seconds
+    When the context ends, the command and all its processes get SIGTERM, and `grace` seconds
     later SIGKILL; then CancelledError or DeadlineExceededError is raised. Any thread may call this.
 
     Args:
         ctx: How long the command may take.
         argv: The command and its arguments; no shell reads them.
-        input: What the command reads from stdin, which is /dev/null otherwise.
-        check: Whether another status than 0 is a CommandFailedError. One that cannot be started always is.
-        env: Variables besides those of this process. LC_ALL is C, so that messages can be read.
+        input: The command's stdin; the default is /dev/null.
+        check: Raise CommandFailedError for another status than 0. A command that cannot start always raises it.
+        env: Variables added to those of this process. LC_ALL is C, so that messages can be parsed.
         grace: Seconds between SIGTERM and SIGKILL.
 
     >>> from phases import Context
@@ -69,7 +69,7 @@ def run_command(
         ctx.notify()
 
     try:
-        # A thread reads, so that this one can listen to the context. A daemon, see _kill.
+        # A thread reads, so that this one can watch the context. It is a daemon, see _kill.
         threading.Thread(target=communicate, name=f"run {argv[0]}", daemon=True).start()
         ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=ctx.deadline)
     except BaseException:
@@ -88,17 +88,17 @@ def run_command(
 
 
 def _start(argv: Sequence[str], *, with_input: bool, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
-    # Here, as it takes 8 ms that only those who start processes should pay.
+    # Imported here: it takes 8 ms, which only a program that starts processes should pay.
     import subprocess
 
     try:
-        return subprocess.Popen(  # noqa: S603 - what to run is the caller's business; no shell is involved
+        return subprocess.Popen(  # noqa: S603 - the caller chooses the command; there is no shell
             argv,
             stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "LC_ALL": "C", **(env or {})},
-            # A session of its own: one signal reaches all that it starts, and the terminal's Ctrl-C only us.
+            # A new session: one signal reaches all its processes, and Ctrl-C of the terminal only this process.
             start_new_session=True,
         )
     except FileNotFoundError as error:
@@ -111,10 +111,10 @@ def _kill(ctx: Context, process: subprocess.Popen[bytes], outcome: Sequence[obje
     from signal import SIGKILL, SIGTERM  # rarely needed
 
     for number in (SIGTERM, SIGKILL):
-        # Its id is that of its session and group. Gone in the meantime, or not ours to kill (sudo): nothing to do.
+        # Its id is that of its session and group. It may have ended, or we may not kill it (sudo).
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-        # SIGKILL comes even if SIGTERM was obeyed: by the command, that is, but perhaps not by all it started.
-        # What fled into a session of its own may hold the pipes for ever, and the kernel may hold a process:
-        # not even SIGKILL is waited for without end. The reading thread outlives us then.
+        # SIGKILL follows even if the command obeyed SIGTERM: its children may not have.
+        # A process in another session may hold the pipes for ever, and the kernel may hold a process: the wait is
+        # limited even after SIGKILL. The reading thread then goes on.
         ctx.wait(lambda: bool(outcome), until=ctx.clock.monotonic() + grace)

@@ -1,4 +1,4 @@
-"""Tasks out of tasks: one after the other, side by side, with a deadline, tried again; and out of a function."""
+"""Tasks made of tasks: in order, in parallel, with a deadline, with retries; and tasks made of a function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout
 
 
 class _Group(ABC):
-    """What Serial and Parallel share."""
+    """The common part of Serial and Parallel."""
 
     _kind = ""
 
@@ -42,11 +42,11 @@ class _Group(ABC):
         """Execute the subtasks."""
 
     def plan(self, ctx: Context) -> Sequence[Change]:
-        """What the subtasks would change; `phases.plan` also tells which of them cannot say."""
+        """Return the forecast of the subtasks; `phases.plan` also names those without a `plan`."""
         return plan(self, ctx).changes
 
     def undo(self, ctx: Context) -> None:
-        """Undo the subtasks, newest first, going on past failures."""
+        """Undo the subtasks in reverse order; a failure does not stop the rest."""
         failures = []
         for subtask in reversed(self.subtasks):
             try:
@@ -62,9 +62,9 @@ class _Group(ABC):
 
 
 class Serial(_Group):
-    """One task after the other; the first failure ends it.
+    """Tasks in order; the first failure ends the group.
 
-    Without a `name` it is called after its tasks, and stands in no path.
+    Without a `name` the group is named after its tasks and is left out of paths.
 
     >>> Serial(task("a")(print), task("b")(print)).name
     'serial(a, b)'
@@ -79,15 +79,15 @@ class Serial(_Group):
 
 
 class Parallel(_Group):
-    """All tasks at once, each in a thread; the first failure cancels the others.
+    """Tasks at the same time, each in a thread; the first failure cancels the others.
 
-    All begin, even if one fails before others got that far; the others are cancelled when the last
-    has begun. None begins if the system refuses one of the threads, or if the caller's context is
-    over; an interrupt or the end of the caller's context keeps those back that have not begun.
+    All begin, even if one fails early; the others are cancelled once the last has begun. None
+    begins if the system refuses one of the threads, or if the caller's context is over; after an
+    interrupt or the end of the caller's context no more tasks begin.
 
-    It waits for all of them, as threads cannot be killed; those that have not ended `grace`
-    seconds after they were cancelled are named in the log. The first failure is raised, the others
-    are reached through it; who only ended because we cancelled it has not failed.
+    The group waits for all of them, as threads cannot be killed; the log names those that have not
+    ended `grace` seconds after they were cancelled. The first failure is raised and contains the
+    others; a task that ended because the group cancelled it has not failed.
 
     >>> Parallel(task("a")(print), task("b")(print)).name
     'parallel(a, b)'
@@ -100,14 +100,14 @@ class Parallel(_Group):
         self._grace = grace
 
     def do(self, ctx: Context) -> None:
-        """Execute the subtasks side by side."""
+        """Execute the subtasks in threads."""
         crew = _Crew(ctx.child(), len(self.subtasks))
         try:
             for position, subtask in enumerate(self.subtasks):
                 crew.start(position, subtask)
             self._wait(crew.ctx, crew.running)
         except BaseException as error:
-            # Who interrupts a second time does not want to wait any more.
+            # After a second interrupt there is no more waiting.
             patient = isinstance(error, Exception) or not crew.ctx.over
             crew.ctx.cancel(describe(error))
             if patient:
@@ -124,7 +124,7 @@ class Parallel(_Group):
 
 
 class _Crew:
-    """The threads of one Parallel; one that fails cancels the context, but not before all have begun."""
+    """The threads of one Parallel; a failure cancels the context, but not before all have begun."""
 
     def __init__(self, ctx: Context, size: int) -> None:
         self.ctx = ctx
@@ -132,13 +132,13 @@ class _Crew:
         self.running: dict[int, Task] = {}
         self.errors: list[BaseException] = []
         self._failed: list[str] = []
-        # Positions: whose thread does not run yet, and whose task has not begun.
+        # Positions of the threads that do not run yet, and of the tasks that have not begun.
         self._absent = set(range(size))
         self._waiting = set(range(size))
 
     def start(self, position: int, task: Task) -> None:
-        # Daemons: a second Ctrl-C must be able to end the program even if a task does not listen.
-        # A copy of the context variables, for those who bind values of their log lines in them.
+        # Daemons: a second Ctrl-C must be able to end the program even if a task ignores its context.
+        # With a copy of the context variables, in which programs bind values for log lines.
         arguments = (self._execute, position, task)
         thread = threading.Thread(target=copy_context().run, args=arguments, name=task.name, daemon=True)
         self.running[position] = task
@@ -149,15 +149,15 @@ class _Crew:
             raise
 
     def _execute(self, position: int, task: Task) -> None:
-        # Nobody begins before there is a thread for each: if one is refused, none shall have done anything.
-        # Who is woken by a cancel finds the context over. No threading.Event, set by the caller's thread: a Ctrl-C
-        # that hits inside of its `set` leaves it locked for ever.
+        # No task begins before each has a thread: if one is refused, none must have done anything. A task woken by
+        # a cancel finds the context over. This is no threading.Event that the caller's thread sets: a Ctrl-C inside
+        # its `set` would leave it locked for ever.
         self._absent.discard(position)
         self.ctx.notify()
         self.ctx.wait(lambda: not self._absent or self.ctx.cancelled)
         try:
             execute_telling(task, self.ctx, begun=lambda: self._begun(position))
-        except BaseException as error:  # noqa: BLE001 - it is raised again by `do`, in the caller's thread
+        except BaseException as error:  # noqa: BLE001 - `do` raises it again, in the caller's thread
             self.errors.append(error)
             self._failed.append(task.name)
         finally:
@@ -166,14 +166,14 @@ class _Crew:
             self.ctx.notify()
 
     def _begun(self, position: int) -> None:
-        # Who fails adds itself to `_failed` first, then looks at `_waiting`: of two threads, one sees both.
+        # A failed task first adds itself to `_failed`, then looks at `_waiting`: of two threads, one sees both.
         self._waiting.discard(position)
         if self._failed and not self._waiting:
             self.ctx.cancel(f"{self._failed[0]} failed")
 
 
 def _raise_first(errors: Sequence[BaseException]) -> None:
-    """Raise what weighs most: an interrupt, then failures, then that the context is over."""
+    """Raise the most important error: an interrupt, then failures, then the end of the context."""
     failures = [error for error in errors if isinstance(error, TaskFailedError)]
     interrupts = [error for error in errors if not isinstance(error, Exception)]
     if interrupts:
@@ -185,12 +185,12 @@ def _raise_first(errors: Sequence[BaseException]) -> None:
 
 
 class _Made:
-    """A task put together from functions."""
+    """A task made of functions."""
 
     def __init__(self, name: str, do: Callable[[Context], None], **abilities: object) -> None:
         self.name = name
         self.do = do
-        # On the instance: a class that had the methods would promise them for every task.
+        # On the instance: methods of the class would make every task look able to do everything.
         for ability, given in abilities.items():
             if given is not None:
                 setattr(self, ability, given)
@@ -206,11 +206,11 @@ def _around(task: Task, do: Callable[[Context], None], **others: object) -> Task
 
 
 def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:
-    """The task, but its failure is a warning: logged and reported as `failed`, and not raised.
+    """Return the task with failures as warnings: they are logged and reported as `failed`, and not raised.
 
-    The group goes on and is no worse for it; `on_failure` tells those who want to know. What was
-    cancelled or interrupted is raised all the same, and so are failures of `plan` and `undo`. Such
-    a failure does not make `run` undo anything; the task, as any that failed, is not undone either.
+    The group goes on, and its status does not suffer; `on_failure` is called with the error.
+    Cancellation and interrupts are raised as usual, and so are failures of `plan` and `undo`. Such
+    a failure alone does not make `run` undo anything.
 
     >>> from phases.testing import FailingTask
     >>> failures = []
@@ -225,10 +225,10 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
 
 
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
-    """The task with at most `seconds` for its `do`; running out is a failure, with DeadlineExceededError as its cause.
+    """Return the task with at most `seconds` for its `do`; more is a failure caused by DeadlineExceededError.
 
-    It is the task's context that ends: a task that does not look at it is not stopped. With a `share` of less than 1
-    the task gets no more than that part of the time that is left, so that the tasks after it have the rest.
+    The task's context ends: a task that ignores it is not stopped. With a `share` of less than 1 the task gets no
+    more than that part of the time that is left, so that the tasks after it have the rest.
 
     >>> execute(with_timeout(task("nap")(lambda ctx: ctx.sleep(60)), 0))
     Traceback (most recent call last):
@@ -251,11 +251,11 @@ def with_retry(
     max_backoff: float = 30.0,
     retry_on: tuple[type[Exception], ...] = (Exception,),
 ) -> Task:
-    """The task, done again after an error of `retry_on`, up to `attempts` times in all.
+    """Return the task with retries after errors of `retry_on`, up to `attempts` times in all.
 
     The pauses begin with `backoff` seconds and double up to `max_backoff`; they end with the
-    context. The last error is raised, the earlier ones are in its `failures`. A group is done again
-    if all its failures are of `retry_on`. What was cancelled is never done again.
+    context. The last error is raised, with the earlier ones in its `failures`. A group is retried if
+    all its failures are of `retry_on`. A cancelled task is never retried.
 
     >>> from phases.testing import FailingTask
     >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
@@ -275,7 +275,7 @@ def with_retry(
                     raise
                 last = error if isinstance(error, TaskFailedError) else TaskFailedError((), error)
                 if len(failures) + 1 == attempts or not _all_of(last.failures, retry_on):
-                    # The last is the one to show; the earlier ones are not lost.
+                    # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
@@ -299,7 +299,7 @@ def task(
     plan: Callable[[Context], Sequence[Change]] | None = None,
     undo: Callable[[Context], None] | None = None,
 ) -> Callable[[Callable[[Context], None]], Task]:
-    """Make a Task of a plain function that returns nothing.
+    """Make a Task of a plain function that returns nothing; `run` may call `undo` once the task has completed.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):

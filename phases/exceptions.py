@@ -45,7 +45,7 @@ class TaskFailedError(PhaseError):
     """A task failed; the message names it by its path, once, and says why.
 
     `path` is that path as text, `names` the same as a tuple. Groups without a name of their own
-    stand in no path. `failures` holds every cause, flat, however deep the groups were nested; the
+    are in no path. `failures` is the flat list of all causes, at any depth of groups; the
     first one is also `cause` and `__cause__`. `others` are the further failures, each with its own path: of
     siblings that ran in parallel, of earlier attempts, of undo.
 
@@ -97,7 +97,7 @@ def _lines(error: TaskFailedError) -> Iterator[str]:
 
 
 class CancelledError(PhaseError):
-    """The context was cancelled; `reason` is what its canceller gave."""
+    """The context was cancelled; `reason` is the argument of `cancel`."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -171,12 +171,12 @@ def _ending(status: int | None) -> str:
         return f"was killed by signal {-status}"
 
 
-#: What `Context.check` raises. Whoever catches these asks the context whether it was really its own end.
+#: The errors of `Context.check`. A handler asks the context if they mean its own end.
 CONTEXT_OVER: Final = (CancelledError, DeadlineExceededError)
 
 
 def describe(error: BaseException) -> str:
-    """What an error says, for a reader who does not see its type.
+    """Return the text of an error, for a reader who does not see its type.
 
     >>> describe(OSError("no such device")), describe(KeyError("dev")), describe(TimeoutError())
     ('no such device', "KeyError: 'dev'", 'TimeoutError')

@@ -1,6 +1,6 @@
-"""Mistakes that Python lets pass: a TypeError says which one it is, and what to write instead.
+"""Checks for mistakes that Python accepts: a TypeError names the mistake and the remedy.
 
-Without them an `async def do` is called, never runs, and is reported as done.
+Without them an `async def do` would be called, never run, and be reported as done.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHANGES: Final = "a plan is a list of Change, [] if there is nothing to change"
 
 
 def require_task(candidate: object) -> None:
-    """Refuse what is no task.
+    """Raise TypeError for anything that is not a task.
 
     >>> require_task(None)
     Traceback (most recent call last):
@@ -61,13 +61,13 @@ def _why_no_task(candidate: object) -> str:
 
 
 def require_runnable(candidate: object) -> None:
-    """Refuse what is no task, and a task of which one sees at once that its `do` would never run."""
+    """Raise TypeError for anything that is not a task, and for a task whose `do` would never run."""
     require_task(candidate)
     require_plain(candidate.do, f"{type(candidate).__name__}.do")  # type: ignore[attr-defined]  # it is a task
 
 
 def require_plain(function: object, name: str) -> None:
-    """Refuse what is no function, and one that only makes a coroutine or a generator when it is called."""
+    """Raise TypeError for anything but a function, and for one that only returns a coroutine or a generator."""
     if not callable(function):
         raise TypeError(f"{name} is a function, not {function!r}")
     while isinstance(function, partial):
@@ -81,7 +81,7 @@ def require_plain(function: object, name: str) -> None:
 
 
 def context_of(ctx: object) -> Context:
-    """The context given, or a new one; refuse what is none."""
+    """Return the given context, or a new one for None; raise TypeError for anything else."""
     if ctx is None:
         return Context()
     if not isinstance(ctx, Context):
@@ -90,7 +90,7 @@ def context_of(ctx: object) -> Context:
 
 
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:
-    """Call a `do` or an `undo`, and refuse every answer but None: nobody would hear it.
+    """Call a `do` or an `undo`, and raise TypeError if it returns a value, which would be lost.
 
     >>> call(lambda ctx: False, Context(), "do")
     Traceback (most recent call last):
@@ -115,7 +115,7 @@ def _why_not_none(answer: object, returned: str) -> str:
 
 
 def require_changes(answer: object) -> tuple[Change, ...]:
-    """The changes that a `plan` returned; refuse all else.
+    """Return the changes that a `plan` returned; raise TypeError for anything else.
 
     >>> require_changes(["+ /etc/hosts"])
     Traceback (most recent call last):
@@ -132,6 +132,6 @@ def require_changes(answer: object) -> tuple[Change, ...]:
 
 
 def _close(answer: object) -> None:
-    # A coroutine that is dropped without this writes a RuntimeWarning beside our error.
+    # Without this a dropped coroutine writes a RuntimeWarning in addition to our error.
     if isinstance(answer, Coroutine | Generator):
         answer.close()

@@ -120,7 +120,7 @@ class Ledger:
         *,
         skip: Collection[str] = (),
         keep: bool = False,
-        observer: Callable[[Event], None] | None = None,
+        observer: Callable[[Event], object] | None = None,
     ) -> None:
         self.report = Report(task)
         self._skip = skip

@@ -181,7 +181,7 @@ class Plan:
     >>> hosts = task("hosts", plan=lambda ctx: [Change("+", "/etc/hosts")])(lambda ctx: None)
     >>> print(plan(Serial(hosts, task("reboot")(lambda ctx: None))))
     + /etc/hosts
-    ? reboot cannot say what it would change
+    ? reboot has no plan
     """
 
     __slots__ = ("by_task", "unplannable")
@@ -196,7 +196,7 @@ class Plan:
         return tuple(change for _, changes in self.by_task for change in changes)
 
     def __str__(self) -> str:
-        unknown = [f"? {path} cannot say what it would change" for path in self.unplannable]
+        unknown = [f"? {path} has no plan" for path in self.unplannable]
         return "\n".join([*map(str, self.changes), *unknown])
 
 
@@ -229,7 +229,7 @@ def run(
     undo_on_failure: bool = False,
     handle_signals: bool = False,
     logger: logging.Logger | None = None,
-    observer: Callable[[Event], None] | None = None,
+    observer: Callable[[Event], object] | None = None,
 ) -> Report:
     """Run a pipeline and return its report; a failure is in the report and is not raised.
 

@@ -1,4 +1,4 @@
-"""For the tests of those who write tasks: tasks that record or fail, and time that the test drives."""
+"""Helpers for tests of tasks: tasks that note calls or fail, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FailingTask", "ManualClock", "RecordingTask"]
 
 
 class RecordingTask:
-    """Writes every call into a journal that tasks may share.
+    """A task that writes every call into a journal, which tasks may share.
 
     >>> from phases import Serial, execute, undo
     >>> journal = []
@@ -37,24 +37,24 @@ class RecordingTask:
         return f"<{type(self).__name__} {self.name}>"
 
     def do(self, ctx: Context) -> None:
-        """Record it, unless the context is over."""
+        """Note the call, unless the context is over."""
         ctx.check()
         self.journal.append(f"do {self.name}")
 
     def plan(self, ctx: Context) -> Sequence[Change]:
-        """Record it; the changes are those given, or one of the task's name."""
+        """Note the call; return the given changes, or one of the task's name."""
         ctx.check()
         self.journal.append(f"plan {self.name}")
         return self.changes
 
     def undo(self, ctx: Context) -> None:
-        """Record it, unless the context is over."""
+        """Note the call, unless the context is over."""
         ctx.check()
         self.journal.append(f"undo {self.name}")
 
 
 class FailingTask:
-    """Raises an error: always, or so many times.
+    """A task that raises an error: always, or so many times.
 
     >>> from phases import with_retry, execute
     >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
@@ -79,10 +79,10 @@ class FailingTask:
 
 
 class ManualClock:
-    """Time that passes only when the test says so: by `advance`, or at once if `auto` is set.
+    """A clock that the test moves by `advance`, or that every wait moves if `auto` is set.
 
-    With `auto`, whoever waits gets there immediately: for code in one thread. Without, another
-    thread waits in truth; `wait_for_sleepers` tells the test when it does.
+    With `auto` each wait ends at once, for code in one thread. Without it another thread really
+    waits; `wait_for_sleepers` returns once it does.
 
     >>> from phases import Context
     >>> clock = ManualClock(auto=True)
@@ -109,10 +109,10 @@ class ManualClock:
         return self.EPOCH + self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and wake all who wait."""
+        """Move the time, and wake all waiting threads."""
         with self._changed:
             self._now += seconds
-            # Who is woken does not count as a sleeper until it waits again.
+            # A woken thread is not a sleeper until it waits again.
             while self._sleepers:
                 ring(self._sleepers.pop())
 

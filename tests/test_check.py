@@ -1,4 +1,4 @@
-"""What `check` sees: the proof, drift from the config, and the gates; on a fake machine."""
+"""The findings of `check`: the proof, drift from the config, and the gates; on a fake machine."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_scripts_that_were_exchanged_behind_their_links(host: FakeHost, harm: Ca
 
 
 def test_scripts_that_are_right_in_another_folder(host: FakeHost) -> None:
-    """The link is told: what an apply would change is never hidden."""
+    """The link is reported: a change that an apply would make is never hidden."""
     config = applied(host, **ROUTES)
     for name in ("static-routes.sh", "check-route-overlap.sh"):
         text = host.files.read(f"/etc/aks-flex-node/hostrouting/{name}") or b""
@@ -152,7 +152,7 @@ def test_scripts_that_are_right_in_another_folder(host: FakeHost) -> None:
 def test_a_plan_after_a_run_that_was_killed(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """What systemd was left to read is read with the rest: the plan and the apply that follows say the same."""
+    """Files that systemd has yet to read are read with the rest: the plan and the apply that follows say the same."""
     applied(host, **ROUTES)
     execute(Reset(HostRoutingConfig(), host=host), in_time())
     host.files.write("/run/hostrouting.unfinished", b"", mode=0o644)
@@ -181,13 +181,13 @@ def test_probes_alone_on_a_node_without_ipv6(host: FakeHost) -> None:
 
 
 def test_probes_alone_where_the_cloud_does_not_say(host: FakeHost) -> None:
-    """Nobody knows whether rules are needed: the apply is asked for, which says why."""
+    """It is unknown if rules are needed: the finding asks for the apply, which gives the reason."""
     host.metadata.error = BackendError("no answer")
     assert told(check(host, config_of(probeSnat={"enabled": True}))) == [("warning", "not-applied", "hostRouting")]
 
 
 def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
-    """On a node before its first apply the proof decides, and it does not propose what the config has."""
+    """On a node before its first apply the proof decides, and it does not propose routes that the config has."""
     config = config_of(**ROUTES, **OVERLAP, **PROBES)
     report = check(host, config)
     assert told(report) == [("warning", "not-applied", "hostRouting")]
@@ -285,7 +285,7 @@ def test_what_is_held_now(host: FakeHost) -> None:
 
 
 def test_a_unit_that_failed(host: FakeHost) -> None:
-    """Its last run is what a gate would meet; the journal is where to read on."""
+    """Its last run is the one that a gate would meet; the finding points to the journal."""
     config = applied(host, **ROUTES)
     host.services.failing.add("static-routes.service")
     with pytest.raises(UnitError):
@@ -296,7 +296,7 @@ def test_a_unit_that_failed(host: FakeHost) -> None:
 
 
 def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
-    """What needs no systemd is told all the same, and what was not asked is said, once each."""
+    """Findings that need no systemd are reported all the same, and the missing answers are listed, once each."""
     config = applied(host, **ROUTES)
     lose_our_routes(host)
     for number in range(1, 30):
@@ -307,7 +307,7 @@ def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
 
 
 def test_boot_files_are_looked_at_without_systemd(host: FakeHost) -> None:
-    """In a container, say: what is on the disk needs nobody's answer."""
+    """In a container, for example: the files on the disk need no answer of systemd."""
     config = applied(host, **ROUTES)
     host.files.remove(DROP_IN)
     for number in range(1, 30):
@@ -375,7 +375,7 @@ def test_leftovers(host: FakeHost) -> None:
 
 
 def test_what_needs_root_is_said_and_is_no_error(host: FakeHost) -> None:
-    """Without privilege for packet rules the rest is told, and what was not asked, by `not_asked`."""
+    """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing answers."""
     config = applied(host, **ROUTES, **PROBES, **SWEEP)
     host.nftables.may_read = host.ebtables.may_read = False
     report = check(host, config)

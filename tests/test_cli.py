@@ -1,4 +1,4 @@
-"""The command, as a process: what it prints, how it ends, in images and in real network namespaces."""
+"""The command, as a process: its output and its end, in images and in real network namespaces."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def files_below(root: Path) -> list[str]:
 @pytest.mark.thorough
 @needs("systemctl")
 def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> None:
-    """What plan shows is what apply makes; afterwards there is nothing to plan; reset leaves nothing of ours."""
+    """Apply makes the planned changes; afterwards there is nothing to plan; reset removes everything."""
     root = tmp_path / "image"
     root.mkdir()
     planned = run("plan", "--root", root, config)
@@ -143,7 +143,7 @@ def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(
 
 
 def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None:
-    """The message names what there is."""
+    """The message lists the files that exist."""
     refused = run("render", config, "nothing.service")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith(
@@ -212,7 +212,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, 
     ],
 )
 def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], status: int, config: Path) -> None:
-    """Usage is 2, what could not be done is 3, and nobody meets a traceback."""
+    """Wrong usage is 2, a failure is 3, and no traceback is printed."""
     ended = run(*(config if word == "CONFIG" else word for word in words))
     assert ended.returncode == status, ended.stderr
     assert ended.stdout == ""
@@ -222,7 +222,7 @@ def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], statu
 
 @pytest.mark.parametrize("asked", ["example.org", "300.1.1.1", "::1"])
 def test_explain_quotes_what_was_asked(asked: str) -> None:
-    """What is no address is named as it was written, without the prefix length that an address would get."""
+    """A word that is no address is quoted as it was written, without the prefix length that an address would get."""
     refused = run("explain", asked)
     assert refused.returncode == 2
     assert refused.stderr == (
@@ -277,7 +277,7 @@ def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedP
 
 @pytest.mark.thorough
 def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, tmp_path: Path) -> None:
-    """As a daemon's: the exit status is the answer, and nobody meets an AttributeError."""
+    """As a daemon's: the exit status is the answer, and there is no AttributeError."""
     root = tmp_path / "image"
     root.mkdir()
     for status, words in (
@@ -304,7 +304,7 @@ def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
 
 
 def test_an_empty_config_is_no_wish(tmp_path: Path) -> None:
-    """A file with neither hostRouting nor one of its sections would take all of ours away: refused."""
+    """A file with neither hostRouting nor one of its sections would remove everything: refused."""
     path = tmp_path / "config.json"
     path.write_text('{"kubelet": {}}')
     refused = run("apply", "--root", tmp_path, path)
@@ -367,7 +367,7 @@ def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None
 
 @needs_kernel
 def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -> None:
-    """Exit 0, and the first line says by which device; a warning is exit 1 for one who asks for that."""
+    """Exit 0, and the first line names the device; a warning is exit 1 with `--fail-on warning`."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     answered = run("check", checked, inside=node)
     warning = f"warning: not-applied: hostRouting: {NOT_APPLIED['reason']}\n"
@@ -391,7 +391,7 @@ def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> Non
 
 @needs_kernel
 def test_a_plan_tells_programs_whether_there_is_something_to_change(node: KernelNode, tmp_path: Path) -> None:
-    """4 only for those who ask; a route that will be refused is exit 1 for all."""
+    """4 only with `--exit-code`; a route that will be refused is exit 1 in any case."""
     path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
     assert run("plan", path, inside=node).returncode == 0
     assert run("plan", "--exit-code", path, inside=node).returncode == 4
@@ -426,7 +426,7 @@ def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
             text=True,
         )
         assert waiting.stderr is not None
-        # The log says when it begins to wait, so nobody has to guess.
+        # The log says when the wait begins, so that no test has to guess.
         assert "waiting" in waiting.stderr.readline()
         waiting.send_signal(signal.SIGTERM)
         _, said = waiting.communicate(timeout=2)
@@ -472,7 +472,7 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
 
 @needs_kernel
 def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) -> None:
-    """145 ms that nobody has to wait for."""
+    """The import would cost 145 ms."""
     program = (
         "import sys; from hostrouting.cli import main; main(sys.argv[1:]);"
         "print({'pyroute2', 'asyncio'} & set(sys.modules), file=sys.stderr)"
@@ -486,9 +486,9 @@ def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) 
     assert done.stderr.splitlines()[-1] == "set()"
 
 
-# --- what drifted
+# --- drift
 
-#: The node of another machine's files: what a command writes under /run and /var goes with the namespace.
+#: The node of another machine's files: files of a command under /run and /var go with the namespace.
 OWN_FILES = [
     "unshare",
     "--mount",
@@ -528,7 +528,7 @@ def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = OWN_FIL
 
 @needs("kernel", "ebtables-nft", "nft")
 def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
-    """Each has its kind, what it is about, and why that is wrong; what was asked of the routes is answered as ever."""
+    """Each has its kind, subject and reason; the proof of the routes is answered as ever."""
     (rule,) = leave_behind(node, 1)
     path = config_of(tmp_path, **CHECKED, **SWEEP, **PROBES)
     answered = run("check", "--json", path, inside=node)
@@ -548,13 +548,13 @@ def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: Ker
 
 @needs("kernel", "ebtables-nft", "nft")
 def test_what_cannot_be_read_is_said_and_is_no_error(node: KernelNode, tmp_path: Path) -> None:
-    """Without privilege nobody reads packet rules: the rest is answered, and so is what was not looked at."""
+    """Without privilege packet rules cannot be read: the rest is answered, and so is the list of missing answers."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     path = config_of(tmp_path, **CHECKED, **SWEEP)
     answered = within(node, "check", path, prefix=POWERLESS, capture_output=True)
     first, *_, last = answered.stdout.splitlines()
     assert (answered.returncode, first) == (0, "172.16.8.0/22 leaves by eth0")
-    assert last.startswith("note: not looked at: cannot tell if a removed CNI left anything behind without")
+    assert last.startswith("note: not looked at: cannot tell if a removed CNI left anything without")
     assert within(node, "plan", path, prefix=POWERLESS, capture_output=True).returncode == 0
     told = json.loads(within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout)
     assert told["ok"] is True
@@ -580,14 +580,14 @@ def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, 
     for _ in range(3):
         leave_behind(node, 1)
     assert len(run("plan", path, inside=node).stdout.splitlines()) == 3
-    # A warning is a bad answer for one who asks for that.
+    # With --fail-on warning a warning is a bad answer.
     assert run("check", path, inside=node).returncode == 0
     assert run("check", "--fail-on", "warning", path, inside=node).returncode == 1
 
 
 @needs("kernel", "ebtables-nft")
 def test_a_long_sweep_shows_how_far_it_is_on_a_terminal_alone(node: KernelNode, tmp_path: Path) -> None:
-    """One line of stderr is written over after each batch; where nobody looks there is no such line."""
+    """One line of stderr is written over after each batch; without a terminal there is no such line."""
     path = config_of(tmp_path, **SWEEP)
     leave_behind(node, 2500)
     ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""What a config means: defaults, normalisation, upstream's cases, the way to JSON and back."""
+"""The meaning of a config: defaults, normalisation, upstream's cases, the way to JSON and back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FULL: dict[str, Any] = {
 
 
 def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
-    """What is camelCase on the wire is snake_case in Python, and lists are tuples."""
+    """A camelCase key of the wire is snake_case in Python, and lists are tuples."""
     assert HostRoutingConfig.from_mapping(FULL) == HostRoutingConfig(
         static_routes=StaticRoutesConfig(
             enabled=True,
@@ -218,7 +218,7 @@ def test_modes_are_read_in_any_case(text: str, mode: OverlapMode) -> None:
 
 
 def test_expected_cidrs_are_masked_and_kept_once() -> None:
-    """Host bits are accepted as upstream does, and what is the same after masking counts once, in order."""
+    """Host bits are accepted as upstream does, and CIDRs that are equal after masking count once, in order."""
     wire = {"expectedCidrs": ["172.16.5.5/16", "10.0.0.255/24", "172.16.0.0/16", "0.0.0.0/0", "169.254.169.254/32"]}
     section = RouteOverlapConfig.from_mapping(wire)
     assert section.expected_cidrs == ("172.16.0.0/16", "10.0.0.0/24", "0.0.0.0/0", "169.254.169.254/32")
@@ -238,7 +238,7 @@ def test_probe_addresses_are_canonical_text() -> None:
 
 @pytest.mark.parametrize("name", ["probeSnat", "staleCni", "watch"])
 def test_details_of_a_disabled_section_are_fine(name: str) -> None:
-    """A section can be switched off without losing what it says."""
+    """A section can be switched off without losing its content."""
     wire = {name: {key: value for key, value in FULL[name].items() if key != "enabled"}}
     assert HostRoutingConfig.from_mapping(wire).to_mapping() == wire
 
@@ -259,7 +259,7 @@ def test_details_of_a_disabled_section_are_fine(name: str) -> None:
     ],
 )
 def test_intervals_are_go_durations(text: str, seconds: float, canonical: str | None) -> None:
-    """What Go's time.ParseDuration reads is read, and written back in seconds; the default is left out."""
+    """Durations that Go's time.ParseDuration reads are read, and written in seconds; the default is left out."""
     section = WatchConfig.from_mapping({"interval": text})
     assert section.interval == seconds
     assert section.to_mapping().get("interval") == canonical
@@ -317,14 +317,14 @@ def test_values_are_frozen_and_hashable() -> None:
 
 
 def test_a_route_reads_like_ip_route() -> None:
-    """str() of a route is what an operator would type, without what is left open."""
+    """str() of a route is the text that an operator would type, without open fields."""
     first, second = HostRoutingConfig.from_mapping(FULL).static_routes.routes
     assert str(first) == "172.16.1.0/24 via 10.224.0.1 dev eth0 metric 100"
     assert str(second) == "172.16.2.0/24"
 
 
 def test_importing_the_config_loads_nothing_that_only_some_need() -> None:
-    """json, difflib, ipaddress and logging cost start-up time, so they wait until somebody needs them."""
+    """json, difflib, ipaddress and logging cost start-up time, so they are imported on first use."""
     program = (
         "import sys; before = set(sys.modules); import hostrouting.config; "
         "print(sorted({'json', 'difflib', 'ipaddress', 'logging', 'pathlib'} & (set(sys.modules) - before)))"

@@ -104,7 +104,7 @@ def test_two_host_routing_objects_are_refused() -> None:
     "mapping", [{"cluster": {"name": "a"}}, {"gateway": "10.0.0.1", "watchdog": True, "version": 1}, {"": None}]
 )
 def test_an_agents_config_without_our_key_wants_nothing_of_us(mapping: dict[str, Any]) -> None:
-    """A node whose config has no `hostRouting` needs no routing of ours; the agent need not look for the key first."""
+    """A node whose config has no `hostRouting` needs no routes; the agent need not look for the key first."""
     assert HostRoutingConfig.from_mapping(mapping) == HostRoutingConfig()
     assert HostRoutingConfig.from_json(json.dumps(mapping)) == HostRoutingConfig()
 
@@ -117,12 +117,12 @@ def test_a_mistyped_section_is_no_agents_config(key: str) -> None:
 
 
 def test_repeated_keys_elsewhere_are_not_ours() -> None:
-    """In a whole agent config, what other programs read is theirs to judge."""
+    """In a whole agent config, the keys of other programs are theirs to judge."""
     assert HostRoutingConfig.from_json('{"a": 1, "a": {"b": 1, "b": 2}, ' + TEXT[1:]) == CONFIG
 
 
 def test_a_lone_surrogate_is_refused_like_any_odd_value() -> None:
-    """Text that JSON can escape but nobody can encode ends in a printable message."""
+    """Text that JSON can escape but no codec can encode ends in a printable message."""
     assert _refusal(r'{"gates": ["\ud800.service"]}') == (
         r"hostRouting.gates[0]: '\ud800.service' is not the name of a .service unit that can be a gate: "
         r"'\ud800' is not allowed in it"
@@ -138,7 +138,7 @@ def test_a_file_is_read_by_path(tmp_path: Path, as_text: bool) -> None:
 
 
 def test_a_bad_file_is_an_invalid_config(tmp_path: Path) -> None:
-    """What from_json refuses, from_file refuses in the same words; and an empty object on request."""
+    """from_file gives the same refusals as from_json; and it refuses an empty object on request."""
     path = tmp_path / "config.json"
     path.write_bytes(b"\xff")
     with pytest.raises(InvalidConfigError) as caught:

@@ -1,4 +1,4 @@
-"""What holds for every config and for every input, searched by Hypothesis."""
+"""Properties of every config and of every input, searched by Hypothesis."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_any_field_may_hold_a_hostile_object(config: HostRoutingConfig, key: str
     gate=gate_names(),
 )
 def test_strategies_draw_canonical_values(**drawn: str) -> None:
-    """What the strategies draw is valid, and normalising it changes nothing."""
+    """Values of the strategies are valid, and normalising them changes nothing."""
     assert rules.ipv4_cidr(drawn["cidr"]) == drawn["cidr"]
     assert rules.ipv4_cidr(drawn["address"] + "/32") == drawn["address"] + "/32"
     assert rules.destination(drawn["destination"]) == drawn["destination"]
@@ -162,7 +162,7 @@ def test_strategies_draw_canonical_values(**drawn: str) -> None:
 
 @given(static_routes())
 def test_a_route_reads_back_from_its_own_wire_form(route: Any) -> None:
-    """Parts of a config have the same way to JSON and back: it is what a suggestion prints for pasting."""
+    """Parts of a config have the same way to JSON and back: a suggestion prints them for pasting."""
     assert type(route).from_mapping(json.loads(json.dumps(route.to_mapping()))) == route
 
 

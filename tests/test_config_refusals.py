@@ -1,4 +1,4 @@
-"""What a config may not say: one case a refusal, each with its whole message and path."""
+"""Refused configs: one case for each refusal, with its whole message and path."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_gateways_that_are_no_hosts(value: object, message: str) -> None:
     ],
 )
 def test_devices_that_are_none(value: object, message: str) -> None:
-    """A device name is refused with the reason; all reasons have their test beside check_device_name."""
+    """A device name is refused with the reason; the test of check_device_name has all reasons."""
     assert _errors_of_route(dev=value) == [(f"{ROUTE}.dev", message)]
 
 
@@ -111,7 +111,7 @@ def test_devices_that_are_none(value: object, message: str) -> None:
     ],
 )
 def test_metrics_that_are_no_32_bit_numbers(value: object, found: str) -> None:
-    """A metric is an integer from 0 to 2^32-1; what looks like a number is none."""
+    """A metric is an integer from 0 to 2^32-1; text and floats are none."""
     message = f"expected a whole number from 0 to 4294967295, found {found}"
     assert _errors_of_route(metric=value) == [(f"{ROUTE}.metric", message)]
 
@@ -152,7 +152,7 @@ def test_routes_that_contradict_each_other(other: dict[str, Any], text: str) -> 
 
 @pytest.mark.parametrize("enabled", [{}, {"enabled": None}, {"enabled": False}])
 def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
-    """Routes that nobody enabled are a mistake, as upstream says, and said besides what is wrong with them."""
+    """Routes without `enabled` are a mistake, as upstream says; other errors are reported with it."""
     assert _errors({"staticRoutes": {**enabled, "routes": [GOOD]}}) == [
         (
             "hostRouting.staticRoutes.enabled",
@@ -390,7 +390,7 @@ def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
     ],
 )
 def test_wrong_types_and_values_in_the_other_sections(mapping: dict[str, Any], path: str, message: str) -> None:
-    """Every field says what it expected and what it found, at its own path."""
+    """Every field names the expected and the found value, at its own path."""
     assert _errors(mapping) == [(f"hostRouting.{path}", message)]
 
 
@@ -422,7 +422,7 @@ def test_gates_that_are_no_service_units(name: str, problem: str) -> None:
 
 @pytest.mark.parametrize("name", [*sorted(OWN_UNITS), "hostrouting-held@kubelet.service.service"])
 def test_units_of_ours_as_gates(name: str) -> None:
-    """A unit of ours that waited for ours would wait for ever."""
+    """One of our units as a gate would wait for itself for ever."""
     message = f"'{name}' is a unit of ours, which cannot wait for itself; name the unit that must wait"
     assert _errors({"gates": [name]}) == [("hostRouting.gates[0]", message)]
 
@@ -490,7 +490,7 @@ def test_device_patterns_that_bash_and_python_would_read_differently(pattern: st
     ],
 )
 def test_unknown_keys(mapping: dict[str, Any], path: str, step: str) -> None:
-    """A key that nobody reads is refused where it stands, with the key that was probably meant."""
+    """An unknown key is refused at its path, with the key that was probably meant."""
     assert _errors(mapping) == [(path, f"is not a known key; {step}")]
 
 

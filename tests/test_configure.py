@@ -128,7 +128,7 @@ def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
 
 def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> None:
     """A second run waits under its own deadline, and then says who holds the lock."""
-    host.lock.holder_pid = 4711
+    host.lock.holder = 4711
     clock = ManualClock(auto=True)
     with pytest.raises(TaskFailedError) as caught:
         execute(configure(host, **ROUTES), Context(timeout=5, clock=clock))

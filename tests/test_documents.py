@@ -32,19 +32,19 @@ def run(*argv: str) -> str:
 
 @pytest.mark.parametrize("code", blocks("README.md"))
 def test_the_readmes_code_runs(code: str) -> None:
-    """Each block is a program of its own whose assertions hold, and needs no more than `pip install hostrouting`."""
+    """Each block is a whole program whose assertions hold, and needs no more than `pip install hostrouting`."""
     run("-c", f"import sys; sys.modules.update(pytest=None, hypothesis=None)\n{code}")
 
 
 def test_the_distribution_says_where_it_comes_from() -> None:
-    """A package index shows these links beside the README."""
+    """A package index shows these links next to the README."""
     links = metadata("hostrouting").get_all("Project-URL") or []
     assert "Upstream, https://github.com/Azure/AKSFlexNode" in links
     assert all(re.fullmatch(r"[^,]+, https://\S+", link) for link in links)
 
 
 def test_the_readmes_config_is_one() -> None:
-    """What is there to be copied is accepted, and has every section that this release knows how to bring about."""
+    """The config in the README is accepted, and has every section that this release can apply."""
     (document,) = blocks("README.md", language="json")
     config = HostRoutingConfig.from_json(document)
     assert config.probe_snat.enabled
@@ -53,7 +53,7 @@ def test_the_readmes_config_is_one() -> None:
 
 
 def test_the_readme_begins_with_pitch_commands_and_code() -> None:
-    """All three on the first screen: nobody scrolls for them."""
+    """All three are on the first screen."""
     first_screen = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:38])
     assert first_screen.count("```") == 4
     assert "make demo" in first_screen
@@ -73,7 +73,7 @@ STORY = [
 
 @needs("kernel")
 def test_the_demo_tells_its_story_on_the_kernel() -> None:
-    """In a namespace of its own: the trap, the finding, the refusal, the way out, and the fabric's peers unharmed."""
+    """In a new namespace: the trap, the finding, the refusal, the way out, and the fabric's peers unharmed."""
     told = run("examples/demo.py")
     assert "in memory" not in told
     assert [line for line in STORY if line not in told] == []
@@ -152,7 +152,7 @@ def test_tests_that_a_document_names_exist(document: str) -> None:
 
 @pytest.mark.parametrize("document", ["docs/kernel-facts.md", "docs/design.md"])
 def test_every_row_of_a_table_of_facts_names_a_test(document: str) -> None:
-    """What has no test is no fact."""
+    """A fact without a test is not listed."""
     rows = re.findall(r"^\| (.*) \|$", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
     facts = [row for row in rows if not row.startswith(("Fact |", "Invariant |"))]
     assert facts
@@ -190,3 +190,11 @@ def test_the_table_of_rooms_is_the_enforced_one() -> None:
         layer & exist for layer in reversed(layers()) if layer & exist
     ]
     assert set.union(*listed) <= set.union(*layers())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_make_has_the_targets_that_a_document_names(document: str) -> None:
+    """A command that a reader copies works."""
+    rules = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = re.findall(r"(?:^|`)make ([\w-]+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert set(named) <= set(" ".join(rules).split())

@@ -123,7 +123,7 @@ def test_nothing_outside_the_adapters_names_pyroute2() -> None:
 
 @pytest.mark.parametrize("name", modules())
 def test_the_examples_in_docstrings_run(name: str) -> None:
-    """Every example that a docstring shows gives what it shows."""
+    """Every example of a docstring gives the output that it shows."""
     module = importlib.import_module(name)
     flags = doctest.IGNORE_EXCEPTION_DETAIL if name.endswith("exceptions") else 0
     outcome = doctest.testmod(module, optionflags=doctest.ELLIPSIS | flags)

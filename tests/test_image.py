@@ -1,4 +1,4 @@
-"""An image is prepared and checked: nothing outside it changes, and what it lacks is told."""
+"""An image is prepared and checked: nothing outside it changes, and missing programs are reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.in_process import run_here as run
-from support.needs import needs
 
 from hostrouting.boot_files import boot_files
 from hostrouting.config import HostRoutingConfig
@@ -17,8 +16,6 @@ from hostrouting.config import HostRoutingConfig
 if TYPE_CHECKING:
     from pathlib import Path
 
-# `systemctl --root` tells whether a gate is masked.
-pytestmark = needs("systemctl")
 
 UNITS = "etc/systemd/system"
 SECTIONS: dict[str, Any] = {
@@ -75,7 +72,7 @@ def contents(folder: Path) -> dict[str, object]:
     ],
 )
 def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: Path, written: str, leads: str) -> None:
-    """Absolute, relative and dangling links, and chains: what is installed lies where they lead inside the image."""
+    """Absolute, relative and dangling links, and chains: installed files lie at their targets inside the image."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "theirs").write_text("theirs")
@@ -112,7 +109,7 @@ def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str) -> None:
-    """Apply warns, and check has a finding: which package, and what comes of it."""
+    """Apply warns, and check has a finding: the package, and the consequence."""
     (image / PROGRAMS[name]).unlink()
     said = (
         f"the image has no {name}: the first boot would find the gates shut, and they stay shut; install the package "
@@ -127,7 +124,7 @@ def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str
 
 
 def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
-    """Without them nobody needs it; where they are optional, it is a warning."""
+    """Without probes nft is not needed; with optional ones it is a warning."""
     (image / PROGRAMS["nft"]).unlink()
     config.write_text(json.dumps({**SECTIONS, "probeSnat": {**SECTIONS["probeSnat"], "required": False}}))
     applied = run("apply", "--root", image, config)
@@ -139,7 +136,7 @@ def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
 
 
 def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -> None:
-    """Merged folders and alternatives, absolute and relative: what counts is what the node will find."""
+    """Merged folders and alternatives, absolute and relative: the programs that the node will find count."""
     (image / "etc/alternatives").mkdir(parents=True)
     shutil.move(image / "bin", image / "usr/merged")
     (image / "bin").symlink_to("usr/merged")

@@ -22,7 +22,6 @@ from hostrouting.journal import (
     Sweeps,
     from_json,
     read_record,
-    refuse_unsafe_folder,
     set_aside,
     to_json,
 )
@@ -61,11 +60,8 @@ HOPS = st.builds(
 
 def prefixes(family: int) -> st.SearchStrategy[Prefix]:
     """Return networks without host bits."""
-    drawn = (
-        st.tuples(st.ip_addresses(v=6), st.integers(0, 128))
-        if family == IPV6
-        else st.tuples(st.ip_addresses(v=4), st.integers(0, 32))
-    )
+    addresses, bits = (st.ip_addresses(v=6), 128) if family == IPV6 else (st.ip_addresses(v=4), 32)
+    drawn: st.SearchStrategy[tuple[object, int]] = st.tuples(addresses, st.integers(0, bits))
     return drawn.map(lambda pair: Prefix.parse(f"{pair[0]}/{pair[1]}").masked)
 
 
@@ -379,7 +375,7 @@ def test_a_sticky_folder_is_not_safe(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o1777)
     with pytest.raises(HostFileError, match=r"/open/records is not safe .*/open \(mode 1777\)"):
-        refuse_unsafe_folder(files, "/open/records")
+        Sweeps(files, "/open/records").refuse_unsafe_folder()
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, None])

@@ -1,6 +1,6 @@
-"""Facts about the kernel and its tools that the design rests on and that no test of our own code shows.
+"""Facts about the kernel and its tools on which the design rests, and which the other tests do not show.
 
-docs/kernel-facts.md names each of them, beside the tests that prove the other facts.
+docs/kernel-facts.md names each of them, together with the tests that prove the other facts.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def test_no_route_beats_the_local_table(node: KernelNode) -> None:
 
 
 def test_replace_with_another_metric_adds_a_route(node: KernelNode) -> None:
-    """NLM_F_REPLACE looks for the same metric, so a connected route of metric 0 stays beside the new one."""
+    """NLM_F_REPLACE looks for the same metric, so a connected route of metric 0 stays in addition to the new one."""
     node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
     node.ip("route", "replace", FABRIC, "via", "10.224.0.1", "metric", "50")
     assert len(node.ip("route", "show", "exact", FABRIC).splitlines()) == 2
@@ -153,7 +153,7 @@ route add 203.0.113.0/24 via 10.224.0.1
 def test_a_batch_of_ip_stops_at_the_first_refusal_unless_forced(
     node: KernelNode, options: list[str], routes: int
 ) -> None:
-    """What came before the refused line stays either way; the error names the number of the line."""
+    """Routes before the refused line stay either way; the error names the number of the line."""
     command = ["ip", "-n", node.name, "-4", "-o", *options, "-batch", "-"]
     ended = subprocess.run(command, input=BATCH, capture_output=True, text=True, check=False)
     assert ended.returncode == 1

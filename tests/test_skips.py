@@ -1,4 +1,4 @@
-"""What becomes of a test whose machine lacks something: skipped with a reason, told again, or a failure on CI."""
+"""A test whose machine lacks something is skipped with a reason, which is repeated at the end, or fails on CI."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_shellcheck_is_found():
 
 
 def run_inner(folder: Path, **environment: str) -> tuple[int, str]:
-    """Run tests of their own, with this project's conftest.py, where PATH has nothing."""
+    """Run a small test suite with this project's conftest.py and an empty PATH."""
     shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "test_inner.py").write_text(INNER)
     done = subprocess.run(

@@ -185,7 +185,7 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
     """Another process holds the lock: the task waits, fails with the holder's name, and changes nothing."""
     host = node()
     before = state(host)
-    host.lock.holder_pid = 4711
+    host.lock.holder = 4711
     for act in (kind(EVERYTHING, host=host).do, kind(EVERYTHING, host=host).undo):
         with pytest.raises(Exception, match=r"\(process 4711\) holds"):
             act(Context(timeout=5, clock=ManualClock(auto=True)))
@@ -208,7 +208,8 @@ def test_tasks_side_by_side_take_turns() -> None:
 
     host.routes.routes = slow  # type: ignore[method-assign,assignment]  # every task reads the routes
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
-    tasks = Parallel(*(kind(wanted, host=host) for kind in (ConfigureStaticRoutes, CheckRouteOverlap) * 2))
+    several: list[Task] = [ConfigureStaticRoutes(wanted, host=host), CheckRouteOverlap(wanted, host=host)]
+    tasks = Parallel(*several, *several)
     execute(tasks)
     with host.lock.hold(Context()) as held:
         execute(tasks, held)

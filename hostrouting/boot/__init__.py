@@ -1,19 +1,19 @@
-"""How a capability persists itself: its script and unit, and the gate that lets no machine start before it.
+"""The boot half of a capability: its script and unit, and the gate that lets no machine start before them.
 
-    Boot            install, remove, and the plans of them
-    BootUnit        a oneshot with all its files, rendered by the capability; a Departure is one that goes
+    Boot            installs and removes units, and plans both
+    BootUnit        a oneshot with all its files; a Departure is one to remove
+    BootTemplate    the assets of a capability, from which it renders its BootUnit
     generation      the scripts of all capabilities, which change at once
     steps           from the disk as it is to the disk as it should be; order: before or after the live machine
-    gates           what is wrong with a gate; held: what its gate has refused
-    with_shared     the functions that all boot scripts have, put into one
-    assets/         hostrouting-ready.service, the gates' drop-in, what brings back those it refuses, those functions
+    gates           faults of gates; held: the units that their gate has refused
+    assets/         hostrouting-ready.service, the gates' drop-in, the retry unit, the functions that scripts share
 
     static-routes.service ───────┐ Before= and RequiredBy=
                                  ├──> hostrouting-ready.service <── ExecStartPre= of every gate, by a drop-in
     check-route-overlap.service ─┘
 
-A gate that is refused leaves hostrouting-held@<gate>.service active, by which hostrouting-retry.service starts it once
-routing is right. Stopping the gate stops that marker (PartOf=), so that a unit that was stopped stays down.
+A refused gate leaves hostrouting-held@<gate>.service active, and hostrouting-retry.service starts the gate once routing
+is right. A stop of the gate stops that marker (PartOf=), so that a unit that the user stopped stays down.
 
 No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 """
@@ -21,7 +21,6 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.boot_script import with_shared
 from hostrouting.boot.gates import gate_faults
 from hostrouting.boot.held import held_gates, is_refused_now
 from hostrouting.boot.layout import (
@@ -31,6 +30,7 @@ from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
     BootFile,
+    BootTemplate,
     BootUnit,
     Departure,
 )
@@ -46,6 +46,7 @@ __all__ = [
     "UNIT_DIRECTORY",
     "Boot",
     "BootFile",
+    "BootTemplate",
     "BootUnit",
     "Departure",
     "RecordedFiles",
@@ -54,5 +55,4 @@ __all__ = [
     "install_around",
     "is_refusal",
     "is_refused_now",
-    "with_shared",
 ]

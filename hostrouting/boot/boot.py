@@ -1,4 +1,4 @@
-"""Boot: brings units, scripts and the gate onto the disk and into systemd, and takes them away again."""
+"""Boot: installs units, scripts and the gates on the disk and in systemd, and removes them."""
 
 from __future__ import annotations
 
@@ -42,22 +42,21 @@ __all__ = ["RELOAD", "Boot"]
 
 _logger = logging.getLogger(__name__)
 
-#: What a plan says where only systemd has to catch up with the disk.
+#: The plan for a disk that is right, if systemd has not read all of it.
 RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-reload")
 _BLOCK: Final = 4096
-#: How a line of the note for the next run begins that names a unit with a folder of ours.
+#: The beginning of a line, in the note for the next run, that names a unit with a folder of hostrouting's.
 _NOTED_GATE: Final = "gate "
-#: Why a gate without a unit matters.
+#: The consequence of a gate without a unit.
 _UNGUARDED: Final = "nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
 
 
 class Boot:
     """The boot side of one machine or image, with the units (`gates`) that wait until routing is right.
 
-    Every method ends in the wanted state from wherever an earlier run was killed, and can itself be killed between any
-    two steps: the order of the steps is such that no gate is ever held by a unit that cannot run, nor by the scripts of
-    two configs, and a machine that loses its power on the way boots. In an image the same files and links are made, and
-    nothing runs.
+    Every method ends in the wanted state, wherever an earlier run was killed, and can be killed between any two steps.
+    In between, no gate is held by a unit that cannot run or by the scripts of two configs, and a machine that loses its
+    power boots. An image gets the same files and links, and nothing runs.
     """
 
     def __init__(self, host: Host, *, gates: Sequence[str], logger: logging.Logger | None = None) -> None:
@@ -68,20 +67,20 @@ class Boot:
 
     @property
     def is_installed(self) -> bool:
-        """Whether a run of ours has installed anything that gates wait for."""
+        """True if a run has installed anything that gates wait for."""
         return self._host.files.exists(unit_path(READY_UNIT))
 
     @property
     def has_traces(self) -> bool:
-        """Whether anything of ours is there, be it only a gate that waits for units which are gone."""
+        """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
         return bool(self._disk.gates()) or any(self._host.files.exists(unit_path(name)) for name in GATE_UNITS)
 
     def drift(self, *units: BootUnit, gone: Sequence[Departure] = ()) -> list[Change]:
-        """What `install` would change on the disk; asks no systemd, so that this is known where none answers."""
+        """Return the changes that `install` would make on the disk; needs no systemd."""
         return _changes(self._steps(units, gone))
 
     def plan_install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> list[Change]:
-        """What `install` would change; changes nothing, needs no root."""
+        """Return the changes that `install` would make; changes nothing, needs no root."""
         steps = self._steps(units, gone)
         self._refuse_gates(ctx, units, steps)
         if not steps and self._must_reload(ctx, units):
@@ -89,15 +88,15 @@ class Boot:
         return _changes(steps)
 
     def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:
-        """Raise UnitError for gates that `install` would refuse: one that would never open, or start too early."""
+        """Raise UnitError for gates that `install` would refuse: they would never open, or start too early."""
         self._refuse_gates(ctx, units, self._steps(units, ()))
 
     def refuse_unwritable(self, *units: BootUnit, gone: Sequence[Departure] = ()) -> None:
-        """Raise HostFileError where `install` would have to write and could not: a read-only or a full file system."""
+        """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
         if not self._steps(units, gone):
             return
         files = [file for unit in (*units, ready_unit()) for file in unit.files]
-        # Each takes a block of its own at least.
+        # Each file takes at least one block.
         size = sum(len(file.content) + _BLOCK for file in files)
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
             try:
@@ -106,12 +105,13 @@ class Boot:
                 raise HostFileError(f"{error}; nothing was changed, live or for the next boot") from error
 
     def install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> bool:
-        """Bring units, hostrouting-ready.service and the gates onto the disk; True if that changed anything.
+        """Install units, hostrouting-ready.service and the gates on the disk; return True if that changed anything.
 
-        What is right already is not touched, and the units in `gone` are removed; with the last unit of ours everything
-        goes, the gates first. systemd reads it all once, if anything changed; nothing is started, and no machine stops.
+        Files that are right stay untouched, and the units in `gone` are removed. With hostrouting's last unit all is
+        removed, the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine
+        stops.
 
-        Raises UnitError, before anything is changed, for a gate that must be up before our units can run.
+        Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run.
         """
         steps = self._steps(units, gone)
         self._refuse_gates(ctx, units, steps)
@@ -133,11 +133,11 @@ class Boot:
         return changed
 
     def _forget_held(self, ctx: Context) -> None:
-        """Where no gate is left, give up what waits behind one: what was down stays down."""
+        """Give up the held units if no gate is left: they stay down."""
         if self.is_installed:
             return
         for name in forget(ctx, self._host.services):
-            # One that asks just now goes on: see the end of the drop-in.
+            # A unit that asks just now goes on: see the end of the drop-in.
             if self._host.services.state(ctx, name).active_state == "activating":
                 continue
             self._logger.warning(
@@ -148,7 +148,7 @@ class Boot:
             )
 
     def _stop_remaining(self, ctx: Context, units: Sequence[BootUnit]) -> bool:
-        """Stop the units that upstream left `active (exited)`, and that therefore would not run when started."""
+        """Stop the units that upstream left `active (exited)`: a start would not run them."""
         services = self._host.services
         names = [unit.name for unit in units if not _remains(unit)]
         exited = [name for name in names if services.state(ctx, name).sub_state == "exited"]
@@ -157,31 +157,27 @@ class Boot:
         return bool(exited)
 
     def _stop_outdated(self, ctx: Context, units: Sequence[BootUnit]) -> None:
-        """End runs of the old scripts, which may wait 30 s for what the new ones do without: gates ask anew."""
+        """Stop runs of the old scripts, which may wait 30 s for nothing that the new ones need; gates ask again."""
         for unit in units:
             if self._host.services.state(ctx, unit.name).active_state == "activating":
                 self._stop(ctx, unit.name)
 
-    def start(self, ctx: Context, name: str) -> None:
-        """Run a oneshot to its end, or have systemd say that there is an image; a UnitError says where to read on."""
-        self._host.services.start(ctx, name)
-
     def plan_remove(self, ctx: Context, name: str, paths: Sequence[str]) -> list[Change]:
-        """What `remove` would take away; changes nothing, needs no root."""
+        """Return the changes that `remove` would make; changes nothing, needs no root."""
         return self.plan_install(ctx, gone=[Departure(name, tuple(paths))])
 
     def remove(self, ctx: Context, name: str, paths: Sequence[str]) -> bool:
-        """Take away the unit and its files; with the last unit of ours the gates, too; True if there was anything.
+        """Remove the unit and its files, with the last unit the gates as well; return True if there were any.
 
-        No machine stops for it. Where there is nothing to take away, systemd is not even asked.
+        No machine stops. If there is nothing to remove, systemd is not asked.
         """
         return self.install(ctx, gone=[Departure(name, tuple(paths))])
 
     def notices(self, ctx: Context) -> list[str]:
-        """What an operator should know about the gates; nothing of it is an error. To be asked before `install`.
+        """Return notices about the gates that are not errors; call it before `install`.
 
-        Gates that name no unit, that are open unseen or masked, machines that run now behind a gate that is new, and an
-        open break-glass.
+        They name gates without a unit, gates that are open or masked, machines that run although their gate is new, and
+        an open break-glass.
         """
         faults = gate_faults(ctx, self._host.services, self._gates)
         said = [str(fault) for fault in faults if not fault.refused]
@@ -199,24 +195,24 @@ class Boot:
         return said
 
     def missing_gates(self, ctx: Context) -> dict[str, str]:
-        """Return the gates that name no unit, each with why that matters."""
+        """Return the gates that name no unit, each with the consequence."""
         return dict.fromkeys(self._missed(self._absent_gates(ctx)), f"no unit file matches it, so {_UNGUARDED}")
 
     def altered_units(self, ctx: Context) -> dict[str, str]:
-        """Return the units of ours that other drop-ins change, each with these."""
+        """Return the units of hostrouting that other drop-ins change, each with these drop-ins."""
         altered = {}
         for name in self.installed_units():
             drop_ins = self._host.services.state(ctx, name).drop_ins
-            # Those for all services of a machine lie elsewhere.
+            # Drop-ins for all services of a machine lie elsewhere.
             own = sorted(path for path in drop_ins if f"/{name}.d/" in path)
             if own:
                 altered[name] = ", ".join(own)
         return altered
 
     def release(self, ctx: Context) -> list[str]:
-        """Have what waits behind a gate started, now that routing was found right; return what that is.
+        """Start the held gates, now that routing is right; return their names.
 
-        Failures of our own units are of an earlier look, and are forgotten.
+        Failures of hostrouting's units date from an earlier check, and are reset.
         """
         if not self._host.is_live or not self.is_installed:
             return []
@@ -226,18 +222,18 @@ class Boot:
         return release(ctx, self._host.services)
 
     def break_glass(self) -> str | None:
-        """Why every gate is open now; None if they hold."""
+        """Return the reason why every gate is open; None if they hold."""
         return broken_glass(self._host.files)
 
     def installed_units(self) -> list[str]:
-        """The oneshots of ours that are on the disk, and the one that gates ask."""
+        """Return the oneshots of hostrouting that are on the disk, and the unit that gates start."""
         return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._host.files.exists(unit_path(name))]
 
     def _absent_gates(self, ctx: Context) -> list[str]:
         return [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
 
     def _missed(self, absent: Sequence[str]) -> list[str]:
-        # Of the default gates most nodes have but one.
+        # Most nodes have only one of the default gates.
         return [gate for gate in absent if gate not in DEFAULT_GATES or len(absent) == len(self._gates)]
 
     def _steps(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
@@ -245,7 +241,7 @@ class Boot:
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
-        # To follow the order of units costs several calls of systemctl for each gate: not where all is as it was.
+        # To follow the order of units takes several calls of systemctl for each gate, so only if there are changes.
         if steps and units:
             refuse_faulty_gates(ctx, self._host.services, self._gates)
             refuse_early_gates(ctx, self._host.services, self._gates, units, self._disk.required_units())
@@ -254,10 +250,10 @@ class Boot:
         return self._host.is_live and self._host.files.exists(UNFINISHED)
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
-        """Whether systemd works by something else than what is on the disk.
+        """Return True if systemd works with other files than those on the disk.
 
-        Its own NeedDaemonReload notices neither new folders of drop-ins nor new links of a unit that it has loaded; and
-        another run may have prepared this very machine as an image.
+        NeedDaemonReload notices neither new folders of drop-ins nor new links of a loaded unit. Another run may also
+        have prepared this machine as an image.
         """
         if not self._host.is_live:
             return False
@@ -275,7 +271,7 @@ class Boot:
         )
 
     def _take(self, ctx: Context, steps: Sequence[Step], touched: Iterable[str]) -> None:
-        """Take the steps, after a note on the machine that systemd will have to read what they change."""
+        """Take the steps, after a note on the machine that systemd has not read their changes yet."""
         ctx.check()
         if steps and self._host.is_live:
             self._note(touched)
@@ -292,16 +288,17 @@ class Boot:
         self._clean_up(self._gates)
 
     def _note(self, touched: Iterable[str]) -> None:
-        text = "A run of hostrouting changes unit files. If none runs now, the next one will end what it began.\n"
+        text = "A run of hostrouting changes unit files. If none runs now, the next one will finish its work.\n"
         gates = "".join(f"{_NOTED_GATE}{gate}\n" for gate in touched)
         try:
             self._host.files.write(UNFINISHED, (text + gates).encode(), mode=0o644)
         except HostFileError as error:
-            # /run may be full. Without the note only a run that is killed right now would not be finished by the next.
+            # /run may be full. Without the note the next run finishes this one in all cases but one: it is killed right
+            # now.
             self._logger.warning("%s; going on without it", error)
 
     def _touched_gates(self) -> list[str]:
-        """The units of which a run may have left an empty folder for drop-ins: ours to come, and a killed one's."""
+        """Return the units for which a run may have left an empty folder of drop-ins: this run, or a killed one."""
         noted = (self._host.files.read(UNFINISHED) or b"") if self._host.is_live else b""
         lines = noted.decode(errors="replace").splitlines()
         gates = [line.removeprefix(_NOTED_GATE) for line in lines if line.startswith(_NOTED_GATE)]
@@ -310,7 +307,7 @@ class Boot:
         return sorted({*gates, *self._gates})
 
     def _clean_up(self, touched: Iterable[str]) -> None:
-        """Take away what killed runs have left: files under way, and folders with nothing in them."""
+        """Remove the leftovers of killed runs: files under way and empty folders."""
         files = self._host.files
         for folder in (*self._disk.folders(), *((RUNTIME_DIRECTORY, "/run") if self._host.is_live else ())):
             files.sweep(folder)
@@ -324,11 +321,11 @@ class Boot:
                 files.remove_directory_if_empty(folder)
 
     def _reload(self, ctx: Context, *removed: str) -> None:
-        """Have systemd read everything, and forget units whose files are gone: what failed, or what upstream left."""
+        """Make systemd read all files, and reset units whose files are gone: failed ones, and those of upstream."""
         self._host.services.daemon_reload(ctx)
-        # Not before: while systemd still knows the gates, one that restarts by itself would be held again.
+        # Not before: while systemd still knows the gates, a gate that restarts by itself would be held again.
         self._forget_held(ctx)
-        # All that could be ours, for a run that was killed may have removed others.
+        # All units of hostrouting, because a killed run may have removed others.
         for name in sorted(OWN_UNITS.union(removed)):
             gone = not self._host.files.exists(unit_path(name))
             if gone and self._host.services.state(ctx, name).active_state != "inactive":

@@ -1,4 +1,4 @@
-"""The gates, as systemd sees them: which cannot wait for us, which do not wait yet, and which are open unseen."""
+"""The gates as systemd sees them: those that cannot wait, those that do not wait yet, and those that are open."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
     "unread_gates",
 ]
 
-#: While one of these files exists, every gate is open. Their names stand in the drop-in and in the retry's script, too.
+#: While one of these files exists, every gate is open. The drop-in and the retry script name them, too.
 BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
-#: So is it while this word stands on the kernel's command line.
+#: With this word on the kernel's command line, every gate is open as well.
 _BREAK_GLASS_WORD: Final = "hostrouting.disabled"
-#: The settings by which a gate can be open unseen, shut for ever, or dangerous.
+#: The settings that can leave a gate open, shut it for ever, or make it dangerous.
 _ASKED: Final = (
     "After",
     "ExecStartPre",
@@ -40,14 +40,14 @@ _ASKED: Final = (
     "StartLimitAction",
     "TimeoutStartSec",
 )
-#: What every service waits for unless it says DefaultDependencies=no.
+#: Every service waits for these, unless it says DefaultDependencies=no.
 _ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
 
 
 def refuse_early_gates(
     ctx: Context, services: ServiceManager, gates: Iterable[str], units: Sequence[BootUnit], installed: Iterable[str]
 ) -> None:
-    """Raise UnitError for gates that start before something that our units wait for: both would wait for ever."""
+    """Raise UnitError for gates that start before a unit that hostrouting waits for: both would wait for ever."""
     after = [word for unit in units for word in unit.words("Unit", "After")]
     awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
     ours = units[0].name
@@ -65,23 +65,23 @@ def refuse_early_gates(
 
 
 def unread_gates(ctx: Context, services: ServiceManager, gates: Iterable[str]) -> list[str]:
-    """Return gates that systemd knows otherwise than the disk: without our drop-in, or as their files were before.
+    """Return gates that systemd has read differently from the disk: without the drop-in, or with older files.
 
-    It would go by the disk at the next boot, where a gate may be open.
+    At the next boot systemd reads the disk, and such a gate may be open then.
     """
-    # A template answers for instances to come; one that runs has been loaded, perhaps before the drop-in came.
+    # A template answers for future instances; a running one may have been loaded before the drop-in came.
     states = [state for gate in gates for state in (services.state(ctx, gate), *services.running(ctx, gate))]
     known = (state for state in states if state.load_state == "loaded")
     return [state.name for state in known if state.needs_reload or not _is_gated(state.drop_ins)]
 
 
 def _is_gated(drop_ins: frozenset[str]) -> bool:
-    # Of an instance that is, or was, a gate by itself the path is another than its template's.
+    # If an instance is or was a gate itself, its path differs from its template's.
     return any(path.endswith(f"/{DROP_IN_NAME}") for path in drop_ins)
 
 
 def broken_glass(files: FileStore) -> str | None:
-    """Return why every gate is open, or None if none is for such a reason."""
+    """Return the reason why every gate is open, or None."""
     for path in BREAK_GLASS:
         if files.exists(path):
             return f"{path} exists"
@@ -90,13 +90,13 @@ def broken_glass(files: FileStore) -> str | None:
 
 
 class GateFault(NamedTuple):
-    """What is wrong with a gate: its unit, which may be one instance of a template, the reason and the next step."""
+    """A fault of a gate: its unit, which may be one instance of a template, the reason and the next step."""
 
     unit: str
     #: `open`, `masked`, `root`, `action` or `timeout`.
     kind: str
     reason: str
-    #: Whether such a unit cannot be a gate at all.
+    #: True if such a unit cannot be a gate at all.
     refused: bool
 
     def __str__(self) -> str:
@@ -104,12 +104,12 @@ class GateFault(NamedTuple):
 
 
 def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[GateFault]:
-    """What is wrong with the gates and with their instances that run or are held; changes nothing, needs no root.
+    """Return the faults of the gates and of their running or held instances; changes nothing, needs no root.
 
-    An instance is named only for what its template is free of.
+    A fault of an instance is listed only if its template is free of it.
     """
     faults: list[GateFault] = []
-    # Where there are no gates, systemd is not even asked.
+    # Without gates, systemd is not asked.
     held = held_gates(ctx, services) if gates else []
     for gate in gates:
         found = list(_faults(ctx, services, gate))
@@ -127,7 +127,7 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
 
 
 def refuse_faulty_gates(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
-    """Raise UnitError for gates that would never open, or take the node down when they are refused."""
+    """Raise UnitError for gates that would never open, or whose refusal takes the node down."""
     refused = [str(fault) for fault in gate_faults(ctx, services, gates) if fault.refused]
     if refused:
         raise UnitError("\n".join([*refused, "mend it, or take it out of hostRouting.gates"]))
@@ -143,7 +143,7 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[GateF
     if state.load_state != "loaded":
         return
     found = services.settings(ctx, unit, *_ASKED)
-    # What a drop-in says by After= no other can take back, so that it tells of ours.
+    # No other drop-in can remove an After=, so this setting shows that systemd has read ours.
     if READY_UNIT in found["After"].split() and READY_UNIT not in found["ExecStartPre"]:
         reason = (
             "starts whatever the routes are: a later drop-in (systemctl edit makes such) empties ExecStartPre=; see: "
@@ -156,10 +156,10 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[GateF
             yield GateFault(unit, "root", reason, refused=True)
     for name in ("StartLimitAction", "FailureAction"):
         if found[name] not in {"", "none"}:
-            reason = f"cannot be a gate: it has {name}={found[name]}, which a refusal would bring about at every boot"
+            reason = f"cannot be a gate: it has {name}={found[name]}, which a refusal would cause at every boot"
             yield GateFault(unit, "action", reason, refused=True)
     timeout = found["TimeoutStartSec"]
-    # 0 is how unit files say that there is none.
+    # 0 is the unit files' word for no timeout.
     if timeout and 0 < seconds(timeout) < LONGEST_ASK:
         reason = (
             f"cannot be a gate: it has TimeoutStartSec={timeout}, and a look at routing may take {LONGEST_ASK:.0f} s; "

@@ -5,9 +5,9 @@
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     this link is what changes
     /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts
 
-The routes of one config beside the check of another would hold every gate under STRICT. A generation has a script of
-each name, also where nothing is configured for it, so that units of the earlier config run harmlessly with the scripts
-of the later one, and the other way round.
+The routes of one config next to the check of another would hold every gate under STRICT. A generation has a script of
+each name, even one that is not configured, so that units of the earlier config run harmlessly with the scripts of the
+later one, and the other way round.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["GENERATION_LINK", "LOST", "SCRIPT_MODE", "SCRIPT_PATHS", "Generation"]
 
-#: What leads to the scripts in force.
+#: The link that leads to the scripts in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
-#: The scripts that change together, by the names that units and people know.
+#: The scripts that change together, by the names in units and documents.
 SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
 _PREFIX: Final = "hostrouting-"
 SCRIPT_MODE: Final = 0o755
 _IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
-#: In place of a script that is configured and was lost, until its own task brings it back: no gate opens unasked.
+#: Replaces a configured script that was lost, until its task installs it again: no gate opens unchecked.
 LOST: Final = b"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
 echo "<3>the script $0 was lost, so nothing is known of routing; run: hostrouting apply CONFIG" >&2
@@ -54,13 +54,13 @@ class Generation:
 
     @classmethod
     def of(cls, units: Iterable[BootUnit], *, carried: Mapping[str, bytes]) -> Generation:
-        """The scripts of `units`; for the others those that are `carried` over, else one that does nothing."""
+        """Return the scripts of `units`; for the others those `carried` over, or else a script that does nothing."""
         given = {file.path: file.content for unit in units for file in unit.files}
         return cls({path: given.get(path, carried.get(path, _IDLE)) for path in SCRIPT_PATHS})
 
     @property
     def name(self) -> str:
-        """The name of the folder, by the content: the same scripts are the same folder."""
+        """The name of the folder, derived from the content: the same scripts have the same folder."""
         checksum = 0
         for content in self.scripts.values():
             checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
@@ -68,12 +68,12 @@ class Generation:
 
     @property
     def folder(self) -> str:
-        """Where its scripts are."""
+        """The path of the folder."""
         return f"{SCRIPT_DIRECTORY}/{self.name}"
 
     @property
     def files(self) -> list[BootFile]:
-        """The scripts at their places in its folder."""
+        """The scripts with their paths in the folder."""
         return [
             BootFile(path=f"{self.folder}/{path.rpartition('/')[2]}", content=content, mode=SCRIPT_MODE)
             for path, content in self.scripts.items()
@@ -90,13 +90,13 @@ def link_to_script(path: str) -> str:
 
 
 def scripts_in_force(files: FileStore) -> dict[str, bytes]:
-    """Return the scripts of the generation in force, by path; none where there is no generation."""
+    """Return the scripts of the generation in force, by path; none if there is no generation."""
     found = {path: files.read(path) for path in SCRIPT_PATHS if files.read_link(path) == link_to_script(path)}
     return {path: content for path, content in found.items() if content is not None}
 
 
 def generation_folders(files: FileStore) -> list[str]:
-    """Return the folders of all generations that are there, those of killed runs included."""
+    """Return the folders of all generations, those of killed runs included."""
     names = files.names(SCRIPT_DIRECTORY)
     return [f"{SCRIPT_DIRECTORY}/{name}" for name in names if name.startswith(_PREFIX) and _is_hex(name)]
 

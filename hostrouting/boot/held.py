@@ -1,4 +1,4 @@
-"""Units that their gate has refused: which they are, how to have them started at once, and how to give them up."""
+"""Units that their gate has refused: their names, how to start them at once, and how to give them up."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_ASK", "forget", "held_gates", "is_refused_now", "release"]
 
-#: Looking at routing takes 30 s at most, and a refusal 3 s more; systemd kills what takes longer than TimeoutStartSec=.
+#: A check takes at most 30 s, and a refusal 3 s more; systemd kills a start that exceeds TimeoutStartSec=.
 LONGEST_ASK: Final = 33.0
-#: When the marker became active, in microseconds of the clock that never steps.
+#: The time when the marker became active, in microseconds of the monotonic clock.
 _SINCE: Final = "ActiveEnterTimestampMonotonic"
 
 
 def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
-    """The units that wait behind their gate now, sorted; one that asks just now is among them.
+    """Return the held units, sorted; a unit that asks just now is among them.
 
-    One that restarts by itself may be missing for the moment in which it does.
+    A unit that restarts by itself may be missing for the moment of its restart.
     """
     prefix, suffix = HELD_TEMPLATE.split(".", 1)
     markers = services.running(ctx, HELD_TEMPLATE)
@@ -29,10 +29,9 @@ def held_gates(ctx: Context, services: ServiceManager) -> list[str]:
 
 
 def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | None:
-    """Whether a held unit was refused; None while it asks for the first time, False if it has passed meanwhile.
+    """Return True if a held unit was refused, False if it has passed since, None while it asks for the first time.
 
-    Its marker is set before the question, for that may be killed: on a healthy node, too, each start has one for a
-    moment.
+    Its marker is set before the question, which may be killed: on a healthy node, too, each start has one for a moment.
     """
     state = services.state(ctx, gate)
     if state.is_running or state.sub_state in {"start", "start-post"}:
@@ -45,26 +44,26 @@ def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | 
 
 
 def release(ctx: Context, services: ServiceManager) -> list[str]:
-    """Have hostrouting-retry.service look at once, and return what it will start if routing is right.
+    """Make hostrouting-retry.service check at once; return the units that it will start if routing is right.
 
-    Without this it would look within 10 s. It, and nothing else, starts what is held, since it knows what must stay
-    down.
+    Without this call it would check within 10 s. Only this service starts held units, because it knows those that must
+    stay down.
     """
     held = held_gates(ctx, services)
     if held:
-        # Its pauses grow with time; after a start the first look follows in 2 s.
+        # Its pauses grow with time; after a start of the service the first check follows in 2 s.
         services.stop(ctx, RETRY_UNIT)
         services.start(ctx, RETRY_UNIT)
     return held
 
 
 def forget(ctx: Context, services: ServiceManager) -> list[str]:
-    """Give up everything that is held, which then stays down until somebody starts it; return what that is."""
+    """Give up all held units, which then stay down until they are started by hand; return their names."""
     held = held_gates(ctx, services)
     prefix, suffix = HELD_TEMPLATE.split(".", 1)
     for gate in held:
         services.stop(ctx, f"{prefix}{gate}.{suffix}")
-    # Last, for the others would start it again.
+    # The retry unit last, because it starts the others.
     if services.state(ctx, RETRY_UNIT).active_state != "inactive":
         services.stop(ctx, RETRY_UNIT)
     return held

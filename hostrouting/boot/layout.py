@@ -1,13 +1,16 @@
-"""What lies where on the machine, and the values that say what of it a capability wants; nothing here looks."""
+"""Paths on the machine, and the values for the files that a capability wants there; reads only its own assets."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
 from hostrouting.host.systemd.units import words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -23,6 +26,7 @@ __all__ = [
     "UNFINISHED",
     "UNIT_DIRECTORY",
     "BootFile",
+    "BootTemplate",
     "BootUnit",
     "Departure",
     "drop_in_of",
@@ -34,32 +38,31 @@ __all__ = [
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
-#: Where everything lies that a boot needs.
+#: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
 READY_UNIT: Final = "hostrouting-ready.service"
-#: Remembers a unit that its gate has refused; see its asset.
+#: Marks a unit that its gate has refused; see its asset.
 HELD_TEMPLATE: Final = "hostrouting-held@.service"
-#: Starts what is remembered, once routing is right.
+#: Starts the marked units once routing is right.
 RETRY_UNIT: Final = "hostrouting-retry.service"
 
-#: What comes and goes with the gates, whichever capability is installed.
+#: Installed and removed with the gates, for every capability.
 GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, RETRY_UNIT})
 
 #: The folder with a link to every unit that READY_UNIT requires.
 READY_LINKS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.requires"
-#: The folder with a link to every unit that READY_UNIT starts and that no gate waits for.
+#: The folder with a link to every unit that READY_UNIT starts without a gate waiting for it.
 READY_WANTS: Final = f"{UNIT_DIRECTORY}/{READY_UNIT}.wants"
-#: A gate's drop-in; whatever has this name is ours.
+#: A gate's drop-in; every file of this name is owned by hostrouting.
 DROP_IN_NAME: Final = "10-hostrouting.conf"
-#: Exists while systemd may not have read what we changed: a run that finds it was preceded by one that was killed.
-#: Under /run, for a boot reads everything; not in RUNTIME_DIRECTORY, which would then have to be made and removed.
+#: Exists while systemd may not have read all changes: a run that finds it follows a killed one. It is under /run, since
+#: a boot reads everything, and not in RUNTIME_DIRECTORY, which would then have to be made and removed.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
 _ASSETS: Final = Path(__file__).parent / "assets"
+_SHARED_FILE: Final = _ASSETS / "shared.sh"
 _RETRY_SCRIPT: Final = "hostrouting-retry.sh"
-_UNIT_MODE: Final = 0o644
-_SCRIPT_MODE: Final = 0o755
 _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 
 
@@ -74,7 +77,7 @@ class BootFile:
 
 @attrs.frozen(kw_only=True)
 class BootUnit:
-    r"""A unit with all its files, in the order in which they are written: what is named by another comes before it.
+    r"""A unit with all its files, in the order in which they are written: a file comes before those that name it.
 
     >>> text = b"[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nRequiredBy=hostrouting-ready.service\n"
     >>> file = BootFile(path="/etc/systemd/system/a.service", content=text, mode=0o644)
@@ -89,30 +92,66 @@ class BootUnit:
     files: tuple[BootFile, ...]
 
     def __attrs_post_init__(self) -> None:
-        """A unit without its unit file would be a gate that never opens."""
+        """Refuse a unit without its unit file: a gate would wait for it for ever."""
         if unit_path(self.name) not in [file.path for file in self.files]:
             raise ValueError(f"among the files of {self.name} there must be its unit file {unit_path(self.name)}")
 
     def words(self, section: str, key: str) -> list[str]:
-        """The words of one setting of the unit file."""
+        """Return the words of one setting of the unit file."""
         [text] = [file.content.decode() for file in self.files if file.path == unit_path(self.name)]
         return words([text], section, key)
 
 
 class Departure(NamedTuple):
-    """A unit that is not wanted any more, and the files that go with it."""
+    """A unit to remove, with its files."""
 
     name: str
     paths: tuple[str, ...]
 
 
+@attrs.frozen
+class BootTemplate:
+    """The unit `name`.service of a capability and the file that it runs, both made from the assets in a folder.
+
+    `beside` maps the path of each further file to its asset.
+    """
+
+    name: str
+    script: str
+    folder: Path
+    beside: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def departure(self) -> Departure:
+        """The unit and all its files, for their removal."""
+        unit = f"{self.name}.service"
+        return Departure(unit, (f"{SCRIPT_DIRECTORY}/{self.script}", unit_path(unit), *self.beside))
+
+    def read_script(self) -> str:
+        """Return the asset of the script with the functions that the boot scripts share."""
+        return self._read(self.script).decode().replace("# @SHARED@\n", _SHARED_FILE.read_text(encoding="utf-8"))
+
+    def fill(self, script: bytes, **values: str) -> BootUnit:
+        """Return the unit with this script; `values` replace the lines `# @NAME@` of the unit file."""
+        unit, (script_path, path, *_) = self.departure
+        text = self._read(unit).decode()
+        for name, value in values.items():
+            text = text.replace(f"# @{name}@\n", value)
+        contents = {script_path: script, path: text.encode()}
+        contents |= {beside: self._read(asset) for beside, asset in self.beside.items()}
+        return BootUnit(name=unit, files=tuple(map(_boot_file, contents, contents.values())))
+
+    def _read(self, asset: str) -> bytes:
+        return (self.folder / asset).read_bytes()
+
+
 def unit_path(name: str) -> str:
-    """Where the unit file of one of our units is."""
+    """Return the path of the unit file of a unit."""
     return f"{UNIT_DIRECTORY}/{name}"
 
 
 def links_of(unit: BootUnit) -> list[str]:
-    """The links that `systemctl enable` makes of a unit's [Install] section."""
+    """Return the links that `systemctl enable` makes for a unit's [Install] section."""
     return [
         f"{UNIT_DIRECTORY}/{target}.{folder}/{unit.name}"
         for key, folder in _LINK_FOLDERS
@@ -121,7 +160,7 @@ def links_of(unit: BootUnit) -> list[str]:
 
 
 def drop_in_of(gate: str) -> str:
-    """Where the drop-in of a gate is.
+    """Return the path of a gate's drop-in.
 
     >>> drop_in_of("systemd-nspawn@.service")
     '/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf'
@@ -130,18 +169,18 @@ def drop_in_of(gate: str) -> str:
 
 
 def ready_unit() -> BootUnit:
-    """hostrouting-ready.service with all that brings refused units back; the same on every machine."""
-    script = BootFile(path=f"{SCRIPT_DIRECTORY}/{_RETRY_SCRIPT}", content=_asset(_RETRY_SCRIPT), mode=_SCRIPT_MODE)
-    units = (
-        BootFile(path=unit_path(name), content=_asset(name), mode=_UNIT_MODE)
-        for name in (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)
-    )
-    return BootUnit(name=READY_UNIT, files=(script, *units))
+    """Return hostrouting-ready.service with the units that restart refused gates; the same on every machine."""
+    paths = (f"{SCRIPT_DIRECTORY}/{_RETRY_SCRIPT}", *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
+    return BootUnit(name=READY_UNIT, files=tuple(_boot_file(path, _asset(path.rpartition("/")[2])) for path in paths))
 
 
 def gate_drop_in(gate: str) -> BootFile:
-    """The drop-in of a gate, the same in every folder."""
-    return BootFile(path=drop_in_of(gate), content=_asset(DROP_IN_NAME), mode=_UNIT_MODE)
+    """Return the drop-in of a gate, the same for all gates."""
+    return _boot_file(drop_in_of(gate), _asset(DROP_IN_NAME))
+
+
+def _boot_file(path: str, content: bytes) -> BootFile:
+    return BootFile(path=path, content=content, mode=0o755 if path.endswith(".sh") else 0o644)
 
 
 def _asset(name: str) -> bytes:

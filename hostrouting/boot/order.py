@@ -1,4 +1,4 @@
-"""In which order boot files and the live machine change."""
+"""The order in which boot files and the live machine change."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["install_around", "is_refusal"]
 
 
 def install_around(boot: Boot, install: Callable[[], object], act: Callable[[], object]) -> None:
-    """Install and act, in the order that never leaves a node without its gate, nor with a config that cannot work.
+    """Install and act, in the order that never leaves a node without its gate or with a config that cannot work.
 
-    Where nothing of ours is installed, `install` comes first: a node on which `act` fails must not start its machine at
-    the next boot either. Over an installed config `act` comes first, and what the kernel refuses is not installed; any
-    other failure may be gone at the next boot, and is raised after the installation.
+    On a node without hostrouting, `install` comes first: if `act` fails, the machine must not start at the next boot
+    either. Over an installed config `act` comes first, and a config that the kernel refuses is not installed. Any other
+    failure may be gone at the next boot, and is raised after the installation.
     """
     if not boot.is_installed:
         install()
@@ -38,5 +38,5 @@ def install_around(boot: Boot, install: Callable[[], object], act: Callable[[], 
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the kernel refuses a config as such: it would do so again at the next boot."""
+    """Return True if the kernel refuses a config as such: it would do so again at the next boot."""
     return isinstance(error, RouteRejectedError | PermissionDeniedError) and not error.may_heal

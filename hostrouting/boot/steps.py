@@ -1,4 +1,4 @@
-"""The steps from the disk as it is to the disk as it should be, computed by one function: a plan is what is done."""
+"""The steps from the disk as it is to the disk as it should be; plans and runs use the same steps."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """Compares a `FileStore` with what is wanted; changes nothing before a step is taken.
+    """Compares a `FileStore` with the wanted files; changes nothing before a step is taken.
 
-    A machine may lose its power between any two steps, and must boot all the same. So new scripts come before the units
-    that run them, units before the link that exchanges all scripts at once, and gates last: they wait for nothing that
-    is not there yet. On the way back gates go first.
+    A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
+    the units that run them, units before the link that exchanges all scripts at once, and gates last: they never wait
+    for a file that is not there yet. A removal begins with the gates.
     """
 
     def __init__(self, files: FileStore, disk: Survey, *, gates: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class Steps:
         self._gates = gates
 
     def between(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
-        """The steps after which `units` are installed, and those in `gone` are not."""
+        """Return the steps after which `units` are installed and those in `gone` are not."""
         leaving = {departure.name for departure in gone}
         remaining = self._installed() | {unit.name for unit in units}
         if remaining <= leaving:
@@ -71,23 +71,20 @@ class Steps:
         ]
 
     def _installed(self) -> set[str]:
-        # A unit that was disabled by hand is one all the same: its own task will enable it again, or take it away.
+        # A unit that was disabled by hand counts as installed: its task enables it again or removes it.
         files = {unit for unit in OWN_UNITS - GATE_UNITS if self._files.exists(unit_path(unit))}
         return files | set(self._disk.required_units())
 
     # --- the scripts, which change at once
 
     def _generation(self, units: Sequence[BootUnit], present: set[str]) -> Generation | None:
-        """The scripts that belong to the units; None where no unit has any."""
+        """Return the scripts that belong to the units; None if no unit has any."""
         in_force = scripts_in_force(self._files)
         links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
         carried = {path: in_force.get(path, LOST) for path in links if _unit_of(path) in present}
         if not carried and not _scripts_of(units):
             return None
         return Generation.of(units, carried=carried)
-
-    def _linked(self) -> list[str]:
-        return [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
 
     def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         if generation is None:
@@ -98,7 +95,7 @@ class Steps:
             if self._disk.differs(file):
                 steps.append(self._put(file, *([news[path]] if path in news else [])))
         if self._files.read_link(GENERATION_LINK) is None:
-            # The first one: the links to its scripts must lead somewhere before a unit runs them.
+            # The first generation: the links to its scripts must lead somewhere before a unit runs them.
             steps.append(self._lead_to(generation, news))
         return steps
 
@@ -110,12 +107,12 @@ class Steps:
         in_force = scripts_in_force(self._files)
         known = in_force.keys() | _scripts_of(units)
         if not news and all(in_force.get(path) == generation.scripts[path] for path in known):
-            # The same scripts somewhere else, as a copy: nothing but the link would tell of it.
+            # The same scripts in another folder, a copy: only the link differs.
             return [self._link(GENERATION_LINK, generation.name, Change("~", GENERATION_LINK))]
         return [self._lead_to(generation, news)]
 
     def _lead_to(self, generation: Generation, news: Mapping[str, Change]) -> Step:
-        """The step that puts the generation in force, and tells of the scripts for which there is nothing to write."""
+        """Return the step that puts the generation in force, with the changes for scripts that need no writing."""
         written = {
             path for path, file in zip(generation.scripts, generation.files, strict=True) if self._disk.differs(file)
         }
@@ -123,7 +120,7 @@ class Steps:
         return self._link(GENERATION_LINK, generation.name, *told)
 
     def _news(self, units: Sequence[BootUnit], generation: Generation) -> dict[str, Change]:
-        """What becomes of the scripts of `units` behind links that are right; of the others their links are told."""
+        """Return the changes of the scripts of `units` with the right link; for the others, the link is the change."""
         in_force = scripts_in_force(self._files)
         linked = [path for path in _scripts_of(units) if self._files.read_link(path) == link_to_script(path)]
         return {
@@ -140,7 +137,7 @@ class Steps:
     # --- units
 
     def _install(self, unit: BootUnit) -> list[Step]:
-        """Links to its scripts, its other files, and the links of its [Install] section."""
+        """Return the steps for the links to its scripts, its other files, and the links of its [Install] section."""
         steps = []
         for file in unit.files:
             if file.path not in SCRIPT_PATHS:
@@ -157,7 +154,7 @@ class Steps:
         ]
 
     def _farewell(self, gone: Sequence[Departure]) -> list[Step]:
-        """Everything goes: the gates first, so that nothing waits for what is removed after them."""
+        """Return the steps that remove everything: the gates first, so that none waits for a removed unit."""
         names = [*(departure.name for departure in gone), READY_UNIT]
         links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
         paths = [
@@ -175,7 +172,7 @@ class Steps:
     # --- single steps
 
     def _write(self, file: BootFile) -> list[Step]:
-        """The step that writes a file; none if it is right."""
+        """Return the step that writes a file; none if it is right."""
         return [self._put(file, self._told(file.path))] if self._disk.differs(file) else []
 
     def _put(self, file: BootFile, *changes: Change) -> Step:
@@ -192,7 +189,7 @@ class Steps:
         return Step((Change("-", path),) if shown else (), lambda: self._files.remove(path), {path: FileState()})
 
     def _discard(self, folder: str) -> Step:
-        """Remove a folder of scripts that are no longer in force."""
+        """Return the step that removes a folder of scripts that are no longer in force."""
         paths = tuple(f"{folder}/{name}" for name in self._files.names(folder))
 
         def act() -> None:
@@ -203,7 +200,7 @@ class Steps:
         return Step((), act, dict.fromkeys(paths, FileState()))
 
     def _remove_with_folder(self, path: str) -> Step:
-        """Take away a link or drop-in, and its folder if nothing else is in it."""
+        """Return the step that removes a link or drop-in, and its folder if it is empty then."""
 
         def act() -> None:
             self._files.remove(path)

@@ -1,4 +1,4 @@
-"""What of ours, and of our predecessor's, is on the disk of a machine or image."""
+"""The files of hostrouting, and of its predecessor, on the disk of a machine or image."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["Survey"]
 
 
 class Survey:
-    """Reads a `FileStore`, changes nothing, and needs no root: scripts and units are there for all to read."""
+    """Reads a `FileStore`, changes nothing, and needs no root: every user may read scripts and units."""
 
     def __init__(self, files: FileStore) -> None:
         self._files = files
 
     def differs(self, file: BootFile) -> bool:
-        """Whether writing it would change anything: a script without its run bit would hold every gate."""
+        """Return True if writing the file would change anything: a script without its run bit would hold every gate."""
         return (
             self._files.read_link(file.path) is not None
             or self._files.read(file.path) != file.content
@@ -39,23 +39,23 @@ class Survey:
         )
 
     def missing_links(self, unit: BootUnit) -> list[str]:
-        """The links of its [Install] section that are not there."""
-        # Of a link's target systemd heeds only the name, and images and releases differ in how they write the rest.
+        """Return the links of its [Install] section that are missing."""
+        # systemd reads only the name of a link's target; images and releases write the rest in different ways.
         return [link for link in links_of(unit) if (self._files.read_link(link) or "").rpartition("/")[2] != unit.name]
 
     def required_units(self) -> list[str]:
-        """The units that hostrouting-ready.service requires by links."""
+        """Return the units that hostrouting-ready.service requires by links."""
         return self._files.names(READY_LINKS)
 
     def links_to(self, name: str) -> list[str]:
-        """Every link that pulls in a unit, whoever asked for it."""
+        """Return every link that starts a unit with another one."""
         return [link for link in self._links() if link.endswith(f"/{name}")]
 
     def foreign_links(self, *units: BootUnit) -> list[str]:
-        """The links that upstream made of our units' names: all of `units`', of the others those that bind a machine.
+        """Return upstream's links to our units: all links to `units`, and of the others those that bind a machine.
 
-        Where a machine *requires* one of these units, stopping that one stops the machine, and so does stopping
-        another one of ours that it requires in turn. So they go before anything is stopped.
+        If a machine *requires* one of these units, a stop of that unit stops the machine; so does a stop of any unit
+        that it requires in turn. So these links are removed before any unit is stopped.
         """
         names = {unit.name for unit in units}
         wanted = {link for unit in units for link in links_of(unit)}
@@ -68,12 +68,12 @@ class Survey:
         return foreign
 
     def gates(self) -> list[str]:
-        """The units that have a drop-in of ours."""
+        """Return the units that have a drop-in of hostrouting."""
         gates = (folder.removeprefix(f"{UNIT_DIRECTORY}/").removesuffix(".d") for folder in self._folders(".d"))
         return [gate for gate in gates if self._files.exists(drop_in_of(gate))]
 
     def folders(self) -> list[str]:
-        """Every folder in which a run of ours may have been writing."""
+        """Return every folder that a run may have written to."""
         return [
             UNIT_DIRECTORY,
             *self._folders(".d", ".requires", ".wants"),
@@ -82,7 +82,7 @@ class Survey:
         ]
 
     def existing(self, paths: Iterable[str]) -> list[str]:
-        """Those that are there, each once."""
+        """Return the paths that exist, each once."""
         return [path for path in dict.fromkeys(paths) if self._files.exists(path)]
 
     def _links(self) -> list[str]:

@@ -19,6 +19,28 @@ from hostrouting.net.addresses import check_device_name, format_cidr, netmask, p
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+__all__ = [
+    "boolean",
+    "cidr",
+    "destination",
+    "device",
+    "device_pattern",
+    "duration",
+    "folder",
+    "gate",
+    "gateway",
+    "ipv4_cidr",
+    "ipv6_address",
+    "items",
+    "list_of",
+    "one_of",
+    "optional_device",
+    "seconds",
+    "string",
+    "whole_number",
+    "write_duration",
+]
+
 T = TypeVar("T")
 H = TypeVar("H", bound="Hashable")
 

@@ -1,17 +1,14 @@
-"""The machine behind ports: what tasks may ask of it, the values they speak, and `Host`, which assembles it.
+"""The machine as tasks see it: its ports, their values, and `Host`, which holds them together.
 
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
-    ports           RouteBackend, ServiceManager, FileStore, RunLock: their docstrings are the contract
-    routes          Route, RouteChange; ObservedRoute, Rule, Lookup, ...: values of the route port
-    links           Device, Neighbour, Station: values of the link-layer port
-    ebtables_rules  EbtablesRule, EbtablesReading: what the ebtables port speaks
-    units           UnitState: what the service port speaks
-    netlink, pyroute            the kernel's IPv4 routes, lean and over pyroute2
-    ipv6, link_layer            the kernel's IPv6, its neighbours and bridges
-    nft, ebtables               packet rules by way of their tools (ebtables_tools)
-    imds                        what the cloud says about the machine
-    systemd, files, lock        this machine's, and those of an offline image
-    offline                     what is not there and says so
+    ports           RouteBackend, ServiceManager, FileStore, RunLock, ...: their docstrings are the contract
+    netlink/        the kernel's routes, devices, neighbours and bridges, by packed messages
+    pyroute         the same routes over pyroute2
+    packets/        nft and ebtables, with EbtablesRule and EbtablesReading
+    systemd/        systemctl and unit files, with UnitState
+    files/          the files and the run lock of this machine or of an image
+    imds            the cloud's description of the machine
+    offline         stands for the kernel where there is none
 
 Adapters are imported when a `Host` is made, not with this package: no netlink, no subprocess at import.
 """
@@ -78,17 +75,16 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class Host:
-    """One machine, or one image that machines will be made of.
+    """One machine, or one image from which machines are made.
 
-    Where `is_live` is False only files and links of units can be changed: there is no kernel to ask, and nothing runs.
+    If `is_live` is False only files and the links of units can be changed: there is no kernel, and nothing runs.
     """
 
     routes: RouteBackend
     services: ServiceManager
     files: FileStore
     lock: RunLock
-    # Only some tasks need these. Whoever makes a Host of parts of their own may leave them out: what is then asked of
-    # them is refused.
+    # Only some tasks need these. A Host without them refuses every question to them.
     ipv6: IPv6Backend = attrs.field(factory=lambda: _absent("ipv6"))
     link_layer: LinkLayer = attrs.field(factory=lambda: _absent("link_layer"))
     nftables: Nftables = attrs.field(factory=lambda: _absent("nftables"))
@@ -98,8 +94,8 @@ class Host:
 
     @classmethod
     def live(cls) -> Host:
-        """This machine: its kernel, in the network namespace that we are in, its systemd, its files."""
-        # All of these here and not at the top: whoever brings backends of their own need not pay for ours.
+        """Return this machine: the kernel in the current network namespace, systemd and the files."""
+        # Imported here, so that a program with other backends does not load these.
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.imds import InstanceMetadataClient
@@ -124,22 +120,22 @@ class Host:
 
     @classmethod
     def offline(cls, root: str | os.PathLike[str]) -> Host:
-        """The image whose root folder is `root`, be it `/`; this machine's kernel and systemd are left alone."""
+        """Return the image with the root folder `root`, which may be `/`; the kernel and systemd are left alone."""
         from pathlib import Path
 
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.offline import OfflineRoutes
-        from hostrouting.host.systemd.systemctl import OfflineSystemctl
+        from hostrouting.host.systemd.systemctl import OfflineUnits
 
-        # Absolute, for we are not told when somebody changes the working directory; and systemctl takes no other.
+        # Absolute, because the working directory may change later.
         folder = Path(root).absolute()
         if not folder.is_dir():
             raise HostFileError(f"cannot prepare the image {folder}: there is no such folder")
         root = str(folder)
         return cls(
             routes=OfflineRoutes(),
-            services=OfflineSystemctl(root),
+            services=OfflineUnits(root),
             files=RootedFiles(root),
             lock=FileLock(root=root),
             is_live=False,

@@ -24,27 +24,27 @@ _PATH: Final = "/metadata/instance/network/interface?api-version=2021-02-01"
 _ENDPOINT: Final = re.compile(
     r"http://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?(?P<prefix>(/[A-Za-z0-9._~%-]+)*)/?"
 )
-#: What may get better: not there yet, gone for an update, too many requests; so may every 5xx.
+#: Answers that may improve: not there yet, gone for an update, too many requests, and every 5xx.
 _TRANSIENT: Final = frozenset({404, 410, 429})
 #: The description of a machine with eight interfaces has 3 KiB.
 _MOST_BYTES: Final = 256 * 1024
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 8.0
-#: Whoever asks us to wait longer than that is not believed.
+#: A longer pause that the service asks for is cut to this.
 _LONGEST_RETRY_AFTER: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.05
-#: As much of a text from the other side as a message shows.
+#: The most characters of the service's text that a message shows.
 _MOST_CHARACTERS: Final = 100
 
 
 class InstanceMetadataClient:
-    """What the metadata service at `endpoint` says. It fulfils `InstanceMetadata`.
+    """The metadata service at `endpoint`. It implements `InstanceMetadata`.
 
-    No proxy is used, whatever the environment says, and no redirect followed: the service is on the machine's own
-    link, and what it says is for this machine only.
+    It uses no proxy, whatever the environment says, and follows no redirect: the service is on the machine's own link,
+    and its answer is for this machine only.
 
     Args:
-        endpoint: `http://`, a host, and perhaps a port and the beginning of the path.
+        endpoint: `http://`, a host, and optionally a port and the beginning of the path.
         timeout: The seconds that one request may take, from connecting to the last byte.
         limit: The seconds that all tries together may take, if the context allows as many.
 
@@ -90,13 +90,13 @@ class InstanceMetadataClient:
             raise BackendError(
                 f"the instance metadata service at {self._endpoint} gave no answer in {tries} "
                 f"{'try' if tries == 1 else 'tries'} within the time that there was; the last: {last}; "
-                f"see whether it can be reached: {self._command}"
+                f"check if it can be reached: {self._command}"
             ) from error
 
     def _ask(self, ctx: Context) -> _Answer:
-        """One request, which is given up as soon as the context is over."""
+        """Send one request; give it up as soon as the context is over."""
         exchange = _Exchange(self._host, self._port, self._path, self._timeout)
-        # In real time, whatever clock the context has: the network does not hurry for a test's clock.
+        # In real time, whatever clock the context has: the network does not follow a test's clock.
         until = time.monotonic() + self._timeout
         try:
             while not exchange.wait(min(_SECONDS_BETWEEN_LOOKS, self._timeout)):
@@ -112,12 +112,12 @@ class InstanceMetadataClient:
             raise self._error(str(answer), f"see {self._command}")
         if len(answer.body) > _MOST_BYTES:
             raise self._error(f"more than {_MOST_BYTES // 1024} KiB, beginning with {answer.start}", self._not_it)
-        import json  # 8 ms that only those who read should pay
+        import json  # 8 ms, only for readings
 
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError) as error:
-            what = f"what is no JSON, beginning with {answer.start}" if answer.body.strip() else "nothing"
+            what = f"text that is not JSON and begins with {answer.start}" if answer.body.strip() else "nothing"
             raise self._error(what, self._not_it) from error
 
     def _error(self, what: str, step: str) -> BackendError:
@@ -133,12 +133,12 @@ class InstanceMetadataClient:
 
 
 class _Answer(NamedTuple):
-    """What came back: a status and a body, or no status and why not."""
+    """The answer: a status and a body, or the reason why there is none."""
 
     status: int | None
     words: str
     body: bytes = b""
-    #: The seconds that we were asked to wait.
+    #: The seconds that the service asks to wait.
     retry_after: float = 0
     location: str = ""
 
@@ -152,17 +152,17 @@ class _Answer(NamedTuple):
 
     @property
     def is_transient(self) -> bool:
-        """Whether another try may give a better one."""
+        """True if another try may succeed."""
         return self.status is None or self.status in _TRANSIENT or self.status >= 500
 
     @property
     def start(self) -> str:
-        """As much of the body as an error shows."""
+        """The part of the body that an error shows."""
         return repr(self.body.strip()[:_MOST_CHARACTERS].decode(errors="replace"))
 
 
 class _Exchange:
-    """One request in a thread of its own, so that whoever waits for the answer can listen to something else."""
+    """One request in its own thread, so that the caller can watch its context meanwhile."""
 
     def __init__(self, host: str, port: int, path: str, timeout: float) -> None:
         import threading
@@ -179,17 +179,17 @@ class _Exchange:
         threading.Thread(target=self._run, name=f"ask {host}", daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over, at the latest after so many seconds."""
+        """Return True if it is over, at the latest after so many seconds."""
         return self._is_over.wait(seconds)
 
     def answer(self) -> _Answer:
-        """What came of it."""
+        """The result of the request."""
         if isinstance(self._outcome, _Answer):
             return self._outcome
         raise self._outcome or RuntimeError("not over yet")
 
     def abandon(self) -> None:
-        """End it, if it is not over: whoever sends a byte a second would hold the thread for hours."""
+        """End the request if it is not over: a service that sends a byte a second would hold the thread for hours."""
         self._is_abandoned = True
         if self._socket is not None:
             _shut_down(self._socket)
@@ -202,7 +202,7 @@ class _Exchange:
         except TimeoutError:
             self._outcome = _too_slow(self._timeout)
         except (OSError, HTTPException, ValueError) as error:
-            # ValueError: a name that is none, or a number in the answer that is none.
+            # ValueError: an invalid host name, or an invalid number in the answer.
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             self._outcome = _Answer(None, f"no answer: {_shown(reason)}")
         except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
@@ -232,7 +232,7 @@ class _Exchange:
 
 
 def _shown(text: str) -> str:
-    """A text from the other side, which may be anything: no terminal is to obey it, no log to be filled by it."""
+    """Return the service's text without control characters, so that it can change no terminal and flood no log."""
     return repr(text[:_MOST_CHARACTERS])[1:-1]
 
 
@@ -241,7 +241,7 @@ def _too_slow(timeout: float) -> _Answer:
 
 
 def _retry_after(response: HTTPResponse) -> float:
-    """The pause that was asked for, in seconds; 0 if none was, or one that is no small number (it may be a date)."""
+    """Return the pause that the service asks for, in seconds; 0 for none, a date, or a large number."""
     text = response.headers.get("Retry-After", "").strip()
     seconds = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
     return seconds if seconds <= _LONGEST_RETRY_AFTER else 0
@@ -251,6 +251,6 @@ def _shut_down(connection: socket.socket) -> None:
     from contextlib import suppress
     from socket import SHUT_RDWR
 
-    # Closed in the meantime, by us or the other side.
+    # Closed in the meantime, by either side.
     with suppress(OSError):
         connection.shutdown(SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What stands for the kernel where an image is prepared: nothing, and it says so."""
+"""Stand-ins for the kernel of an image: they refuse every question."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Absent", "OfflineRoutes"]
 class OfflineRoutes:
     """Refuses every question: an image has no routes, and those of the machine that prepares it mean nothing.
 
-    Answering with no routes would let a task believe that it has seen a kernel. Tasks ask `Host.is_live` first.
+    An empty answer would let a task believe that it has seen a kernel. Tasks check `Host.is_live` first.
     """
 
     def links(self) -> NoReturn:
@@ -53,7 +53,7 @@ class OfflineRoutes:
 
 
 class Absent:
-    """Stands for a part that a `Host` does not have: whatever is asked of it is refused, so that no answer is made up.
+    """Stands for a part that a `Host` does not have, and refuses every question to it.
 
     >>> Absent("ipv6").addresses
     Traceback (most recent call last):
@@ -67,7 +67,7 @@ class Absent:
         return f"<no {self._part}>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        # What Python itself looks for (copying, comparing, ...) is simply not there.
+        # Names that Python itself looks up (for copying or comparing) are absent.
         if name.startswith("__"):
             raise AttributeError(name)
         raise BackendError(f"this Host has no {self._part}; make it with Host.live(), or give it one: {self._part}=...")

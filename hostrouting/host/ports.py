@@ -1,6 +1,6 @@
-"""The machine as our tasks see it: few methods, our own value types; the docstrings are the contract.
+"""The machine as tasks see it: few methods, and values for their questions and answers. Docstrings are the contract.
 
-The contract suites in `hostrouting.testing` ask an implementation for all that is promised here.
+The contract suites in `hostrouting.testing.contracts` check an implementation for all promises here.
 """
 
 from __future__ import annotations
@@ -104,164 +104,129 @@ class RouteBackend(Routing, Protocol):
 class FileStore(Protocol):
     """The files of one machine, or of one offline image.
 
-    Paths are absolute and mean what they mean on the target machine: in an image, a symbolic link such as
-    `/etc -> /srv/etc` stays inside it. Every method may be called from any thread. Whatever goes wrong is a
-    `HostFileError` that names the path, what was tried and the reason; what is merely absent is an answer, no error.
+    Paths are absolute, and have their meaning on the target machine: in an image, a symbolic link such as `/etc ->
+    /srv/etc` stays inside it. Every method may be called from any thread. Every failure is a `HostFileError` with the
+    path, the action and the reason; an absent file is an answer and no error.
     """
 
     def read(self, path: str) -> bytes | None:
-        """Return the content, following symbolic links; None where there is nothing, or a link to nothing."""
-        ...
+        """Return the content, following symbolic links; None for an absent file or a broken link."""
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
-        """Make `path` a file of exactly this content and these permission bits; True if that changed anything.
+        """Make `path` a file with exactly this content and these permission bits; return True if that changed anything.
 
-        A file that is right already is not touched and keeps its mtime; of one that has only the wrong mode the mode
-        alone is changed. Otherwise the new file takes the place of the old one in a single step and is on the disk
-        when this returns: no reader, and no machine that loses power, ever meets half of it. A symbolic link at
-        `path` is replaced, never followed. Missing folders are made, with mode 0755. What a killed writer of this
-        file has left beside it is taken away.
+        A file that is right stays untouched and keeps its mtime; if only the mode is wrong, only the mode changes.
+        Otherwise the new file replaces the old one in a single step and is on the disk when this returns: no reader,
+        and no machine that loses power, ever sees half of it. A symbolic link at `path` is replaced, never followed.
+        Missing folders are made, with mode 0755. Leftovers of a killed writer of this file are removed.
         """
-        ...
 
     def link(self, path: str, target: str) -> bool:
-        """Make `path` a symbolic link that says `target`; True if that changed anything.
+        """Make `path` a symbolic link with the text `target`; return True if that changed anything.
 
-        The link takes the place of a file or another link in a single step, and is on the disk when this returns. A
-        folder at `path` is refused. Missing folders are made, with mode 0755.
+        The link replaces a file or another link in a single step, and is on the disk when this returns. A folder at
+        `path` is refused. Missing folders are made, with mode 0755.
         """
-        ...
 
     def mode(self, path: str) -> int | None:
-        """Return the permission bits of a file, following symbolic links; None where there is no file."""
-        ...
+        """Return the permission bits of a file, following symbolic links; None if there is no file."""
 
     def owner(self, path: str) -> int | None:
-        """Return the user id that owns what bears this name, a symbolic link itself; None where there is nothing."""
-        ...
+        """Return the user id that owns the path, of a symbolic link itself; None if it is absent."""
 
     def exposed(self, path: str) -> str | None:
-        """Say why another user could change what `path` leads to: who owns, or may write to, a folder on the way.
+        """Return why another user could change the target of `path`: the owner or mode of a folder on the way.
 
-        None where only root and the caller could. The way ends where nothing exists yet. A sticky folder such as /tmp
-        counts as any other: there anybody may be the first to have a name.
+        None if only root and the caller could. The walk ends at the first absent name. A sticky folder such as /tmp
+        counts as any other: any user may create the absent name in it.
         """
-        ...
 
     def rename(self, path: str, name: str) -> bool:
-        """Give what bears the name `path`, be it a folder, another one in its folder; False where there is nothing.
+        """Give a file, link or folder another name in its folder; return False if it is absent.
 
-        A name that is taken is refused. The new one is on the disk when this returns.
+        A name that is taken is refused. The new name is on the disk when this returns.
         """
-        ...
 
     def remove(self, path: str) -> bool:
-        """Take away the file or symbolic link (never its target); False where there is none. A folder is refused.
+        """Remove the file or symbolic link (never its target); return False if it is absent. A folder is refused.
 
-        What a killed writer of this file has left beside it goes, too.
+        Leftovers of a killed writer of this file are removed, too.
         """
-        ...
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in a folder, none if it is absent. What a writer has under way is left out."""
-        ...
+        """Return the sorted names in a folder, none if it is absent, without files that a writer has under way."""
 
     def exists(self, path: str) -> bool:
-        """Whether anything bears this name: a file, a folder, or a symbolic link, be its target there or not."""
-        ...
+        """Return True if the path is a file, a folder, or a symbolic link, even a broken one."""
 
     def read_link(self, path: str) -> str | None:
-        """Return what the symbolic link says, as it was written; None where there is no symbolic link."""
-        ...
+        """Return the text of the symbolic link; None if the path is none."""
 
     def remove_directory_if_empty(self, path: str) -> bool:
-        """Take away an empty folder; False where it is absent, holds something, or is where something is mounted.
+        """Remove an empty folder; return False if it is absent, is not empty, or has a file system mounted on it.
 
-        What killed writers have left in it does not count, and goes.
+        Leftovers of killed writers do not count, and are removed.
         """
-        ...
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
-        """Raise the HostFileError that writing `size` bytes below a folder would meet now; changes nothing.
+        """Raise the HostFileError that a write of `size` bytes below a folder would raise now; changes nothing.
 
-        As far as it can be known: a file system that is read-only or has no room, a folder that is not ours.
+        It finds a read-only or full file system, and a folder that the caller may not write to.
         """
-        ...
 
     def sweep(self, path: str) -> bool:
-        """Take away what killed writers have left in a folder; True if there was anything.
+        """Remove the leftovers of killed writers in a folder; return True if there were any.
 
-        Only what bears a name such as they give, belongs to the caller, and is written by no living process.
+        A leftover has the name of a file under way, belongs to the caller, and no living process writes it.
         """
-        ...
 
     def is_locked(self, path: str) -> bool:
-        """Whether some process holds a lock on the file, by flock or fcntl; False where there is no file.
+        """Return True if a process holds a lock on the file, by flock or fcntl; False if there is no file.
 
-        Whoever asks takes no lock, not even for a moment: a program that tries meanwhile is not turned away.
+        The question takes no lock, not even for a moment, so it never gets in the way of another program.
         """
-        ...
 
 
 class ServiceManager(Protocol):
     """The systemd units of one machine, or of one offline image.
 
-    In an image nothing runs: there `daemon_reload`, `start` and `stop` do nothing but say so in the log, and no unit is
-    active. So a task makes the same calls for both. Whatever systemd refuses is a `UnitError` that shows the command,
-    its exit status and systemd's own words. Every method is bound by its context; a job that systemd has begun goes
-    on when the caller gives up.
+    In an image nothing runs: `daemon_reload`, `start` and `stop` only log, and no unit is active. So a task makes the
+    same calls for both. A refusal of systemd is a `UnitError` with the command, its exit status and systemd's own
+    words. Every method is bound by its context; a job that systemd has begun goes on when the caller gives up.
 
-    `unit` may be a template (`systemd-nspawn@.service`) where the description says so.
+    `unit` may be a template (`systemd-nspawn@.service`) if the description says so.
     """
 
     def daemon_reload(self, ctx: Context) -> None:
         """Make systemd read all unit files and links again."""
-        ...
-
-    def enable(self, ctx: Context, *units: str) -> None:
-        """Make the links that the [Install] sections ask for; systemd heeds them after the next `daemon_reload`.
-
-        Units that are enabled already, and units without [Install], are fine; one that has no unit file is refused.
-        """
-        ...
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """Take away every link that pulls in one of the units, also of those whose unit file is gone."""
-        ...
 
     def start(self, ctx: Context, unit: str) -> None:
-        """Start the unit with all that it requires, and wait: a oneshot has run to its end, a service is up.
+        """Start the unit with all units that it requires, and wait: a oneshot has ended, a service is up.
 
-        Refused when the unit, or one that it requires, fails or does not exist. What runs already goes on undisturbed.
+        Refused if the unit, or one that it requires, fails or does not exist. A running unit goes on undisturbed.
         """
-        ...
 
     def stop(self, ctx: Context, unit: str) -> None:
-        """Stop the unit, wait for it, and forget that it may have failed; fine if it does not run or exist."""
-        ...
+        """Stop the unit, wait for it, and reset a failure; fine if it does not run or exist."""
 
     def state(self, ctx: Context, unit: str) -> UnitState:
-        """What is known about the unit; a template is answered for as an instance that does not run."""
-        ...
+        """Return the state of the unit; for a template, that of an instance that does not run."""
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
-        """Return the unit if it is running, sorted by name all running instances if it is a template."""
-        ...
+        """Return the unit if it is running; for a template, all running instances sorted by name."""
 
     def ordered_before(self, ctx: Context, unit: str) -> frozenset[str]:
         """Return every unit that waits for this one, or for an instance of this template, directly or through others.
 
-        Of an image, only what the unit files say by `Before=` is known.
+        For an image, only `Before=` in the unit files counts.
         """
-        ...
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
-        """Return what the unit, or the next instance of a template, ends up with for settings of these names.
+        """Return the final text of settings by name, for the unit or for the next instance of a template.
 
-        Drop-ins count. Where there is no such unit or nothing sets it, the text is empty or systemd's default. A
-        command is a line, and holds what it runs with its arguments; durations are written in any of systemd's ways.
+        Drop-ins count. If the unit is absent or nothing sets it, the text is empty or systemd's default. Commands are
+        one a line, each with its arguments; durations have any form that systemd writes.
         """
-        ...
 
 
 class RunLock(Protocol):
@@ -277,7 +242,6 @@ class RunLock(Protocol):
         With the returned context, or one derived from it, the same lock is held already: `hold` then only waits for
         its turn among the tasks of this run. Any other context waits, in this process too.
         """
-        ...
 
 
 class IPv6Backend(Protocol):
@@ -372,73 +336,66 @@ class LinkLayer(Protocol):
 class Nftables(Protocol):
     """The nftables ruleset of one network namespace, a table at a time. Reading it needs CAP_NET_ADMIN, too.
 
-    Where nft is not installed every method raises `ToolNotFoundError`; without privilege a `PermissionDeniedError`.
-    Whatever else goes wrong is a `BackendError` that has nft's own words. Every method is bound by its context.
+    If nft is not installed every method raises `ToolNotFoundError`; without privilege `PermissionDeniedError`. Any
+    other failure is a `BackendError` with nft's own words. Every method is bound by its context.
     """
 
     def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
-        """What `nft -j list table` shows of a table, its chains before its rules; None if there is no such table.
+        """Return the objects of `nft -j list table`, chains before rules; None if there is no such table.
 
-        Each is an object with one key, `chain`, `rule`, ..., as libnftables-json(5) has it; the table itself is
-        first, and the rules are last, chain by chain. What differs from reading to reading, or between releases of nft,
-        is left out: there are no handles, no comments of tables and chains, and a counter is `{"counter": None}`.
+        Each is an object with one key, `chain`, `rule`, ..., as in libnftables-json(5). The table itself is first, and
+        the rules are last, chain by chain. Values that differ between readings or releases of nft are left out: there
+        are no handles, no comments of tables and chains, and a counter is `{"counter": None}`.
 
-        A table that has flags (`dormant`, `owner`), which not every nft can put into JSON, is there, and that is all
-        that is shown of it: `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
+        Of a table with flags (`dormant`, `owner`), which not every nft can put into JSON, the listing shows only that
+        it exists: `[{"table": {"family": ..., "name": ..., "unreadable": True}}]`.
         """
-        ...
 
     def load(self, ctx: Context, ruleset: str) -> None:
-        """Run an nft script in one transaction: all of it is in force, or, when it is refused, nothing of it."""
-        ...
+        """Run an nft script in one transaction: all of it takes effect or, if it is refused, nothing."""
 
     def check(self, ctx: Context, ruleset: str) -> None:
-        """Refuse what `load` would refuse; change nothing."""
-        ...
+        """Raise the error that `load` would raise; change nothing."""
 
 
 class Ebtables(Protocol):
     """The rules of the ebtables table `nat` in one network namespace, of both backends: `nft` and `legacy`.
 
-    Reading them needs CAP_NET_ADMIN, too. A backend that is not installed, that the kernel does not support, or that we
-    may not read is no error but a note in the reading. Every method is bound by its context.
+    Reading them needs CAP_NET_ADMIN, too. If a backend is not installed, not supported by the kernel, or not readable,
+    that is a note in the reading and no error. Every method is bound by its context.
     """
 
     def read(self, ctx: Context) -> EbtablesReading:
-        """Every rule, chain by chain in its order, and why what could not be seen was not."""
-        ...
+        """Return every rule, chain by chain in its order, with notes on backends that could not be read."""
 
     def delete(
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
     ) -> None:
-        """Delete the rules, each by its full description, through the backend that holds it; all or none.
+        """Delete the rules, each by its full description, through its backend; all or none.
 
-        Of identical rules the first go. Which ones makes a difference only to their order after `insert`, and none
-        where all of them go.
+        Of identical rules the first ones are deleted. That matters only for their order after `insert`, unless all of
+        them are deleted.
 
-        `progress` is called with the number of rules that are done, after each batch. When a rule is refused (it is not
-        there any more, say), those that had been deleted are put back where they were, and the `BackendError` has the
-        tool's own words, and says which could not be put back.
+        `progress` is called with the number of finished rules, after each batch. If a rule is refused (it may be gone),
+        the deleted ones are restored in their places, and the `BackendError` has the program's own words and the rules
+        that could not be restored.
         """
-        ...
 
     def insert(
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
     ) -> None:
-        """Put the rules into their chains at their `position`, in ascending order; at the end of a shorter chain.
+        """Insert the rules into their chains at their `position`, in ascending order; at the end of a shorter chain.
 
-        So the rules that `delete` took away stand where they stood, if nobody changed the chain meanwhile. All or none.
+        So the rules of a `delete` get their places back, unless another program has changed the chain. All or none.
         """
-        ...
 
 
 class InstanceMetadata(Protocol):
-    """What the cloud says about this virtual machine."""
+    """The cloud's description of this virtual machine."""
 
     def network_interfaces(self, ctx: Context) -> object:
-        """The decoded JSON of the cloud's description of the network interfaces, whatever is in it.
+        """Return the decoded JSON of the cloud's description of the network interfaces, whatever it contains.
 
-        An answer that may get better is asked for again, with growing pauses, as long as the context allows, and no
-        longer than a limit of its own. Then, and for an answer that is no JSON, a `BackendError` says what came.
+        An answer that may improve is asked for again, with growing pauses, as long as the context and the adapter's
+        limit allow. After that, and for an answer that is not JSON, a `BackendError` has the answer.
         """
-        ...

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.routes import Extra, Route
 
+__all__ = [
+    "Pyroute2Backend",
+]
+
 _AF_INET: Final = 2
 #: Message types and flags by verb. `IPRoute.route` has no word for `prepend`, which is CREATE alone.
 _REQUESTS: Final = {"add": (24, 0x605), "prepend": (24, 0x405), "append": (24, 0xC05), "remove": (25, 0x5)}

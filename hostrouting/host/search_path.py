@@ -1,4 +1,4 @@
-"""Where administrators' programs are looked for."""
+"""The search path for the programs of administrators."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 
 __all__ = ["with_sbin"]
 
-#: Where Debian and others have nft, ebtables and ip, and where systemd looks for what a unit names without a folder. A
-#: user's PATH leaves these out, and so do cron's and su's.
+#: Debian and others have nft, ebtables and ip there, and systemd looks there for a program without a folder. The PATH
+#: of users, of cron and of su lacks these folders.
 _FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def with_sbin() -> dict[str, str]:
-    """The environment variable PATH of this process, with the folders of administrators behind its own.
+    """Return this process's PATH followed by the folders of administrators.
 
-    So their programs are found by us, and by what we start (`ip netns exec`, `nsenter`).
+    With it, programs started through others (`ip netns exec`, `nsenter`) are found as well.
     """
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return {"PATH": os.pathsep.join([*folders, *(folder for folder in _FOLDERS if folder not in folders)])}

@@ -225,14 +225,14 @@ def parse_ipv4(text: str) -> int:
     # A NUL or a lone surrogate is a ValueError before libc sees it.
     except (OSError, ValueError):
         raise ValueError(f"{text!r} is not an IPv4 address") from None
-    # libc's inet_pton is strict today (POSIX asks for it), musl's less so: only the canonical text passes.
+    # glibc's inet_pton is strict, musl's less so: only the canonical text passes.
     if inet_ntop(AF_INET, packed) != text:
         raise ValueError(f"{text!r} is not an IPv4 address")
     return int.from_bytes(packed, "big")
 
 
 def parse_cidr(text: str) -> tuple[int, int]:
-    """Read `address/length` into (address, length); host bits are the caller's business.
+    """Read `address/length` into (address, length); host bits are kept.
 
     >>> parse_cidr("172.16.1.5/24") == (0xAC100105, 24)
     True
@@ -250,7 +250,7 @@ def parse_cidr(text: str) -> tuple[int, int]:
         raise ValueError(f"{text!r} is not an IPv4 CIDR such as '172.16.0.0/16'") from None
     if not slash:
         raise ValueError(f"{text!r} has no prefix length; write it as '{text}/32' if one address is meant")
-    # Looked up, for int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
+    # A dictionary, because int() would also read '+8', ' 8', '08', '1_6' and the digits of other scripts.
     if _PREFIX_LENGTHS.get(length, 33) > 32:
         raise ValueError(f"{text!r} has no prefix length from 0 to 32 after the slash")
     return network, _PREFIX_LENGTHS[length]

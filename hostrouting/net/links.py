@@ -1,4 +1,4 @@
-"""Devices and what is known on their links: addresses, neighbours, and the stations that a bridge has learned.
+"""Devices with their addresses, the neighbours on their links, and the stations that a bridge has learned.
 
 Neighbours have their addresses as text, as `ip` prints it: there are few of them, and most go into reports.
 """
@@ -44,7 +44,7 @@ class DeviceAddress(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A network device with its addresses. `up` is what the administrator set, `carrier` is the state of the wire."""
+    """A network device with its addresses. `up` is the administrator's setting, `carrier` the state of the wire."""
 
     name: str
     ifindex: int
@@ -94,7 +94,7 @@ class Station(NamedTuple):
     dev: str
     #: It is the address of the port or bridge itself, or another program added it.
     permanent: bool = False
-    #: 0 is none. A kernel that can filter VLANs shows what is permanent once more for each VLAN of the port.
+    #: 0 is none. A kernel that can filter VLANs repeats permanent entries for each VLAN of the port.
     vlan: int = 0
 
 
@@ -113,7 +113,7 @@ def address_order(address: str) -> Address:
 
 
 def is_as_shown(thing: Neighbour | ObservedRoute) -> bool:
-    """Return True if the port shows such a thing: it could not find again what the kernel changes.
+    """Return True if the kernel shows the thing as it was added: a changed one could not be found again.
 
     The kernel turns metric 0 into 1024 and no protocol into `boot`, and drops the bits after a prefix.
 
@@ -124,7 +124,7 @@ def is_as_shown(thing: Neighbour | ObservedRoute) -> bool:
         if isinstance(thing, Neighbour):
             mac = bytes.fromhex(thing.mac.replace(":", "")).hex(":")
             return bool(mac) and mac == thing.mac and canonical(thing.address) == thing.address
-        # Raises ValueError for what no route may be.
+        # Raises ValueError for an impossible route.
         thing.to_route()
     except ValueError:
         return False

@@ -1,7 +1,7 @@
 """The JSON form of routes and neighbours, for records on disk and for machine-readable output.
 
-Addresses are text and payloads are hexadecimal. The readers refuse what no kernel can have shown, and also read the
-two forms that earlier releases wrote.
+Addresses are text and payloads are hexadecimal. The readers refuse values that no kernel can have shown, and also
+read the two forms that earlier releases wrote.
 """
 
 from __future__ import annotations

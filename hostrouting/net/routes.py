@@ -3,7 +3,7 @@
 Desired and observed routes are different types on purpose. A `Route` is made by us, checks itself and cannot be wrong.
 An `ObservedRoute` comes from the kernel, by the hundred thousand, and is believed. Networks and source addresses are
 integers in the family of their route (see `hostrouting.net.addresses`). A gateway is an `Address`, because it may be of
-the other family. Text is what `str()` gives.
+the other family. `str()` gives the text.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """IPv6 load-balancer probes reach pods, although their source is link-local: nftables rewrites it, now and at boot.
 
 task          ConfigureProbeSNAT: decide, load in one transaction, persist
-detect        whether a node wants the rules, and by which device: decided from what is read, no waiting
-ruleset       ProbeRules -> the nft script and what nft shows of it, and back; pure
-check         the rules are missing, or have drifted
+detect        decides if a node wants the rules, and for which device, from a reading; waits for nothing
+ruleset       ProbeRules -> the nft script and nft's listing of it, and back; pure
+check         finds rules that are missing or have drifted
 boot_files    the script and its unit (assets/), which do the same at boot with nft alone
 """
 
 from __future__ import annotations
 
-from hostrouting.probe_snat.boot_files import boot_unit, render_unit
+from hostrouting.probe_snat.boot_files import boot_unit
 from hostrouting.probe_snat.check import check_probe_snat, wants_rules
 from hostrouting.probe_snat.detect import rules_to_install
 from hostrouting.probe_snat.ruleset import ProbeRules, expected_listing, render, rules_in
@@ -22,7 +22,6 @@ __all__ = [
     "check_probe_snat",
     "expected_listing",
     "render",
-    "render_unit",
     "rules_in",
     "rules_to_install",
     "wants_rules",

@@ -1,4 +1,4 @@
-"""What `check` says of the rules: missing or drifted."""
+"""The findings of `check` about the rules: missing or drifted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import Boot
 from hostrouting.findings import NodeFinding
-from hostrouting.probe_snat.boot_files import PATHS, UNIT_NAME, boot_unit, is_installed
+from hostrouting.probe_snat.boot_files import DEPARTURE, boot_unit, is_installed
 from hostrouting.probe_snat.detect import NotWanted, Obstacle, taken_before
 from hostrouting.probe_snat.ruleset import FAMILY, TABLE, TABLE_NAME, effect_of
 from hostrouting.probe_snat.task import drift, wanted_now
@@ -22,10 +22,10 @@ _APPLY: Final = "run: hostrouting apply CONFIG"
 
 
 def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """What keeps IPv6 probes from the pods of a live node; changes nothing, waits for nothing. Needs CAP_NET_ADMIN.
+    """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
 
-    A node whose cloud does not answer wants the rules if an earlier run found that it does; else that is raised, for
-    nobody knows.
+    It does not wait. If the cloud does not answer, an installed unit counts as the answer of an earlier run; without
+    one the error is raised.
     """
     ctx.check()
     if not (host.is_live and config.probe_snat.enabled):
@@ -39,7 +39,7 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
     found = [
         NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
         for change in Boot(host, gates=config.gates).plan_install(ctx, unit)
-        if UNIT_NAME in change.subject or change.subject in PATHS
+        if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
     ]
     listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
     if listing is None or effect_of(listing) != outcome:
@@ -52,5 +52,5 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
 
 
 def wants_rules(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
-    """Whether rules belong on a live node, as it is now; needs no root. A cloud that does not say is an error."""
+    """Return True if the rules belong on a live node now; needs no root. Raise if the cloud does not answer."""
     return not isinstance(wanted_now(ctx, config, host, otherwise=None), NotWanted)

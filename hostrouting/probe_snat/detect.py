@@ -1,8 +1,8 @@
-"""Whether a node wants the rules, and which: reads IPv6 and the cloud's description, decides, waits for nothing.
+"""Decide if a node wants the rules, and which ones, from its IPv6 and the cloud's description; waits for nothing.
 
-ProbeRules     wanted, and complete
-NotWanted      there is nothing to do here, and why
-Obstacle       wanted, but the node is not (yet) such that it would work
+ProbeRules   wanted, and complete
+NotWanted    the node does not need them, with the reason
+Obstacle     wanted, but the node is not (yet) ready for them
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ __all__ = [
     "taken_before",
 ]
 
-#: The programmes of ipv6-hp-bpf, which do on a device what our rules do.
+#: The programs of ipv6-hp-bpf, which do the same job on a device.
 _SAME_JOB: Final = frozenset({"ipv6_hp_ingress", "ipv6_hp_egress"})
-#: What Cilium runs for packets that come in by a device of the node; tc has the name of the device behind it.
+#: Cilium's program for packets that come in by a device of the node; for tc the device's name follows it.
 _OF_CILIUM: Final = "cil_from_netdev"
-#: When a device comes up the kernel adds its link-local address, waits a second, and asks for routers three times, 4 s
-#: apart (router_solicitation_delay, router_solicitations, router_solicitation_interval): it is over after 13 s.
+#: When a device comes up, the kernel adds its link-local address, waits a second, and asks for routers three times, 4 s
+#: apart (router_solicitation_delay, router_solicitations, router_solicitation_interval): together 13 s.
 _SECONDS_FOR_ROUTERS: Final = 15.0
 _DEV: Final = "hostRouting.probeSnat.dev"
 
 
 @attrs.frozen(kw_only=True)
 class NotWanted:
-    """No rules of ours belong on this node."""
+    """No rules belong on this node."""
 
     reason: str
-    #: Whether somebody should hear of it who did not ask.
+    #: True if the reason deserves a warning.
     is_remarkable: bool = False
     may_change: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class Obstacle:
-    """Why the rules would not work, and what to do; `may_change` if that can come right by itself."""
+    """The reason why the rules would not work, and the next step; `may_change` if that can heal by itself."""
 
     reason: str
     step: str
@@ -60,16 +60,16 @@ class Obstacle:
 
 
 def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
-    """What belongs on a live node, as it is now, that has IPv6 as far as the cloud knows."""
+    """Return the rules for a live node whose cloud says that it has IPv6, as the node is now."""
     dev = _device(section, host)
     if isinstance(dev, Obstacle):
         if section.detect == "address" and dev.may_change:
             return NotWanted(reason=f"this node has no IPv6: {dev.reason}", may_change=True)
         return dev
-    # A device that was looked up is there and up, or it would have no route.
+    # A device that was looked up exists and is up, or it would have no route.
     out_of_order = _out_of_order(section.dev, host) if section.dev else None
     if out_of_order:
-        # Also where an address tells whether there is IPv6: what is mistyped has none, and that says nothing.
+        # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
         return out_of_order
     if section.detect == "address" and not host.ipv6.addresses(dev):
         return NotWanted(reason=f"this node has no IPv6: there is no global address on {dev}", may_change=True)
@@ -81,10 +81,10 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
 
 
 def taken_before(rules: ProbeRules, host: Host) -> str | None:
-    """Why probes may never come to these rules; None where nothing is known to take them before.
+    """Return the reason why probes may never reach these rules; None if there is none.
 
-    Where Cilium replaces kube-proxy its program on the device brings packets of services to their pods by itself, so
-    that nothing is left for nftables.
+    If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods itself, so nftables
+    never sees them.
     """
     names = [name for name in host.ipv6.classifiers(rules.dev) if _OF_CILIUM in name]
     if not names:
@@ -96,9 +96,9 @@ def taken_before(rules: ProbeRules, host: Host) -> str | None:
 
 
 def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
-    """How long a router may still take to answer, so that the node gets an address and a default route; 0 if none will.
+    """Return the seconds that a router may still take to give the node an address and a default route.
 
-    Without a device in the section those of the IPv4 default routes count: by these the cloud is reached.
+    Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
     """
     devs = {section.dev}
     if section.dev is None:
@@ -111,7 +111,7 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
 
 def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
-    """What a config asks for, whether or not the node has IPv6; only the device may have to be looked up."""
+    """Return the rules that a config asks for, even on a node without IPv6; it may look up the device."""
     section = config.probe_snat
     if section.dev is not None:
         return ProbeRules(dev=section.dev, source=section.source, address=section.address)
@@ -125,14 +125,14 @@ def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> 
 
 
 def describes_ipv6(document: object) -> bool:
-    """Whether the cloud's description of the network interfaces has an IPv6 address, on whichever of them.
+    """Return True if any interface in the cloud's description has an IPv6 address.
 
     >>> describes_ipv6([{"ipv6": {"ipAddress": []}}, {"ipv6": {"ipAddress": [{"privateIpAddress": "fd00::4"}]}}])
     True
     >>> describes_ipv6({"error": "Bad request"})
     Traceback (most recent call last):
     hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
-be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
+    be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
     """
     found = False
     for number, interface in enumerate(_list(document, "it")):
@@ -147,7 +147,7 @@ be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it 
             private = _mapping(address, f"{where}[{index}]").get("privateIpAddress")
             if private is not None and not isinstance(private, str):
                 raise _unreadable(f"{where}[{index}].privateIpAddress", "text", private)
-            # To the end, whatever is found: what is half understood is not understood.
+            # Read to the end, so that a malformed description is always an error.
             found = found or bool(private)
     return found
 
@@ -179,7 +179,7 @@ def _out_of_order(dev: str, host: Host) -> Obstacle | None:
 
 
 def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
-    """A reply that leaves by another device is not rewritten: nobody answers the probe, and the address leaks."""
+    """A reply that leaves by another device is not rewritten: the probe gets no answer, and the address leaks."""
     leaves_by = host.ipv6.leaves_by(section.address)
     elsewhere = [other for other in leaves_by if other != dev]
     if leaves_by and not elsewhere:

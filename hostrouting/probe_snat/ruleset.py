@@ -1,4 +1,4 @@
-"""The packet rules: a frozen value, the nft script that brings them about, and what nft shows of them; pure."""
+"""The packet rules: a frozen value, its nft script, and the listing that nft prints for it; pure."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = [
 ]
 
 FAMILY: Final = "ip6"
-#: As upstream calls it: a node that has its table is brought to ours.
+#: Upstream's name: a node that has its table gets the rules of hostrouting in it.
 TABLE_NAME: Final = "azureSLBProbe"
-#: How people call it.
+#: The name in messages.
 TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 
 _ASSET: Final = Path(__file__).parent / "assets" / "probe-snat.nft"
 #: Before connection tracking, which is at -200.
 _PRIORITY: Final = -300
-#: ICMPv6 130 to 137, and 143; in the order in which nft shows them.
+#: ICMPv6 130 to 137, and 143; in the order in which nft prints them.
 _OF_THE_LINK: Final = (
     "mld-listener-query",
     "mld-listener-report",
@@ -46,9 +46,9 @@ _OF_THE_LINK: Final = (
     "nd-redirect",
     "mld2-listener-report",
 )
-#: Without these IPv6 dies sooner or later, though the source be rewritten in all other packets.
+#: Without these IPv6 fails sooner or later, even if all other packets are right.
 _NEEDED: Final = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
-#: Why each rule is there, for those who read the live ruleset, which keeps these and no others.
+#: The reason for each rule, for readers of the live ruleset, which keeps these comments and no others.
 _COMMENTS: Final = {
     "KEPT_IN": "neighbour discovery and multicast groups need their link-local sources",
     "REWRITTEN": "a router may not forward a link-local source",
@@ -59,7 +59,7 @@ _COMMENTS: Final = {
 
 @attrs.frozen(kw_only=True)
 class ProbeRules:
-    """What the rules are made of: probes that come in by `dev` from `source` get `address` instead.
+    """The values of the rules: probes that come in by `dev` from `source` get `address` instead.
 
     >>> ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1").dev
     'eth0'
@@ -73,23 +73,23 @@ class ProbeRules:
     address: str
 
     def __attrs_post_init__(self) -> None:
-        """Refuse what the config would, also of a device that the kernel named: to nft a quote, say, is no letter."""
+        """Refuse values that the config would refuse, such as a device whose name nft would misread."""
         check_device_name(self.dev)
         ProbeSNATConfig(source=self.source, address=self.address)
 
 
 def render(rules: ProbeRules) -> str:
-    """The nft script, one transaction that ends in these rules from wherever the table is; same rules, same text."""
+    """Return the nft script: one transaction that ends in these rules, whatever the table has before."""
     text = _ASSET.read_text(encoding="utf-8")
     values = {"SOURCE": rules.source, "ADDRESS": rules.address, **_COMMENTS}
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
-    # Last, for a device may be called as a placeholder.
+    # Last, because a device may have the name of a placeholder.
     return text.replace("@DEV@", rules.dev)
 
 
 def delete_script() -> str:
-    """The nft script that takes the table away, also where there is none.
+    """Return the nft script that deletes the table, if there is one.
 
     >>> print(delete_script(), end="")
     table ip6 azureSLBProbe
@@ -99,7 +99,7 @@ def delete_script() -> str:
 
 
 def expected_listing(rules: ProbeRules) -> list[dict[str, Any]]:
-    """What `Nftables.table` shows when exactly these rules are in force."""
+    """Return the listing of `Nftables.table` for exactly these rules."""
     inward = _meta("iifname", rules.dev)
     outward = _meta("oifname", rules.dev)
     return [
@@ -114,7 +114,7 @@ def expected_listing(rules: ProbeRules) -> list[dict[str, Any]]:
 
 
 def rules_in(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
-    """The rules behind what nft shows; None unless they are, in every detail, ours.
+    """Return the rules of a listing; None unless the listing is, in every detail, that of hostrouting.
 
     >>> rules = ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")
     >>> rules_in(expected_listing(rules)) == rules, rules_in(expected_listing(rules)[:-1])
@@ -125,10 +125,10 @@ def rules_in(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
 
 
 def effect_of(listing: Sequence[dict[str, Any]] | None) -> ProbeRules | None:
-    """The rules that have the effect of what nft shows, be it written otherwise; None where there are none.
+    """Return the rules that have the effect of a listing, even if it is written differently; None if there are none.
 
-    Such a table rewrites both ways at the same priority, on one device, and spares at least what keeps IPv6 alive; the
-    one that AgentBaker's images fill is of that sort.
+    Such a table rewrites both ways at the same priority, on one device, and spares at least the messages that keep IPv6
+    alive. AgentBaker's images fill such a table.
 
     >>> rules = ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")
     >>> effect_of(expected_listing(rules)) == rules
@@ -158,12 +158,12 @@ def effect_of(listing: Sequence[dict[str, Any]] | None) -> ProbeRules | None:
 
 
 def _effective(rule: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a rule does, without what it counts; what becomes of a packet that is spared is the same either way."""
+    """Return a rule's expressions without counters; for a spared packet `accept` and `return` mean the same."""
     return [{"return": None} if one == {"accept": None} else one for one in rule["expr"] if one != {"counter": None}]
 
 
 def _spared_types(expressions: list[dict[str, Any]], dev: dict[str, Any]) -> frozenset[str] | None:
-    """The types of ICMPv6 messages that a rule spares; None if it does something else."""
+    """Return the types of ICMPv6 messages that a rule spares; None if it does anything else."""
     match expressions[1:] if expressions[:1] == [dev] else expressions:
         case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
             types = right.get("set") if isinstance(right, dict) else [right]
@@ -177,7 +177,7 @@ def _spared_types(expressions: list[dict[str, Any]], dev: dict[str, Any]) -> fro
 
 
 def _named(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
-    """The rules of the names that are in a listing, whatever is done with them."""
+    """Return the rules made of the values in a listing, in whatever expressions they are."""
     found: dict[object, object] = {}
     for field, value in _matches(listing):
         found.setdefault(field, value)
@@ -192,7 +192,7 @@ def _named(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
 
 
 def _matches(listing: Sequence[dict[str, Any]]) -> Iterator[tuple[object, object]]:
-    """What the rules compare with what: a name of meta data or a field of the packet, and the value."""
+    """Yield the comparisons of the rules: a name of meta data or a field of the packet, and the value."""
     for entry in listing:
         for expression in entry.get("rule", {}).get("expr", []):
             match expression:

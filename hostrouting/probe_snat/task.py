@@ -1,4 +1,4 @@
-"""ConfigureProbeSNAT: see whether the node wants the rules, load them in one transaction, persist them."""
+"""ConfigureProbeSNAT: decide if the node wants the rules, load them in one transaction, persist them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from hostrouting.findings import refused
 from hostrouting.host import Host
 from hostrouting.probe_snat.boot_files import (
     AGAIN_PATH,
+    DEPARTURE,
     NFT_PATHS,
-    PATHS,
     RULESET_PATH,
-    UNIT_NAME,
-    UNIT_PATH,
     boot_unit,
     is_installed,
 )
@@ -50,10 +48,10 @@ __all__ = ["ConfigureProbeSNAT", "drift", "wanted_now"]
 
 _logger = logging.getLogger(__name__)
 
-#: In all, for router advertisements.
+#: The whole wait for router advertisements.
 _WAIT_SECONDS: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
-#: For the cloud, where nobody waits for the answer.
+#: The wait for the cloud's answer in plan and check.
 _SECONDS_FOR_A_LOOK: Final = 5
 _NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
 
@@ -61,11 +59,11 @@ _NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
 class ConfigureProbeSNAT:
     """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
 
-    It holds the run lock. Where the section is off, where the node has no IPv6, and where an eBPF programme
-    does this job, what an earlier run installed is taken away; a table that we did not install is left alone.
+    If the section is off, the node has no IPv6, or an eBPF program does this job, the task removes the rules of an
+    earlier run; it leaves a foreign table alone. It holds the run lock.
 
-    That replies leave by the device is asked of the routes once, for no source in particular: IPv6 policy rules that
-    select by source (`ip -6 rule from ...`) may send those of some pods elsewhere, which is not seen here.
+    It asks the routes once if replies leave by the device, without a source. IPv6 policy rules that select by source
+    (`ip -6 rule from ...`) may send the replies of some pods elsewhere, which the task does not see.
     """
 
     name = "configure-probe-snat"
@@ -101,27 +99,33 @@ class ConfigureProbeSNAT:
         if not self._host.is_live:
             self._boot.install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
             self._tell(
-                logging.INFO, "whether a node has IPv6 cannot be asked of an image: %s is for those with it", UNIT_NAME
+                logging.INFO,
+                "an image cannot tell if a node has IPv6: %s is for nodes that have it",
+                DEPARTURE.name,
             )
             if not any(map(self._host.files.exists, NFT_PATHS)):
                 held = "or no gated unit will start" if self._section.required else "or probes will not reach pods"
                 step = f"install the package nftables, {held}"
-                self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", UNIT_NAME, step)
+                self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
             return
         rules = self._wanted(ctx)
         if isinstance(rules, NotWanted):
             level = logging.WARNING if rules.is_remarkable else logging.INFO
-            self._tell(level, "%s: no rules for IPv6 probes are needed, and those of an earlier run go", rules.reason)
+            self._tell(
+                level,
+                "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
+                rules.reason,
+            )
             self._undo(ctx)
             return
         self._warn_of_cilium(rules)
-        # A gate that is refused is refused before any rule is changed.
+        # A gate is refused before any rule is changed.
         self._boot.plan_install(ctx, self._unit(rules))
         self._converge(ctx, rules)
         self._boot.install(ctx, self._unit(rules))
 
     def plan(self, ctx: Context) -> list[Change]:
-        """What `do` would change now: the rules, then files; nothing is waited for."""
+        """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
         if not self._section.enabled:
             return self._plan_removal(ctx)
@@ -131,15 +135,15 @@ class ConfigureProbeSNAT:
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
-            missing = [Change("+", path) for path in PATHS if not self._host.files.exists(path)]
+            missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
             return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
         self._warn_of_cilium(outcome)
         return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, self._unit(outcome))]
 
     def _foreseen(self, obstacle: Obstacle) -> str:
         if obstacle.may_change:
-            return f"{obstacle.reason}: is done when that has come right"
-        # A refusal of what is optional fails nothing, and so is none of the whole plan's.
+            return f"{obstacle.reason}: follows once that is right"
+        # An optional task fails nothing if it is refused, so the plan as a whole is not refused.
         if self._section.required:
             return refused(f"{obstacle.reason}; {obstacle.step}")
         return f"{obstacle.reason}: {refused(obstacle.step)}"
@@ -153,23 +157,24 @@ class ConfigureProbeSNAT:
         files = self._host.files
         ours = is_installed(files)
         if ours and not files.exists(RULESET_PATH):
-            # Somebody's hands were quicker. A run that is killed after the unit's end must know the table by something.
+            # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
+            # file.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
-        # The unit first: a machine that starts meanwhile would have it bring the rules back.
-        self._boot.remove(ctx, UNIT_NAME, (UNIT_PATH, AGAIN_PATH))
+        # The unit first: a machine that starts meanwhile would load the rules again.
+        self._boot.remove(ctx, DEPARTURE.name, [path for path in DEPARTURE.paths if path != RULESET_PATH])
         files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
         if not ours:
             return
         if self._host.is_live:
             self._delete_table(ctx)
         RecordedFiles(ctx, self._host).remove(RULESET_PATH)
-        # The folder was not empty when Boot removed its files.
+        # Boot leaves the folder if it is not empty.
         files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
     # --- deciding
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
-        """Decide; waits for routes and addresses that routers have yet to advertise."""
+        """Decide, after waiting for routes and addresses that routers have yet to advertise."""
         if self._section.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
             return _NO_IPV6
         began = ctx.clock.monotonic()
@@ -179,7 +184,7 @@ class ConfigureProbeSNAT:
             outcome = assess(self._section, self._host)
             if isinstance(outcome, ProbeRules) or not outcome.may_change:
                 break
-            # What the first look says holds: whoever looks often waits no longer.
+            # The limit of the first look holds, so that frequent looks do not extend the wait.
             seconds = limits.setdefault(type(outcome), self._patience(outcome))
             if ctx.clock.monotonic() >= began + seconds:
                 break
@@ -190,11 +195,11 @@ class ConfigureProbeSNAT:
                 ctx.sleep(_SECONDS_BETWEEN_LOOKS)
             except DeadlineExceededError as error:
                 if isinstance(outcome, Obstacle):
-                    # Whoever gave us less time wants to hear what we waited for.
-                    raise _hindered(outcome, ", also not within the time that there was") from error
+                    # A deadline in between: the error names the obstacle.
+                    raise _hindered(outcome, ", not even within the time allowed") from error
                 raise
         if isinstance(outcome, Obstacle):
-            raise _hindered(outcome, f", also not after {_WAIT_SECONDS} s" if outcome.may_change else "")
+            raise _hindered(outcome, f", not even after {_WAIT_SECONDS} s" if outcome.may_change else "")
         return outcome
 
     def _warn_of_cilium(self, rules: ProbeRules) -> None:
@@ -203,7 +208,7 @@ class ConfigureProbeSNAT:
             self._tell(logging.WARNING, "%s", reason)
 
     def _patience(self, outcome: NotWanted | Obstacle) -> float:
-        """How long this may take to come right; a node without IPv6 has it only while a router may still answer."""
+        """Return the seconds in which this may heal: without IPv6, those in which a router may still answer."""
         if isinstance(outcome, Obstacle):
             return _WAIT_SECONDS
         return min(seconds_to_settle(self._section, self._host), _WAIT_SECONDS)
@@ -211,7 +216,7 @@ class ConfigureProbeSNAT:
     # --- changing rules
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
-        """Bring the table to these rules, unless it has them."""
+        """Load these rules, unless the table has them."""
         nftables = self._host.nftables
         script = render(rules)
         before = nftables.table(ctx, FAMILY, TABLE_NAME)
@@ -219,7 +224,7 @@ class ConfigureProbeSNAT:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
         nftables.check(ctx, script)
-        # Before the table is there: a run that is killed in between can be undone all the same.
+        # Before the table exists, so that a run that is killed in between can be undone.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         nftables.load(ctx, script)
         change = Change("+", TABLE) if before is None else Change("~", TABLE, drift(before))
@@ -227,13 +232,13 @@ class ConfigureProbeSNAT:
         if effect_of(nftables.table(ctx, FAMILY, TABLE_NAME)) != rules:
             self._tell(
                 logging.WARNING,
-                "%s was loaded, but is not as it was written: another program has changed the ruleset meanwhile; "
+                "%s was loaded and has changed since: another program changes the ruleset; "
                 "%s loads it at each start of a gated unit",
                 TABLE,
-                UNIT_NAME,
+                DEPARTURE.name,
             )
             return
-        done = "loaded" if before is None else f"replaced, for it had drifted ({drift(before)})"
+        done = "loaded" if before is None else f"replaced, because it had drifted ({drift(before)})"
         self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
 
     def _delete_table(self, ctx: Context) -> None:
@@ -242,10 +247,10 @@ class ConfigureProbeSNAT:
             if before is not None:
                 self._host.nftables.load(ctx, delete_script())
                 ctx.record(Change("-", TABLE), undo=partial(self._restore_table, None, effect_of(before)))
-                self._tell(logging.INFO, "%s is taken away", TABLE)
+                self._tell(logging.INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
-            # Whoever took nft away is not to be held up by what only nft could do.
-            self._tell(logging.WARNING, "%s, if it is still there, goes with the next boot: %s", TABLE, error)
+            # If nft was removed, the rest of the undo goes on without it.
+            self._tell(logging.WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error)
 
     def _restore_table(self, left: ProbeRules | None, before: ProbeRules | None, ctx: Context) -> None:
         """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
@@ -265,7 +270,7 @@ class ConfigureProbeSNAT:
         try:
             before = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
         except PermissionDeniedError:
-            return [Change("~", TABLE, "unless it is in place: without root that cannot be told")]
+            return [Change("~", TABLE, "unless it is in place: only root can read it")]
         if before is None:
             return [Change("+", TABLE)]
         return [] if effect_of(before) == rules else [Change("~", TABLE, drift(before))]
@@ -277,16 +282,16 @@ class ConfigureProbeSNAT:
             return is_installed(self._host.files)
 
     def _plan_removal(self, ctx: Context) -> list[Change]:
-        """As `undo` goes about it."""
-        changes = self._boot.plan_remove(ctx, UNIT_NAME, PATHS)
+        """Return the changes in the order of `undo`."""
+        changes = self._boot.plan_remove(ctx, *DEPARTURE)
         if self._host.is_live and is_installed(self._host.files):
             try:
                 if self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None:
                     changes.append(Change("-", TABLE))
             except PermissionDeniedError:
-                changes.append(Change("-", TABLE, "if it is there: without root that cannot be told"))
+                changes.append(Change("-", TABLE, "if it exists: only root can read it"))
             except ToolNotFoundError as error:
-                self._tell(logging.DEBUG, "%s cannot be looked for: %s", TABLE, error)
+                self._tell(logging.DEBUG, "cannot look for %s: %s", TABLE, error)
         return changes
 
     def _tell(self, level: int, message: str, *values: object) -> None:
@@ -295,24 +300,24 @@ class ConfigureProbeSNAT:
 
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     return BackendError(
-        f"IPv6 probes cannot be made to reach pods: {obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
+        f"IPv6 probes cannot reach pods: {obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
     )
 
 
 def wanted_now(
     ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool | None, logger: logging.Logger = _logger
 ) -> ProbeRules | NotWanted | Obstacle:
-    """What belongs on a live node, decided as `do` does it, but at once.
+    """Return the rules for a live node, decided as in `do`, but at once.
 
-    If the cloud does not answer, or not so that it can be read, the node is taken to have IPv6 or not, as `otherwise`
-    says, and the log warns of that; with None that is raised.
+    If the cloud does not answer, or not in a readable form, `otherwise` says if the node has IPv6, with a warning in
+    the log; with None the error is raised.
     """
     section = config.probe_snat
     if not section.enabled:
         return NotWanted(reason="hostRouting.probeSnat.enabled is not true")
     if section.detect == "imds":
         left = ctx.remaining()
-        # `apply` looks ahead before it begins: what is left then must be enough to say why the cloud does not answer.
+        # `apply` plans before it begins: the time left then must suffice to report why the cloud does not answer.
         seconds = _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
         try:
             has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds)))
@@ -321,7 +326,7 @@ def wanted_now(
             if otherwise is None:
                 raise
             logger.warning(
-                "this node is taken to have %s, for whether it has the cloud does not say: %s",
+                "the cloud does not say if this node has IPv6, so %s is assumed: %s",
                 "IPv6" if otherwise else "no IPv6",
                 error,
                 extra={"task": ConfigureProbeSNAT.name},
@@ -333,7 +338,7 @@ def wanted_now(
 
 
 def drift(listing: list[dict[str, Any]]) -> str:
-    """How a table that is not as it should be differs, in words."""
+    """Describe the difference between the rules and a table that has drifted."""
     if any("unreadable" in entry.get("table", {}) for entry in listing):
         return "it has flags, such as dormant or owner"
     found = effect_of(listing)

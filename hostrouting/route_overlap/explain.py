@@ -1,6 +1,6 @@
-"""Explain: which route and interface decide each part of a range, as values, JSON, text, and a picture.
+"""Explain which route and device decide each part of a range, as values, JSON, text, and a picture.
 
-People would rather look than read: on a terminal the range is a bar, each part in the colour of its interface.
+On a terminal the range is a bar, with each part in the colour of its device.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["ExplainedPart", "Explanation", "explain"]
 
 _BAR_WIDTH: Final = 64
-#: Background colours that can be told apart with black letters on them.
+#: Background colours that differ clearly with black letters on them.
 _COLOURS: Final = (42, 46, 43, 45, 44, 47, 41)
 
 
 @attrs.frozen
 class ExplainedPart:
-    """Addresses from `first` to `last`: by which devices they leave and which route says so; else why they do not."""
+    """Addresses from `first` to `last`: the devices by which they leave and the deciding route, or why they do not."""
 
     first: int
     last: int
@@ -39,11 +39,11 @@ class ExplainedPart:
 
     @property
     def by(self) -> str:
-        """Where the part goes, in a word."""
+        """The devices of the part, in a word."""
         return "+".join(self.devs) if self.devs else "nowhere"
 
     def to_mapping(self) -> dict[str, Any]:
-        """The part for JSON."""
+        """Return the part for JSON."""
         return {
             "first": format_ipv4(self.first),
             "last": format_ipv4(self.last),
@@ -55,17 +55,17 @@ class ExplainedPart:
 
 @attrs.frozen
 class Explanation:
-    """One range that was asked about, cut where the answer changes."""
+    """One range of the question, divided where the answer changes."""
 
     asked: str
     parts: tuple[ExplainedPart, ...]
 
     def to_mapping(self) -> dict[str, Any]:
-        """The explanation for JSON."""
+        """Return the explanation for JSON."""
         return {"asked": self.asked, "parts": [part.to_mapping() for part in self.parts]}
 
     def lines(self, *, picture: bool = False) -> Iterator[str]:
-        """The text: a heading, the bar if a picture is wanted, and a line for each part."""
+        """Return the text: a heading, the bar if `picture`, and a line for each part."""
         yield self.asked
         colours = {by: _COLOURS[i % len(_COLOURS)] for i, by in enumerate(dict.fromkeys(p.by for p in self.parts))}
         if picture and len(self.parts) > 1:
@@ -79,14 +79,14 @@ class Explanation:
             yield f"  {shown}{padding}  {span:33}  {part.route or part.reason}"
 
     def _cells(self) -> Iterator[tuple[ExplainedPart, int]]:
-        """Each part with its share of the bar: by its size, but never nothing."""
+        """Return each part with its cells of the bar: by its size, and at least one."""
         whole = self.parts[-1].last - self.parts[0].first + 1
         for part in self.parts:
             yield part, max(1, (part.last - part.first + 1) * _BAR_WIDTH // whole)
 
 
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
-    """Ask the kernel about addresses and CIDRs; neighbouring parts with one answer are one."""
+    """Ask the kernel about addresses and CIDRs; adjacent parts with the same answer are merged."""
     cidrs = [_as_cidr(text) for text in asked]
     return [
         Explanation(text, tuple(_merged(map(_explained, parts))))
@@ -106,7 +106,7 @@ def _as_cidr(text: str) -> str:
 
 
 def _explained(part: Part) -> ExplainedPart:
-    # What a connection meets: the answer for the source that it will have, where rules select by that.
+    # A connection gets the answer for the source that it will have, if rules select by source.
     answer = part.sourced[0] if part.sourced else part.plain
     if answer.route is not None:
         reason = "an address of this node" if answer.route.kind == "local" else None

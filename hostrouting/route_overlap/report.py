@@ -1,4 +1,4 @@
-"""What a proof found, as a value, as JSON and as text: the message is the documentation."""
+"""The result of a proof, as a value, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["CidrReport", "Finding", "OverlapReport", "SuggestedRoute"]
 class Finding:
     """Addresses from `first` to `last`, all decided by one route that must not decide them.
 
-    `kind` is `overlap` (they leave by another interface), `no-route`, `blocked` (blackhole, unreachable, prohibit) or
-    `local` (the node itself holds the address, on another interface). `dev` is the first of `devs` that is not allowed.
-    `route` is the deciding route, or rule, as `ip` prints it; None where there is none.
+    `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole, unreachable, prohibit) or
+    `local` (the node itself has the address, on another device). `dev` is the first of `devs` that is not allowed.
+    `route` is the deciding route, or rule, as `ip` prints it; None if there is none.
     """
 
     kind: Literal["overlap", "no-route", "blocked", "local"]
@@ -32,15 +32,15 @@ class Finding:
     route: str | None = None
 
     def to_mapping(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the finding for JSON."""
         return attrs.asdict(self, value_serializer=_list_for_tuple)
 
     def line(self, cidr: str) -> str:
-        """One line that says it all, as the marker has it."""
+        """Return the finding as one line, as in the marker."""
         return f"{cidr}: {self.kind} {self.first}-{self.last}{self._by()}{self._route()}"
 
     def sentence(self) -> str:
-        """What happens to these addresses, for people."""
+        """Return a sentence about these addresses, for people."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
         if self.kind == "overlap":
             among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
@@ -60,17 +60,17 @@ class Finding:
 
 @attrs.frozen(kw_only=True)
 class SuggestedRoute:
-    """A route for the config that mends findings; `takes_from` are the interfaces that carry its addresses now."""
+    """A route for the config that resolves findings; `takes_from` are the devices that carry its addresses now."""
 
     destination: str
     gateway: str
     dev: str
     takes_from: tuple[str, ...] = ()
-    #: What it would break.
+    #: The connections that the route would break.
     warning: str | None = None
 
     def to_mapping(self) -> dict[str, Any]:
-        """For JSON; `warning` only where there is one."""
+        """Return the route for JSON; `warning` only if there is one."""
         return attrs.asdict(
             self,
             value_serializer=_list_for_tuple,
@@ -78,28 +78,28 @@ class SuggestedRoute:
         )
 
     def to_config(self) -> dict[str, str]:
-        """The member of `staticRoutes.routes`; a device whose name no config may have is left to be looked up."""
+        """Return the member of `staticRoutes.routes`; without `dev` if no config may have the name of the device."""
         named = {"dev": self.dev} if _may_be_configured(self.dev) else {}
         return {"destination": self.destination, "gateway": self.gateway, **named}
 
 
 @attrs.frozen(kw_only=True)
 class CidrReport:
-    """What was found in one expected CIDR, by address, and the routes that would mend it."""
+    """The findings in one expected CIDR, by address, and the routes that would resolve them."""
 
     cidr: str
     findings: tuple[Finding, ...] = ()
     suggested_routes: tuple[SuggestedRoute, ...] = ()
-    #: Destinations of the config's own routes that would mend it, once they are in force.
+    #: Destinations of the config's routes that would resolve them, once they are in force.
     configured: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every address is fine."""
+        """True if there is no finding."""
         return not self.findings
 
     def to_mapping(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return {
             "cidr": self.cidr,
             "ok": self.ok,
@@ -109,7 +109,7 @@ class CidrReport:
         }
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
-        """Suggest nothing that a route of the config already says."""
+        """Return the report without the suggestions that a route of the config already covers."""
         covers = {
             route: [destination for destination in destinations if contains(destination, route.destination)]
             for route in self.suggested_routes
@@ -129,15 +129,15 @@ class OverlapReport:
     172.16.8.0/22 leaves by eth0
     """
 
-    #: The devices of the default route; none where there is no default route.
+    #: The devices of the default route; none if there is no default route.
     expected_devs: tuple[str, ...]
     cidrs: tuple[CidrReport, ...]
-    #: Policy rules that a lookup by address does not cover, since they select by marks, ports or the like.
+    #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
     not_covered: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether there is no finding."""
+        """True if there is no finding."""
         return all(report.ok for report in self.cidrs)
 
     @property
@@ -151,11 +151,11 @@ class OverlapReport:
         return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
 
     def knowing(self, destinations: Sequence[str]) -> OverlapReport:
-        """The report for a config with routes to these destinations: what it has is to be applied, not to be added."""
+        """Return the report for a config with routes to these destinations, which need not be suggested."""
         return attrs.evolve(self, cidrs=tuple(report.knowing(destinations) for report in self.cidrs))
 
     def to_mapping(self, *, mode: str | None = None) -> dict[str, Any]:
-        """What `check --json` prints; `not_covered` only where there is something."""
+        """Return the output of `check --json`; `not_covered` only if there are such rules."""
         return {
             "ok": self.ok,
             **({} if mode is None else {"mode": str(mode)}),
@@ -165,7 +165,7 @@ class OverlapReport:
         }
 
     def lines(self) -> list[str]:
-        """Every finding in one line, as the marker has them."""
+        """Return a line for each finding, as in the marker."""
         return [finding.line(cidr) for cidr, finding in self.findings]
 
     @property
@@ -175,7 +175,7 @@ class OverlapReport:
 
     @property
     def advice(self) -> str:
-        """What to do about the findings, and what the proof does not cover; empty where there is nothing to say."""
+        """The steps that resolve the findings, and the rules that the proof does not cover; may be empty."""
         return "\n".join([*self._advice(), *self._gaps()])
 
     def __str__(self) -> str:
@@ -263,7 +263,7 @@ def _may_be_configured(dev: str) -> bool:
 
 
 def _pattern_for(dev: str) -> str:
-    """A pattern that a config may have and that matches the device; byte by byte, as patterns are matched."""
+    """Return a pattern for a config that matches the device; byte by byte, as patterns are matched."""
     known = string.ascii_letters + string.digits + "_.@+-"
     name = dev.encode(errors="surrogateescape").decode("latin-1")
     plain = "".join(character if character in known else "?" for character in name)

@@ -1,4 +1,4 @@
-"""What runs at boot: the script that proves what the task proves, with nothing but bash and ip, and its unit."""
+"""The boot script, which does the proof of the task with nothing but bash and ip, and its unit."""
 
 from __future__ import annotations
 
@@ -6,58 +6,42 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, with_shared
+from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hostrouting.boot import BootUnit
     from hostrouting.config import HostRoutingConfig
 
-__all__ = [
-    "MARKERS",
-    "MARKER_DETECTED",
-    "MARKER_OK",
-    "PATHS",
-    "RUN_FILES",
-    "SCRIPT_PATH",
-    "UNIT_NAME",
-    "UNIT_PATH",
-    "boot_unit",
-    "render_script",
-    "render_unit",
-]
+__all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "RUN_FILES", "boot_unit", "render_script"]
 
-UNIT_NAME: Final = "check-route-overlap.service"
-SCRIPT_PATH: Final = f"{SCRIPT_DIRECTORY}/check-route-overlap.sh"
-UNIT_PATH: Final = f"{UNIT_DIRECTORY}/{UNIT_NAME}"
-#: All that is installed, in the order in which it is written.
-PATHS: Final = (SCRIPT_PATH, UNIT_PATH)
+_TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", Path(__file__).parent / "assets")
+DEPARTURE: Final = _TEMPLATE.departure
 #: One finding a line. Exactly one of the two exists after a check.
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
-#: All that the script may leave on a machine that runs; the last is what it told the journal last.
+#: The files that the script may leave on a running machine; the last one has its last message to journald.
 RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
 
-#: Each costs the script a reading of all tables, and each row outside of the CIDRs that it lets through a line of work.
+#: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = 8
-
-_ASSETS: Final = Path(__file__).parent / "assets"
 
 
 def render_script(config: HostRoutingConfig) -> bytes:
-    """The boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
+    """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
     overlap = config.route_overlap
-    template = with_shared((_ASSETS / "check-route-overlap.sh").read_text(encoding="utf-8"))
+    template = _TEMPLATE.read_script()
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     destinations = _merged(route.destination for route in config.static_routes.routes)
     lists = {
         "CIDRS": overlap.expected_cidrs,
         "ROOTS": _roots(overlap.expected_cidrs),
         "ROUTED": [cidr for cidr in overlap.expected_cidrs if _is_inside(cidr, destinations)],
-        # A pattern has no quote in it: see hostrouting.config.rules.
+        # A pattern has no quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
     }
     for name, words in lists.items():
@@ -65,19 +49,13 @@ def render_script(config: HostRoutingConfig) -> bytes:
     return template.replace("@MODE@", overlap.mode).encode()
 
 
-def render_unit() -> bytes:
-    """The oneshot that runs it, the same on every node."""
-    return (_ASSETS / UNIT_NAME).read_bytes()
-
-
 def boot_unit(config: HostRoutingConfig) -> BootUnit:
-    """What is to be installed for this config."""
-    script = BootFile(path=SCRIPT_PATH, content=render_script(config), mode=0o755)
-    return BootUnit(name=UNIT_NAME, files=(script, BootFile(path=UNIT_PATH, content=render_unit(), mode=0o644)))
+    """Return the unit and the script to install for this config."""
+    return _TEMPLATE.fill(render_script(config))
 
 
 def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
-    """What the CIDRs cover, as (first, last) without overlap, sorted; neighbours are one."""
+    """Return the ranges of the CIDRs as (first, last), sorted; overlapping and adjacent ones are merged."""
     merged: list[tuple[int, int]] = []
     for first, last in sorted(map(_bounds, cidrs)):
         if merged and first <= merged[-1][1] + 1:
@@ -93,7 +71,7 @@ def _is_inside(cidr: str, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _roots(cidrs: Iterable[str]) -> list[str]:
-    """A few CIDRs that cover all these, and little else.
+    """Return a few CIDRs that cover all of these and little else.
 
     >>> _roots(["10.0.0.0/24", "10.0.1.0/24", "10.0.0.4/30", "172.16.0.0/12"])
     ['10.0.0.0/23', '172.16.0.0/12']
@@ -101,14 +79,14 @@ def _roots(cidrs: Iterable[str]) -> list[str]:
     roots = [_root(first, last) for first, last in _merged(cidrs)]
     while len(roots) > _MOST_ROOTS or any(one[1] >= other[0] for one, other in pairwise(roots)):
         joined = [_root(one[0], max(one[1], other[1])) for one, other in pairwise(roots)]
-        # Those that touch first of all, else those that are the smallest together.
+        # Join adjacent ones first, else those that are the smallest together.
         best = min(range(len(joined)), key=lambda i: (roots[i][1] < roots[i + 1][0], joined[i][1] - joined[i][0]))
         roots[best : best + 2] = [joined[best]]
     return [format_cidr(first, 32 - (last - first).bit_length()) for first, last in roots]
 
 
 def _root(first: int, last: int) -> tuple[int, int]:
-    """The smallest CIDR around a range."""
+    """Return the smallest CIDR around a range."""
     length = 32 - (first ^ last).bit_length()
     network = first & netmask(length)
     return network, network | ~netmask(length) & 0xFFFFFFFF

@@ -1,6 +1,6 @@
-"""CheckRouteOverlap: persists the check for every boot, proves the routing now, and says so in a marker.
+"""CheckRouteOverlap: install the check for every boot, prove the routing now, and write the marker.
 
-In this order, so that a node which does not pass now does not start its machine at the next boot either.
+In this order: a node that fails now must not start its machine at the next boot either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.net.default_route import default_route
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, PATHS, RUN_FILES, UNIT_NAME, boot_unit
+from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ _MARKER_MODE: Final = 0o644
 
 
 class CheckRouteOverlap:
-    """Every expected CIDR must leave by the node's own interface, now and at every boot; else WARN or STRICT says so.
+    """Check that every expected CIDR leaves by the node's own devices, now and at every boot.
 
-    WARN logs each finding; STRICT raises RouteOverlapError, with everything in place that holds the gates.
+    In mode WARN it logs each finding; in mode STRICT it raises RouteOverlapError, and the gates stay closed.
     """
 
     name = "check-route-overlap"
@@ -59,25 +59,25 @@ class CheckRouteOverlap:
             if self._section.expected_cidrs:
                 self._boot.install(held, boot_unit(self._config))
             else:
-                self._boot.remove(held, UNIT_NAME, PATHS)
+                self._boot.remove(held, *DEPARTURE)
             self.act(held)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the boot files that `do` would install or remove; markers are results and not part of a plan."""
         if self._section.expected_cidrs:
             return self._boot.plan_install(ctx, boot_unit(self._config))
-        return [*self._boot.plan_remove(ctx, UNIT_NAME, PATHS), *self.plan_act(ctx)]
+        return [*self._boot.plan_remove(ctx, *DEPARTURE), *self.plan_act(ctx)]
 
     def undo(self, ctx: Context) -> None:
         """Remove script, unit and markers."""
         with self._host.lock.hold(ctx) as held:
-            self._boot.remove(held, UNIT_NAME, PATHS)
+            self._boot.remove(held, *DEPARTURE)
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
     def act(self, ctx: Context, *, seconds: float = SECONDS_TO_WAIT) -> None:
-        """Prove a live machine's routing, after waiting up to `seconds` for a default route; leave the marker."""
+        """Prove the routing of a live machine, after waiting up to `seconds` for a default route; write the marker."""
         if not self._section.expected_cidrs:
             self.undo_act(ctx)
             return
@@ -87,7 +87,7 @@ class CheckRouteOverlap:
         try:
             self._leave_marker(ctx, report)
         finally:
-            # What was found is told also where no marker can be left.
+            # Findings are reported even if the marker cannot be written.
             self._tell(report)
 
     def _tell(self, report: OverlapReport) -> None:
@@ -102,13 +102,13 @@ class CheckRouteOverlap:
         self._logger.warning("%s", report.advice, extra={"task": self.name})
 
     def plan_act(self, ctx: Context) -> list[Change]:
-        """The markers that would go."""
+        """Return the removal of markers."""
         ctx.check()
         markers = () if self._section.expected_cidrs else MARKERS
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
 
     def undo_act(self, ctx: Context) -> None:
-        """Take the markers away."""
+        """Remove the markers."""
         ctx.check()
         files = RecordedFiles(ctx, self._host)
         markers = [files.remove(path) for path in MARKERS]
@@ -129,9 +129,9 @@ class CheckRouteOverlap:
 def check_now(
     ctx: Context, config: HostRoutingConfig, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT
 ) -> OverlapReport:
-    """Wait for a default route as long as `ctx` allows, but no more than `seconds`, and prove the expected CIDRs.
+    """Wait for a default route until the end of `ctx`, at most `seconds`, and prove the expected CIDRs.
 
-    Time that runs out is no error, for a node without default route is an answer; only a cancelled context raises.
+    The end of the time is not an error, since a missing default route is an answer; a cancelled context raises.
     """
     section = config.route_overlap
     if section.expected_cidrs:
@@ -142,7 +142,7 @@ def check_now(
 
 
 def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
-    """Whether there is an IPv4 default route, now or before time is up: DHCP may still be at work."""
+    """Return True if there is an IPv4 default route, now or before the time is up: DHCP may still be at work."""
     waiting = ctx.child(timeout=seconds)
     said = False
     while default_route(backend.routes()) is None:

@@ -1,9 +1,9 @@
 """The sweep: removes ebtables rules, neighbours and routes that a removed CNI (azure-vnet) left for pods that are gone.
 
 azure_vnet.py   azure-vnet's configuration, locks and state; only read
-leftovers.py    a snapshot -> the objects that may have been left behind; pure
-verdicts.py     a snapshot -> a verdict on each of them, with its reason; what several readings agree on; pure
-observe.py      the machine -> a snapshot, judged; what could not be seen is logged
+leftovers.py    a snapshot -> the objects that azure-vnet may have left; pure
+verdicts.py     a snapshot -> a verdict on each of them, with its reason; the agreement of several readings; pure
+observe.py      the machine -> a snapshot, judged; findings are logged
 restore.py      removing objects and restoring them, in place and in order
 task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
 report.py       `hostrouting sweep`, and the sweep's part of `check`

@@ -1,10 +1,10 @@
-"""What azure-vnet says about itself: its CNI configuration, its locks, and the pods in its state; only read."""
+"""Reads azure-vnet's CNI configuration, its locks, and the pods in its state; changes none of them."""
 
 from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.exceptions import HostFileError, StaleCNIError
 from hostrouting.net.addresses import canonical
@@ -55,6 +55,9 @@ _PLUGIN: Final = "azure-vnet"
 _LONGEST_PID: Final = 10
 #: In bytes: none, Ethernet, EUI-64, InfiniBand.
 _MAC_LENGTHS: Final = (0, 6, 8, 20)
+
+Json = TypeVar("Json", dict[str, Any], list[object], str)
+_KINDS: Final = {dict: "a JSON object", list: "a JSON array", str: "text"}
 
 
 # --- is it in use?
@@ -181,13 +184,9 @@ def parse_state(content: bytes) -> tuple[Endpoint, ...]:
     Go always writes these keys, with null or an empty value if there is nothing, so an object without them is some
     other document. A file of 0 bytes is an empty store.
     """
-    network = _mapping(_get(_document(content), "Network", "the file"), "Network")
-    return tuple(
-        _endpoint(endpoint, path)
-        for interface, at in _members(network, "ExternalInterfaces", "Network")
-        for pods, within in _members(interface, "Networks", at)
-        for endpoint, path in _members(pods, "Endpoints", within)
-    )
+    network = _typed(_get(_document(content), "Network", "the file"), {}, "Network")
+    endpoints = _leaves(network, "Network", "ExternalInterfaces", "Networks", "Endpoints")
+    return tuple(_endpoint(endpoint, path, "HostIfName", "IPAddresses") for endpoint, path in endpoints)
 
 
 def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
@@ -200,14 +199,9 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
     CNS may serve another CNI (Cilium, for example). Only azure-vnet tells it devices and hardware addresses, so
     endpoints without both are another CNI's and are left out.
     """
+    infos = _leaves(_document(content), "the file", "Endpoints", "IfnameToIPMap")
     endpoints = (
-        Endpoint(
-            (*_addresses(info, "IPv4", path), *_addresses(info, "IPv6", path)),
-            _text(info, "HostVethName"),
-            _mac(_text(info, "MacAddress")),
-        )
-        for pod, at in _members(_document(content), "Endpoints", "the file")
-        for info, path in _members(pod, "IfnameToIPMap", at)
+        _endpoint({"IPv4": [], "IPv6": [], **info}, path, "HostVethName", "IPv4", "IPv6") for info, path in infos
     )
     return tuple(endpoint for endpoint in endpoints if endpoint.host_device or endpoint.mac)
 
@@ -216,16 +210,17 @@ def _document(content: bytes) -> dict[str, Any]:
     if not content:
         return {}
     try:
-        return _mapping(json.loads(content), "the file")
+        return _typed(json.loads(content), {}, "the file")
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def _members(mapping: dict[str, Any], key: str, path: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield each object in the object under the key, with its path."""
-    here = f"{path}.{key}"
-    for name, member in _mapping(_get(mapping, key, path), here).items():
-        yield _mapping(member, f"{here}[{name!r}]"), f"{here}[{name!r}]"
+def _leaves(mapping: dict[str, Any], path: str, key: str, *keys: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield each object that is nested in objects under the keys, with its path."""
+    for name, value in _typed(_get(mapping, key, path), {}, f"{path}.{key}").items():
+        at = f"{path}.{key}[{name!r}]"
+        member: dict[str, Any] = _typed(value, {}, at)
+        yield from _leaves(member, at, *keys) if keys else ((member, at),)
 
 
 def _get(mapping: dict[str, Any], key: str, path: str) -> object:
@@ -235,49 +230,38 @@ def _get(mapping: dict[str, Any], key: str, path: str) -> object:
     return mapping.get(key)
 
 
-def _mapping(value: object, path: str) -> dict[str, Any]:
-    """Return the object; an empty one for null, which Go writes for a map that was never made."""
+def _typed(value: object, empty: Json, name: str) -> Json:
+    """Return the value; `empty` for null, which Go writes for a value that was never set."""
     if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is not a JSON object")  # noqa: TRY004 - one error for all that is wrong
+        return empty
+    if not isinstance(value, type(empty)):
+        raise ValueError(f"{name} is not {_KINDS[type(empty)]}")  # noqa: TRY004 - one error for all that is wrong
     return value
 
 
-def _endpoint(mapping: dict[str, Any], path: str) -> Endpoint:
-    _get(mapping, "IPAddresses", path)
-    return Endpoint(
-        _addresses(mapping, "IPAddresses", path),
-        _text(mapping, "HostIfName"),
-        _mac(_text(mapping, "MacAddress")),
-    )
-
-
-def _addresses(mapping: dict[str, Any], key: str, path: str) -> tuple[str, ...]:
-    networks = mapping.get(key) or []
-    if not isinstance(networks, list):
-        raise ValueError(f"{path}.{key} is not a JSON array")  # noqa: TRY004 - as above
-    texts = [_address_text(network, f"an entry of {path}.{key}") for network in networks]
+def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> Endpoint:
+    networks = [(network, f"an entry of {path}.{key}") for key in keys for network in _networks(mapping, key, path)]
+    texts = [_address_text(network, at) for network, at in networks]
     # An address that was never set is empty text.
-    return tuple(_address(text) for text in texts if text)
+    addresses = tuple(_address(text) for text in texts if text)
+    return Endpoint(addresses, _text(mapping, device), _mac(_text(mapping, "MacAddress")))
+
+
+def _networks(mapping: dict[str, Any], key: str, path: str) -> list[object]:
+    return _typed(_get(mapping, key, path), [], f"{path}.{key}")
 
 
 def _address_text(network: object, path: str) -> str:
     if isinstance(network, str):
         # Go does not write a net.IPNet like this, but it is clear, and believing it only protects a pod.
         return network.partition("/")[0]
-    members = _mapping(network, path)
+    members = _typed(network, {}, path)
     _get(members, "IP", path)
     return _text(members, "IP")
 
 
 def _text(mapping: dict[str, Any], key: str) -> str:
-    value = mapping.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is not text")  # noqa: TRY004 - as above
-    return value
+    return _typed(mapping.get(key), "", key)
 
 
 def _address(text: str) -> str:

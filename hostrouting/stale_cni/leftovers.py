@@ -1,4 +1,4 @@
-"""What was seen of a node -> the objects that azure-vnet may have left behind, each with the pod it was made for; pure.
+"""A snapshot of a node -> the objects that azure-vnet may have left, each with the pod it was made for; pure.
 
 An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with another
 option, or with a negated one, belongs to another program.
@@ -87,7 +87,7 @@ def pod_devices(devices: Iterable[Device]) -> list[Device]:
 
 
 class Candidate(NamedTuple):
-    """An object that may have been left behind."""
+    """An object that azure-vnet may have left."""
 
     object: Restorable
     #: The pod's; None if it was not made for a single address.
@@ -127,7 +127,7 @@ class PodRule(NamedTuple):
 def _of_rule(rule: EbtablesRule) -> Candidate:
     pod = read_pod_rule(rule)
     if pod is not None:
-        return Candidate(rule, pod.address, pod.mac)
+        return Candidate(rule, *pod)
     return Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else _FOREIGN)
 
 

@@ -1,4 +1,4 @@
-"""The machine -> a snapshot, and a verdict on each object in it; reports what was found, and what could not be seen."""
+"""The machine -> a snapshot, and a verdict on each object in it; logs the findings, and rules that may go unseen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     ebtables: EbtablesReading
     #: For lack of privilege no pod was probed: objects of silent pods are `unknown`.
     may_not_ask: bool = False
-    #: Devices of pods on which nobody hears us ask, each with the reason.
+    #: The pods' devices on which a probe is not heard, each with the reason.
     deaf: tuple[str, ...] = ()
 
     @property
@@ -110,7 +110,7 @@ class Observer:
                 snapshot = attrs.evolve(snapshot, unasked=unasked)
             verdicts = self._judged(snapshot)
         self._tell(verdicts, ebtables)
-        return Reading(verdicts, ebtables, may_not_ask, _deaf(snapshot))
+        return Reading(verdicts, ebtables, may_not_ask, _deaf(snapshot.devices))
 
     def say_once(self, level: int, line: str, **fields: object) -> None:
         """Log a line that was not logged before."""
@@ -144,12 +144,6 @@ def fields_of(verdict: Verdict) -> dict[str, object]:
     return {**verdict._asdict(), "object": str(verdict.object)}
 
 
-def _deaf(snapshot: Snapshot) -> tuple[str, ...]:
-    reasons = ((device.name, _why_deaf(device)) for device in pod_devices(snapshot.devices))
-    return tuple(f"{name} {reason}" for name, reason in reasons if reason is not None)
-
-
-def _why_deaf(device: Device) -> str | None:
-    if not device.up:
-        return "is down"
-    return None if device.carrier else "has no carrier"
+def _deaf(devices: Iterable[Device]) -> tuple[str, ...]:
+    deaf = (device for device in pod_devices(devices) if not (device.up and device.carrier))
+    return tuple(f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf)

@@ -1,4 +1,4 @@
-"""The sweep as a command (`hostrouting sweep`) and as a part of `check`, and what both report."""
+"""The sweep as a command (`hostrouting sweep`) and as a part of `check`, with the reports of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
 from hostrouting.findings import NodeFinding
 from hostrouting.stale_cni.observe import fields_of
 from hostrouting.stale_cni.task import CleanStaleCNI
-from phases import Change, run
+from phases import Change, TaskFailedError, run
 
 if TYPE_CHECKING:
     import logging
@@ -46,7 +46,7 @@ class SweepReport:
     record: str | None = None
     #: Why a sweep would be refused now; None if it would not.
     obstacle: str | None = None
-    error: BaseException | None = None
+    error: TaskFailedError | None = None
 
     @property
     def ok(self) -> bool:
@@ -121,6 +121,8 @@ def sweep_node(
         return SweepReport(dry_run=True, changes=changes, spared=tuple(task.spared), obstacle=obstacle)
     with host.lock.hold(ctx) as held:
         done = run(task, held, logger=logger)
+    if done.error is not None and not isinstance(done.error, TaskFailedError):
+        raise done.error
     return SweepReport(
         dry_run=False, changes=done.changes, spared=tuple(task.spared), record=task.record, error=done.error
     )

@@ -20,28 +20,22 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.leftovers import Snapshot
     from phases import Context
 
-__all__ = ["Lost", "Restoration", "add", "by_sort", "remove", "still_there", "what_is_missing"]
-
-
-class Lost(NamedTuple):
-    """An object that cannot be restored, and why."""
-
-    object: Restorable
-    reason: str
+__all__ = ["Restoration", "add", "by_sort", "remove", "still_there", "what_is_missing"]
 
 
 class Restoration(NamedTuple):
     """The objects that are missing and can be restored, and those that cannot."""
 
     missing: tuple[Restorable, ...]
-    lost: tuple[Lost, ...]
+    #: Each with the reason.
+    lost: tuple[tuple[Restorable, str], ...]
 
 
 def what_is_missing(objects: Iterable[Restorable], snapshot: Snapshot) -> Restoration:
     """Compare removed objects with the state of the node; those that are there are neither missing nor lost."""
     standing = _Standing(snapshot)
     missing: list[Restorable] = []
-    lost: list[Lost] = []
+    lost: list[tuple[Restorable, str]] = []
     for each in objects:
         if standing.has(each):
             continue
@@ -51,7 +45,7 @@ def what_is_missing(objects: Iterable[Restorable], snapshot: Snapshot) -> Restor
             if not isinstance(each, EbtablesRule):
                 standing.add(each)
         else:
-            lost.append(Lost(each, obstacle))
+            lost.append((each, obstacle))
     return Restoration(tuple(missing), tuple(lost))
 
 

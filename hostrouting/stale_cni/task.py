@@ -11,7 +11,7 @@ from hostrouting.config import require_config
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import RESTORED, refused
 from hostrouting.host import EbtablesRule, Host
-from hostrouting.journal import Sweeps, refuse_unsafe_folder, set_aside
+from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
 from hostrouting.stale_cni.restore import add, by_sort, remove, still_there, what_is_missing
@@ -40,7 +40,7 @@ _SECONDS_TO_RESTORE: Final = 60.0
 _OVER: Final = (CancelledError, DeadlineExceededError)
 _OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
 _CANNOT_TELL: Final = (
-    "cannot tell if a removed CNI left anything behind without root (CAP_NET_ADMIN to read ebtables rules, "
+    "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
     "CAP_NET_RAW to ask pods that have been silent for long); nothing was found in the rest"
 )
 
@@ -188,7 +188,7 @@ class CleanStaleCNI:
 
     def _unsafe_folder(self) -> str | None:
         try:
-            refuse_unsafe_folder(self._host.files, self._section.backup_dir)
+            self._sweeps.refuse_unsafe_folder()
         except HostFileError as error:
             return _no_record(error)
         return None
@@ -213,11 +213,14 @@ class CleanStaleCNI:
                     f"removing the leftovers of a CNI needs root (CAP_NET_ADMIN); nothing was changed: "
                     f"{'; '.join(found.ebtables.notes)}"
                 )
-            readings.append(found.verdicts)
+            readings.append(found.stale)
             # A node without leftovers needs no confirmation.
-            if not _any_stale(readings):
+            if not any(readings):
                 return agree(readings), found.ebtables
-            self._refuse(in_use, self._in_use())
+            if wrong := self._wrong_bridge():
+                raise StaleCNIError(f"{wrong}. Nothing was changed")
+            for look in in_use, self._in_use():
+                self._refuse(*look)
             if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
                 given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
@@ -226,11 +229,7 @@ class CleanStaleCNI:
                 return agree(readings), found.ebtables
             ctx.sleep(SECONDS_BETWEEN_READINGS)
 
-    def _refuse(self, *looks: tuple[str | None, str | None]) -> None:
-        wrong = self._wrong_bridge()
-        if wrong:
-            raise StaleCNIError(f"{wrong}. Nothing was changed")
-        in_use, overlooked = (next(filter(None, told), None) for told in zip(*looks, strict=True))
+    def _refuse(self, in_use: str | None, overlooked: str | None) -> None:
         if in_use:
             raise StaleCNIError(
                 f"{in_use}. Nothing was changed. Remove azure-vnet first; if you know that no pod of it is alive, "
@@ -359,10 +358,6 @@ class CleanStaleCNI:
         """The command that restores a sweep; it needs the config if that names the folder of the records."""
         is_usual = self._section.backup_dir == type(self._section)().backup_dir
         return "hostrouting reset" if is_usual else "hostrouting reset CONFIG"
-
-
-def _any_stale(readings: Iterable[Sequence[Verdict]]) -> bool:
-    return any(verdict.kind == "stale" for reading in readings for verdict in reading)
 
 
 def _no_record(error: HostFileError) -> str:

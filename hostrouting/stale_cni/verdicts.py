@@ -1,4 +1,4 @@
-"""What was seen of a node -> a verdict on each object that azure-vnet may have left behind, with its reason; pure.
+"""A snapshot of a node -> a verdict on each object that azure-vnet may have left, with its reason; pure.
 
 An object is stale only if nothing suggests that its pod lives, and only if it is understood. These prove that a pod
 lives, the strongest first: azure-vnet's record of a pod whose device exists; an answer to a probe; a hardware address
@@ -20,7 +20,7 @@ from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_dev
 from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, pod_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.journal import Restorable
     from hostrouting.net.links import Station
@@ -66,7 +66,8 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     found = list(candidates(snapshot, pods, bridge))
     node = _Node(snapshot, bridge)
     life = _Life(snapshot, found, bridge)
-    unasked = _Unasked(snapshot, life.endpoints)
+    unasked = _unasked(snapshot, life.endpoints)
+    devices = {device.name for device in snapshot.devices}
 
     def verdict(candidate: Candidate) -> Verdict:
         leftover, address, _, oddity = candidate
@@ -77,7 +78,7 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
         if address not in pods:
             return Verdict(leftover, "unknown", address, f"{address} is outside podCidrs")
         kind, reason = _owned(candidate, address, node, life)
-        unclear = (oddity or unasked.why_unknown(candidate)) if kind == "stale" else None
+        unclear = (oddity or _why_unknown(candidate, address, devices, unasked)) if kind == "stale" else None
         return Verdict(leftover, "unknown" if unclear else kind, address, unclear or reason)
 
     return tuple(map(verdict, found))
@@ -102,38 +103,39 @@ def questions(snapshot: Snapshot, verdicts: Sequence[Verdict], *, bridge: str) -
     are recorded pods without a known hardware address, and all pods that are recorded for one device.
     """
     up = [device.name for device in pod_devices(snapshot.devices) if device.up and device.carrier]
-    asked: dict[tuple[str, str], None] = {}
+    pairs = (*_of_stale_objects(verdicts, up, bridge), *_of_records(snapshot, verdicts, up))
+    return list(dict.fromkeys(pairs))
+
+
+def _of_stale_objects(verdicts: Iterable[Verdict], up: Sequence[str], bridge: str) -> Iterator[tuple[str, str]]:
     for found, kind, address, _ in verdicts:
-        if kind != "stale" or address is None:
-            continue
-        dev = None if isinstance(found, EbtablesRule) else found.dev
-        devices = up if dev in (None, bridge) else [name for name in up if name == dev]
-        asked.update(dict.fromkeys((device, address) for device in devices))
-    named = {verdict.address for verdict in verdicts if verdict.kind == "live"}
+        if kind == "stale" and address is not None:
+            dev = None if isinstance(found, EbtablesRule) else found.dev
+            yield from ((device, address) for device in up if dev in (None, bridge, device))
+
+
+def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[str]) -> Iterator[tuple[str, str]]:
+    live = {verdict.address for verdict in verdicts if verdict.kind == "live"}
     heard = {station.dev for station in snapshot.stations if not station.permanent}
     for device, pods in pods_by_device(snapshot.endpoints).items():
-        addresses = [address for pod in pods for endpoint in pod for address in endpoint.addresses]
-        is_known = any(endpoint.mac not in ("", TUNNEL_MAC) for pod in pods for endpoint in pod) or device in heard
-        if device in up and not named.isdisjoint(addresses) and (len(pods) > 1 or not is_known):
-            asked.update(dict.fromkeys((device, address) for address in addresses))
-    return list(asked)
+        endpoints = [endpoint for pod in pods for endpoint in pod]
+        addresses = [address for endpoint in endpoints for address in endpoint.addresses]
+        is_known = device in heard or any(endpoint.mac not in ("", TUNNEL_MAC) for endpoint in endpoints)
+        if device in up and not live.isdisjoint(addresses) and (len(pods) > 1 or not is_known):
+            yield from ((device, address) for address in addresses)
 
 
 def agree(readings: Sequence[Sequence[Verdict]]) -> Agreement:
-    """Return the objects that are stale in every reading, as often as in the last, and those stale in some only."""
-    counts = [Counter(identity(v.object) for v in reading if v.kind == "stale") for reading in readings]
+    """Compare the stale objects of several readings: an object agrees if all have it as often as the last one."""
+    counts = [Counter(identity(verdict.object) for verdict in reading) for reading in readings]
     steady = {key for key, count in counts[-1].items() if all(other[key] == count for other in counts)}
-    changed: dict[Restorable, Verdict] = {}
-    for reading in readings:
-        for v in reading:
-            if v.kind == "stale" and identity(v.object) not in steady:
-                changed.setdefault(identity(v.object), v)
-    stale = [v for v in readings[-1] if v.kind == "stale" and identity(v.object) in steady]
-    return Agreement(stale, list(changed.values()))
+    every = {identity(verdict.object): verdict for reading in readings for verdict in reading}
+    stale = [verdict for verdict in readings[-1] if identity(verdict.object) in steady]
+    return Agreement(stale, [verdict for key, verdict in every.items() if key not in steady])
 
 
 def identity(leftover: Restorable) -> Restorable:
-    """Return what the object is told apart by: a rule is the same at any position of its chain."""
+    """Return the object without its position: a rule is the same at any position of its chain."""
     return leftover._replace(position=0) if isinstance(leftover, EbtablesRule) else leftover
 
 
@@ -257,30 +259,27 @@ class _Life:
         return recorded | self._learned[endpoint.host_device] if endpoint.host_device else recorded
 
 
-class _Unasked:
-    """The devices that may lead to a pod, and on which no pod could be probed."""
+def _unasked(snapshot: Snapshot, endpoints: Iterable[Endpoint]) -> dict[bool, list[str]]:
+    """Return the devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be probed."""
+    # A device whose pod's address is known leads to no other pod; a record may lack one of two families.
+    known = {(endpoint.host_device, ":" in address) for endpoint in endpoints for address in endpoint.addresses}
+    pods = sorted(device for device in snapshot.unasked if device.startswith(POD_DEVICE))
+    return {ipv6: [device for device in pods if (device, ipv6) not in known] for ipv6 in (False, True)}
 
-    def __init__(self, snapshot: Snapshot, endpoints: Iterable[Endpoint]) -> None:
-        self._devices = {device.name for device in snapshot.devices}
-        # A device whose pod's address is known leads to no other pod; a record may lack one of two families.
-        known = {(endpoint.host_device, ":" in address) for endpoint in endpoints for address in endpoint.addresses}
-        pods = sorted(device for device in snapshot.unasked if device.startswith(POD_DEVICE))
-        self._of_family = {ipv6: [device for device in pods if (device, ipv6) not in known] for ipv6 in (False, True)}
 
-    def why_unknown(self, candidate: Candidate) -> str | None:
-        """Return why it is unknown if a pod has the candidate's address; None if it is known."""
-        address = candidate.address or ""
-        devices = self._of_family[":" in address]
-        device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
-        if device is not None and device.startswith(POD_DEVICE):
-            if device not in self._devices:
-                return f"{device} was removed or renamed while all this was read"
-            devices = [device] if device in devices else []
-        if not devices:
-            return None
-        first, *others = devices
-        more = f" and {len(others)} more" if others else ""
-        return f"the pod on {first}{more} cannot be asked for {address} without CAP_NET_RAW"
+def _why_unknown(candidate: Candidate, address: str, devices: set[str], unasked: dict[bool, list[str]]) -> str | None:
+    """Return why it is unknown if a pod has the candidate's address; None if it is known."""
+    suspects = unasked[":" in address]
+    device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
+    if device is not None and device.startswith(POD_DEVICE):
+        if device not in devices:
+            return f"{device} was removed or renamed while all this was read"
+        suspects = [device] if device in suspects else []
+    if not suspects:
+        return None
+    first, *others = suspects
+    more = f" and {len(others)} more" if others else ""
+    return f"the pod on {first}{more} cannot be asked for {address} without CAP_NET_RAW"
 
 
 def _answers(snapshot: Snapshot, device: str, pod: Sequence[Endpoint]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from hostrouting.static_routes.reconcile import Reconciliation, reconcile
 from hostrouting.static_routes.resolve import Resolution, resolve
-from hostrouting.static_routes.script import render_script, render_unit
+from hostrouting.static_routes.script import render_script
 from hostrouting.static_routes.task import WAIT_SECONDS, ConfigureStaticRoutes
 
 __all__ = [
@@ -23,6 +23,5 @@ __all__ = [
     "Resolution",
     "reconcile",
     "render_script",
-    "render_unit",
     "resolve",
 ]

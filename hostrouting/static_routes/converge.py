@@ -1,7 +1,7 @@
-"""The kernel's routes become those that are wanted, beside programs that change the same places.
+"""Bring the kernel's routes to the wanted ones while other programs change the same places.
 
-Read, reconcile, write down, apply; and again where another program was faster, or where ours was put before routes of
-others, which are displaced only when it stands there.
+Read, reconcile, record, apply; and repeat where another program was faster, or where our route was added before foreign
+ones, which are displaced only once it is there.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangesRefusedError", "Convergence", "restorable"]
 
-#: Refusals that another program's change brings about.
+#: Refusals that another program's change may cause.
 _CONFLICTS: Final = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
-#: How often the routes are read before a program that changes the same places all the time has won.
+#: The number of readings after which a program that keeps changing the same places has won.
 _READINGS: Final = 24
 
 
 class ChangesRefusedError(Exception):
-    """The kernel refused changes of `outcome`, and not since another program was faster."""
+    """The kernel refused changes of `outcome`, for another reason than a faster program."""
 
     def __init__(self, error: RouteRejectedError, outcome: Reconciliation) -> None:
         self.error = error
@@ -46,25 +46,25 @@ class ChangesRefusedError(Exception):
 
 @attrs.define
 class _State:
-    """How far a run has come."""
+    """The progress of a run."""
 
-    #: What has yet to come back, as of the changes that were made.
+    #: The routes that are displaced after the changes made so far.
     records: list[ObservedRoute]
     prepended: Mapping[Place, tuple[ObservedRoute, ...]] = attrs.field(factory=dict)
-    #: Routes whose owners take them for replaced, and that could not be removed yet.
+    #: Routes that their owners believe replaced, and that could not be removed yet.
     stale: list[ObservedRoute] = attrs.field(factory=list)
-    #: Those of `records` that stand again: one that is gone at the next reading its owner has deleted.
+    #: Restored routes of `records`: one that is gone at the next reading was deleted by its owner.
     returned: set[ObservedRoute] = attrs.field(factory=set)
-    #: Routes that the kernel does not take back now; they stay on record.
+    #: Routes that the kernel refuses to restore now; their records stay.
     waiting: list[ObservedRoute] = attrs.field(factory=list)
     told: list[GivenUp] = attrs.field(factory=list)
     changed: int = 0
-    #: Ours as they were, to go back to.
+    #: Our routes before the run, for a rollback.
     ours: list[ObservedRoute] = attrs.field(factory=list)
 
 
 class Convergence:
-    """One run over the routes of a live machine."""
+    """One run on the routes of a live machine."""
 
     def __init__(self, host: Host, logger: logging.Logger) -> None:
         self._host = host
@@ -80,11 +80,11 @@ class Convergence:
         kept, lost = restorable(recorded.routes, (link.name for link in self._routes.links()))
         state = _State(kept, told=lost)
         try:
-            self._bring_about(desired, state)
+            self._converge(desired, state)
         except (BackendError, ChangesRefusedError) as error:
             refused = error.error if isinstance(error, ChangesRefusedError) else error
             if state.changed or state.prepended:
-                self._take_back(state, refused)
+                self._roll_back(state, refused)
             elif not isinstance(refused, RouteRejectedError) or refused.rolled_back:
                 self._keep(recorded.routes)
             if isinstance(refused, RouteRejectedError) and not refused.rolled_back:
@@ -118,8 +118,8 @@ class Convergence:
         for change in account.changes():
             ctx.record(change, undo=undo)
 
-    def _bring_about(self, desired: Sequence[Route], state: _State) -> None:
-        """Read and change until nothing is left to do."""
+    def _converge(self, desired: Sequence[Route], state: _State) -> None:
+        """Read and change until nothing is left to change."""
         for reading in range(_READINGS):
             observed = self._routes.routes()
             if not reading:
@@ -128,10 +128,10 @@ class Convergence:
             if reading and not outcome.all_changes:
                 self._accept(outcome, state)
                 return
-            # Before anything is displaced: a run that is killed in between can be undone all the same.
+            # Before anything is displaced: `reset` can then restore it even if this run is killed.
             write_records(self._files, list(dict.fromkeys([*outcome.safeguard, *state.waiting])))
             try:
-                # Where ours was put before others the next reading tells what became of it.
+                # If ours was added before foreign routes, the next reading shows the result.
                 self._routes.apply(outcome.changes, verify=not outcome.prepended)
             except RouteRejectedError as error:
                 state.stale = list(outcome.stale.values())
@@ -140,7 +140,7 @@ class Convergence:
                     raise ChangesRefusedError(error, outcome) from error
                 continue
             self._accept(outcome, state)
-            # Read again also after routes were displaced: meanwhile ours may have been taken for one of them.
+            # Read again after routes were displaced, too: their owner may have replaced ours meanwhile.
             if not (outcome.prepended or outcome.ways_back or outcome.clearings):
                 return
         self._settle_for(desired, state)
@@ -155,7 +155,7 @@ class Convergence:
         return reconcile(desired, observed, displaced=state.records, prepended=state.prepended, stale=state.stale)
 
     def _accept(self, outcome: Reconciliation, state: _State) -> None:
-        """The changes are made: the rest is, place by place."""
+        """Note the changes that were made, and make the rest, place by place."""
         self._count(outcome.changes, state)
         state.records = list(outcome.records)
         state.prepended, state.stale = outcome.prepended, []
@@ -169,22 +169,22 @@ class Convergence:
             except RouteRejectedError as error:
                 if error.errno != errno.ESRCH:
                     raise
-                # Its owner was faster: nothing of it is to come back.
+                # Its owner was faster: it is not to be restored.
                 state.records = [route for route in state.records if route not in displaced]
             else:
                 self._count([change], state)
-            # It is we who took it away: that it does not stand is no news of its owner.
+            # We removed it: its absence says nothing about its owner.
             state.returned.difference_update(displaced)
 
     def _count(self, changes: Sequence[RouteChange], state: _State) -> None:
-        """These are made."""
+        """Count changes that were made."""
         state.changed += len(changes)
         if self._logger.isEnabledFor(logging.DEBUG):
             for change in changes:
                 self._logger.debug("%s", change)
 
     def _return(self, way: WayBack, outcome: Reconciliation, state: _State) -> None:
-        """Bring one place back; where that is refused, the next reading tells what is left to do."""
+        """Restore one place; after a refusal the next reading shows the rest."""
         try:
             self._routes.apply(way.changes, verify=False)
         except RouteRejectedError as error:
@@ -195,12 +195,12 @@ class Convergence:
             coming_back = {
                 str(change): outcome.put_back[change] for change in way.changes if change in outcome.put_back
             }
-            # What stood there for a moment, and was taken away before we could, its owner has deleted.
+            # A route that was there for a moment was deleted by its owner.
             without = [coming_back[change] for change in error.overtaken if change in coming_back]
             for refusal in error.refusals:
                 if refusal.errno in _CONFLICTS or refusal.change not in coming_back:
                     continue
-                # What others had must not hold up what is ours: without it, then.
+                # A foreign route must not block ours: go on without it.
                 record = coming_back[refusal.change]
                 without.append(record)
                 state.waiting.append(record)
@@ -216,7 +216,7 @@ class Convergence:
         state.returned |= {outcome.put_back[change] for change in way.changes if change in outcome.put_back}
 
     def _settle_for(self, desired: Sequence[Route], state: _State) -> None:
-        """The readings are used up: accept what stands, if ours stands first, or fail."""
+        """After the last reading: accept the state if ours comes first in each place, or fail."""
         outcome = self._reconciled(desired, self._routes.routes(), state)
         lacking = [change for change in (*outcome.changes, *outcome.put_back) if change.after is not None]
         if lacking:
@@ -228,32 +228,32 @@ class Convergence:
             ]
             raise ChangesRefusedError(RouteRejectedError(refusals, rolled_back=True), outcome)
         for change in outcome.changes:
-            # Removals of ours that other programs took away meanwhile.
+            # Other programs may have removed ours meanwhile.
             with suppress(RouteRejectedError):
                 self._routes.apply([change])
         self._accept(outcome, state)
 
-    def _take_back(self, state: _State, error: BackendError) -> None:
-        """Make ours what they were; where that fails, `error` says so, and what is on record stays there."""
+    def _roll_back(self, state: _State, error: BackendError) -> None:
+        """Make our routes as they were; if that fails, `error` says so, and the records stay."""
         back = attrs.evolve(state, changed=0)
         try:
-            # The last one wins: of several in one place the first decides.
-            self._bring_about([route.to_route() for route in reversed(state.ours)], back)
+            # The last one wins: of several routes in one place the first decides.
+            self._converge([route.to_route() for route in reversed(state.ours)], back)
             self._keep([*back.records, *back.waiting])
         except (BackendError, HostFileError, ChangesRefusedError) as second:
-            self._logger.warning("what was changed before the refusal could not be taken back: %s", second)
-            # What stands again is its owner's alone, who may delete it before the next run.
+            self._logger.warning("the changes before the refusal could not be rolled back: %s", second)
+            # A restored route belongs to its owner, which may delete it before the next run.
             self._keep([route for route in (*back.records, *back.waiting) if route not in back.returned])
             if isinstance(error, RouteRejectedError):
                 error.rolled_back = False
                 reasons = second.error.refusals if isinstance(second, ChangesRefusedError) else [second]
-                error.left_behind += [f"could not be taken back: {reason}" for reason in reasons]
+                error.left_behind += [f"could not be rolled back: {reason}" for reason in reasons]
 
     def _keep(self, records: Sequence[ObservedRoute]) -> None:
         try:
             write_records(self._files, records)
         except HostFileError as error:
-            # The next run finds those routes in their places; and what went wrong first matters more.
+            # The next run finds those routes in their places; and the first error matters more.
             self._logger.warning("%s", error)
 
     def _tell(self, desired: Sequence[Route], recorded: Sequence[ObservedRoute], state: _State) -> None:
@@ -261,33 +261,33 @@ class Convergence:
         for route in state.records:
             if route not in recorded and place(route) in wanted:
                 self._logger.warning(
-                    "route '%s' of somebody else is displaced by '%s'; it comes back when ours goes",
+                    "foreign route '%s' is displaced by '%s'; it is restored when ours is removed",
                     route,
                     wanted[place(route)],
                     extra={"displaced": str(route), "route": str(wanted[place(route)])},
                 )
         for route, reason in state.told:
             if route not in recorded:
-                continue  # It was displaced for a moment within this run.
-            self._logger.warning("route '%s', which we had displaced, is not put back: %s", route, reason)
+                continue  # Displaced for a moment within this run.
+            self._logger.warning("displaced route '%s' is not restored: %s", route, reason)
 
 
 def _taken_from_us(error: RouteRejectedError, outcome: Reconciliation) -> dict[Place, tuple[ObservedRoute, ...]]:
-    """The places where another program has replaced ours, and what stood behind it."""
-    behind: dict[Place, tuple[ObservedRoute, ...]] = {}
+    """Return the places where another program has replaced ours, and the routes after ours."""
+    hidden: dict[Place, tuple[ObservedRoute, ...]] = {}
     absent = {refusal.change for refusal in error.refusals if refusal.errno == errno.ESRCH}
     for change in outcome.changes:
         if change.after is not None and str(change) in error.overtaken:
             spot = place(change.after)
-            behind[spot] = outcome.prepended.get(spot, ())
+            hidden[spot] = outcome.prepended.get(spot, ())
         elif change.after is None and change.before is not None and str(change) in absent:
             spot = place(change.before)
-            behind[spot] = outcome.hidden.get(spot, ())
-    return {spot: routes for spot, routes in behind.items() if routes}
+            hidden[spot] = outcome.hidden.get(spot, ())
+    return {spot: routes for spot, routes in hidden.items() if routes}
 
 
 def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
-    """Whether nothing but another program's changes stood against ours, so that it helps to read again."""
+    """Return True if only another program's changes caused the refusal, so that another reading helps."""
     hopeless = {str(change) for change in outcome.in_the_way}
     return error.rolled_back and all(
         refusal.errno in _CONFLICTS and refusal.change not in hopeless for refusal in error.refusals
@@ -295,7 +295,7 @@ def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
 
 
 def restorable(records: Sequence[ObservedRoute], devices: Iterable[str]) -> tuple[list[ObservedRoute], list[GivenUp]]:
-    """Of displaced routes those that can come back, and those whose device has gone."""
+    """Return the displaced routes that can be restored, and those whose device is gone."""
     kept: list[ObservedRoute] = []
     lost: list[GivenUp] = []
     names = set(devices) if records else set()

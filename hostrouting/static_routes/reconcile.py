@@ -1,9 +1,9 @@
-"""Desired and observed -> the changes that lead from one to the other, in an order that the kernel accepts. Pure.
+"""Compute the changes from the observed routes to the desired ones, in an order that the kernel accepts. Pure.
 
-The kernel lists routes by their place: table, destination, type of service and metric. The first of a place that is
-alive decides. Where other owners' routes stand, ours is put before them, and what it hides is displaced: recorded and
-removed, so that an owner who replaces its route takes only ours. On the way back the recorded routes are appended, in
-their order, and then ours is removed.
+The kernel lists routes by their place: table, destination, type of service and metric. The first route of a place that
+is alive decides. If a place has foreign routes, ours is added ahead of them. The routes that it hides are displaced:
+recorded and removed, so that an owner that replaces its route replaces only ours. To restore them, the recorded routes
+are appended in their order, and then ours is removed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ _Routes = tuple[ObservedRoute, ...]
 
 
 class GivenUp(NamedTuple):
-    """A displaced route that will not come back, and why."""
+    """A displaced route that will not be restored, with the reason."""
 
     route: ObservedRoute
     reason: str
 
 
 class WayBack(NamedTuple):
-    """How one place becomes what it was: what comes back first, and ours goes when the next reading shows the order.
+    """The changes that restore one place, and the removals of ours, made when the next reading shows the right order.
 
-    Where routes of others stand behind ours already, what comes back is put before ours, which goes at once.
+    If foreign routes already exist after ours, the restored routes are added ahead of ours, and `changes` also remove
+    ours.
     """
 
     changes: tuple[RouteChange, ...]
@@ -49,39 +50,40 @@ class WayBack(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Reconciliation:
-    """What to change, and what that means for routes of others."""
+    """The changes to make, and their consequences for foreign routes."""
 
     #: Additions and replacements first, on-link routes before the routes via them; then removals.
     changes: tuple[RouteChange, ...] = ()
-    #: After them, and each by itself. Between the reading and a change another program may append a route, which is
-    #: to stand behind what comes back.
+    #: Made after `changes`, one by one. Between the reading and a change another program may append a route, which must
+    #: then come after the restored ones.
     ways_back: tuple[WayBack, ...] = ()
-    #: Then removals of routes that decide nothing: what ours hides, and what is stale. Each can be made by itself; one
-    #: that is refused (ESRCH) its owner has made.
+    #: Then removals of routes that decide nothing: routes that ours hides, and stale ones. Each can be made by itself.
+    #: If one is refused (ESRCH), the owner has already removed the route.
     clearings: tuple[RouteChange, ...] = ()
-    #: Changes of ours that hide routes of others, or remove one of them, and these routes.
+    #: Our changes that hide or remove foreign routes, with these routes.
     displaced: Mapping[RouteChange, _Routes] = attrs.field(factory=dict)
-    #: Places where ours is put before routes of others, and these: read again, then the rest can be decided.
+    #: Places where ours is added ahead of foreign routes, with these routes. The next reading decides the rest.
     prepended: Mapping[Place, _Routes] = attrs.field(factory=dict)
-    #: Places where ours goes and these stand behind it: if its removal is refused, what took ours has not taken them.
+    #: Places where ours is removed, with the foreign routes after it. If the removal is refused, another program has
+    #: replaced ours, and none of them.
     hidden: Mapping[Place, _Routes] = attrs.field(factory=dict)
-    #: Changes that bring back what was displaced.
+    #: Changes that restore displaced routes.
     put_back: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: Changes that only move a route of another owner behind one that comes back.
+    #: Changes that only move a foreign route after one that is restored.
     moved: frozenset[RouteChange] = frozenset()
-    #: Additions that the kernel will refuse, since a route of its own, which is never overwritten, holds the place.
+    #: Additions that the kernel will refuse, because its own route, which is never overwritten, has the place.
     in_the_way: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
     given_up: tuple[GivenUp, ...] = ()
-    #: Removals of routes that their owner would have replaced, had it not replaced ours, which stood before them.
+    #: Removals of routes that their owner would have replaced if it had not replaced ours, which came first.
     stale: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: What has to be on record while the changes are made: with it a run that is killed can be undone.
+    #: The routes that the journal must have while the changes are made, so that a killed run can be undone.
     safeguard: _Routes = ()
-    #: Of all that was ever displaced, what has yet to come back when the changes are made.
+    #: The displaced routes that are not yet restored after the changes.
     records: _Routes = ()
 
     @property
     def all_changes(self) -> tuple[RouteChange, ...]:
-        """Everything, in the order in which it is made."""
+        """All changes, in the order in which they are made."""
         back = (change for way in self.ways_back for change in way.changes + way.removals)
         return (*self.changes, *back, *self.clearings)
 
@@ -95,11 +97,11 @@ def reconcile(
     prepended: Mapping[Place, _Routes] | None = None,
     stale: Iterable[ObservedRoute] = (),
 ) -> Reconciliation:
-    """Compare.
+    """Compare the desired routes with the observed ones.
 
-    `displaced` are the routes that we took the place of earlier, those of one place in their order; `undecided` places
-    are left as they are; `prepended` is what the reconciliation before this one said, if its changes were made, and
-    `stale` what it found stale, if they were not.
+    `displaced` are the routes that were displaced earlier, those of one place in their order. `undecided` places are
+    left as they are. `prepended` comes from the previous reconciliation if its changes were made, and `stale` comes
+    from it if they were not.
 
     >>> from hostrouting.host import Route
     >>> route = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -124,7 +126,7 @@ def reconcile(
         if spot in undecided:
             outcome.keep(recorded)
         else:
-            outcome.bring_back(spot, held.pop(spot, []), recorded)
+            outcome.restore(spot, held.pop(spot, []), recorded)
     for spot, standing in held.items():
         if spot not in undecided and any(route.protocol == OUR_PROTOCOL for route in standing):
             outcome.leave(standing)
@@ -132,24 +134,24 @@ def reconcile(
 
 
 def _nearest_first(route: Route | ObservedRoute) -> int:
-    """By scope: a local address before what is on a link, and that before what lies behind a gateway on the link."""
+    """Return the sort key by scope: local addresses, then routes on a link, then routes via a gateway on a link."""
     return -route.scope
 
 
 def _held(observed: Sequence[ObservedRoute], places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
-    """Who holds the places, and all places that we hold, each in the kernel's order."""
+    """Return the routes in these places, and in all places that have a route of ours, in the kernel's order."""
     networks = {spot[2:4] for spot in places}
     networks.update(map(_network, [route for route in observed if route.protocol == OUR_PROTOCOL]))
     held: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
     for route in observed:
-        # Out of a table of hundreds of thousands hardly any concern us.
+        # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
             held[place(route)].append(route if route.flags in _RESTING else _resting(route))
     return dict(held)
 
 
 def _resting(route: ObservedRoute) -> ObservedRoute:
-    """The route whatever state its devices are in, so that it equals its record."""
+    """Return the route without the state of its devices, so that it equals its record."""
     return route._replace(flags=route.flags & FLAG_ONLINK)
 
 
@@ -160,12 +162,12 @@ def _foreign(standing: Iterable[ObservedRoute]) -> list[ObservedRoute]:
 def _without_us(
     standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]
 ) -> tuple[list[ObservedRoute], list[GivenUp]]:
-    """What would stand in a place had we never come, in its order; and which records are of no use any more."""
+    """Return the routes that a place would have without us, in order, and the records that are no longer of use."""
     foreign = _foreign(standing)
     if not foreign or standing[0].protocol == OUR_PROTOCOL:
-        # What stands behind ours came after we took the place of the others.
+        # Foreign routes after ours were added after we displaced the others.
         return [*recorded, *(route for route in foreign if route not in recorded)], []
-    # Without ours before it, a route took the place by replacing ours. It would have replaced the first of the others.
+    # A first route that is not ours has replaced ours. Without us it would have replaced the first of the others.
     first = foreign[0]
     gone = recorded.index(first) if first in recorded else 1
     rest = [route for route in recorded[gone:] if route != first]
@@ -175,21 +177,22 @@ def _without_us(
 
 
 def _stale(standing: Sequence[ObservedRoute], before: Sequence[ObservedRoute]) -> ObservedRoute | None:
-    """The route that the first one would have replaced, had it not replaced ours, which stood before it.
+    """Return the route that the first one would have replaced if it had not replaced ours, which came first.
 
-    `before` stood there when we looked, and then ours was put before them. What replaced ours is one more, and first.
+    `before` are the routes of the last reading, after which ours was added ahead of them. The route that replaced ours
+    is a new one, and the first.
     """
     if len(standing) < 2 or not before or any(route.protocol == OUR_PROTOCOL for route in standing):
         return None
     first, second, *rest = standing
     if first in before:
-        # An owner that goes back and forth between two had gone forth before ours was put there.
+        # An owner that alternates between two routes had already changed before ours was added.
         return second if second not in before and rest == [*before[1:]] else None
     return second if second in before or len(standing) == len(before) + 1 else None
 
 
 class _Outcome:
-    """Collects what is decided place by place."""
+    """Collects the decisions place by place."""
 
     def __init__(self, prepended: Mapping[Place, _Routes]) -> None:
         self._before = prepended
@@ -209,15 +212,15 @@ class _Outcome:
         self._given_up: list[GivenUp] = []
 
     def settle(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """The place is to be held by `route`."""
+        """Decide how `route` gets its place."""
         if not standing:
             self._changes.append(RouteChange.add(route))
             self.keep(recorded)
             return
         own = next((other for other in standing if other.protocol == _KERNEL), None)
         if own is not None:
-            # Asked for all the same, as an addition to an empty place: so it is refused together with whatever else
-            # the kernel refuses, and whoever reads the error sees all of it at once.
+            # It is requested all the same, as an addition to an empty place: the kernel refuses it together with all
+            # other bad routes, and the error shows all of them at once.
             change = RouteChange.add(route)
             self._in_the_way[change] = own
             self._changes.append(change)
@@ -234,10 +237,10 @@ class _Outcome:
             self._put_before(route, standing, recorded)
 
     def _hide(self, foreign: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Ours stands first: remove what it hides, if it was put there by this run."""
+        """Ours is first: remove the routes that it hides, if this run has added ours."""
         if foreign and place(foreign[0]) in self._before:
-            # The last first: then a rollback appends them in their order. But one that a deletion of another would
-            # take as well goes before that.
+            # The last is removed first: then a rollback appends them in their order. But a route that the deletion of
+            # another would remove, too, goes before that other.
             last_first = list(reversed(foreign))
             for route in sorted(last_first, key=lambda route: (route.source is None, not route.extra)):
                 change = RouteChange.remove(route)
@@ -246,22 +249,22 @@ class _Outcome:
             self.keep(list(dict.fromkeys([foreign[0], *recorded, *foreign[1:]])))
         elif not all(route in foreign for route in recorded):
             self.keep(recorded)
-        # Else all of them stand there: they are not displaced.
+        # Else all of them exist: they are not displaced.
 
     def _replace_ours(self, route: Route, standing: Sequence[ObservedRoute]) -> None:
         first, *others = standing
-        # The kernel puts nothing first that stands there already, so that has to go before.
+        # The kernel does not move an existing route to the front, so it must be removed before.
         self._changes += _removals_of_ours(others)
         self._changes.append(RouteChange.replace(first, route))
 
     def leave(self, standing: Sequence[ObservedRoute]) -> None:
-        """The place is ours no longer, and nothing of it is on record."""
+        """Remove ours from a place that has no records."""
         if len(standing) > 1 and standing[0].protocol == OUR_PROTOCOL:
             self._hidden[place(standing[0])] = tuple(_foreign(standing))
         self.remove_ours(standing)
 
     def _put_before(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Other owners' routes hold the place: ours goes before them."""
+        """Add ours ahead of the foreign routes of the place."""
         without_us = self._without_us(place(route), standing, recorded)
         foreign = tuple(other for other in _foreign(standing) if other in without_us)
         self._changes += _removals_of_ours(standing)
@@ -274,13 +277,13 @@ class _Outcome:
     def _without_us(
         self, spot: Place, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]
     ) -> list[ObservedRoute]:
-        """What would stand in a place had we never come; what is stale is removed."""
+        """Return the routes that a place would have without us; stale ones are removed."""
         before = self._before.get(spot)
         if before is None:
             target, given_up = _without_us(standing, recorded)
             self._given_up += given_up
             for route, _ in given_up:
-                # It was about to come back when another program replaced ours before it.
+                # It was about to be restored when another program replaced ours ahead of it.
                 if standing[0] not in recorded and route in target:
                     target.remove(route)
                     self.remove_stale(route)
@@ -292,8 +295,8 @@ class _Outcome:
             self.remove_stale(stale)
         return list(dict.fromkeys([*foreign[:1], *recorded, *foreign[1:]]))
 
-    def bring_back(self, spot: Place, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """The place is ours no longer, and was `recorded`'s before."""
+    def restore(self, spot: Place, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
+        """Remove ours from a place and restore the recorded routes."""
         foreign = _foreign(standing)
         own = next((route for route in foreign if route.protocol == _KERNEL), None)
         if own is not None:
@@ -306,8 +309,9 @@ class _Outcome:
             back = [route for route in target if route in recorded]
             appended = [route for route in kept if route not in back]
             if appended and standing[0].protocol == OUR_PROTOCOL and kept != target == back + appended:
-                # Before those that were appended behind ours meanwhile: to move them would lose the order of others
-                # that come in the same instant. Ours goes with it, so that its refusal takes back what was put before.
+                # They are added ahead of the routes that were appended after ours meanwhile: moving those would lose
+                # the order of routes that are added at this moment. Ours is removed in the same batch, so that a
+                # refusal rolls the additions back.
                 self._ways_back.append(WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded)))
                 return
             arranged = self._arranged(kept, target)
@@ -317,7 +321,7 @@ class _Outcome:
         self.remove_ours(standing)
 
     def _before_ours(self, back: Sequence[ObservedRoute], kept: Sequence[ObservedRoute]) -> list[RouteChange]:
-        """How to put these before ours; the kernel puts nothing first that stands there already."""
+        """Return the changes that add these ahead of ours; the kernel does not move an existing route to the front."""
         removals = {route: RouteChange.remove(route) for route in back if route in kept}
         changes = list(removals.values())
         for route in reversed(back):
@@ -329,7 +333,7 @@ class _Outcome:
         return changes
 
     def _arranged(self, foreign: Sequence[ObservedRoute], target: Sequence[ObservedRoute]) -> list[RouteChange]:
-        """How to make the other owners' routes of a place `target`, by appending."""
+        """Return the changes that turn the foreign routes of a place into `target`, by appending."""
         changes: list[RouteChange] = []
         right = 0
         while right < min(len(foreign), len(target)) and foreign[right] == target[right]:
@@ -346,23 +350,23 @@ class _Outcome:
         return changes
 
     def remove_stale(self, route: ObservedRoute) -> None:
-        """Its owner takes it for replaced."""
+        """Remove a route that its owner believes replaced."""
         change = RouteChange.remove(route)
         self._stale[change] = route
         self._clearings.append(change)
 
     def remove_ours(self, standing: Iterable[ObservedRoute]) -> None:
-        """Nothing of ours belongs here."""
+        """Remove every route of ours."""
         self._removals += _removals_of_ours(standing)
 
     def keep(self, recorded: Sequence[ObservedRoute]) -> None:
-        """These stay on record."""
+        """Keep the records of these routes."""
         self._safeguard += recorded
         self._records += recorded
 
     def summary(self) -> Reconciliation:
         return Reconciliation(
-            # Removals the other way round: a rollback goes backwards, and then each finds what it stands on.
+            # Removals in the reverse order: a rollback goes backwards, and then each route finds its gateway.
             changes=(*self._changes, *sorted(self._removals, key=_scope_of_removal)),
             ways_back=tuple(self._ways_back),
             clearings=tuple(self._clearings),

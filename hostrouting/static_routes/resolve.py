@@ -1,4 +1,4 @@
-"""What a route leaves open is looked up from the node's IPv4 default routes; pure, and without waiting."""
+"""Complete the routes of a config from the node's IPv4 default routes. Pure; nothing here waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Resolution", "Unresolved", "resolve"]
 
 
 class Unresolved(NamedTuple):
-    """A route of the config that cannot be completed now, and why."""
+    """A route of the config that cannot be completed now, with the reason."""
 
     route: StaticRoute
     reason: str
@@ -28,25 +28,25 @@ class Unresolved(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Resolution:
-    """Every route of the config that is complete, and every one that is not."""
+    """The routes of the config that are complete, and the routes that are not."""
 
     routes: tuple[Route, ...]
     missing: tuple[Unresolved, ...]
-    #: What was taken from the default route, in words, each once.
+    #: The values that were taken from the default route, in words, each once.
     looked_up: tuple[str, ...]
 
     @property
     def reasons(self) -> str:
-        """Why something is missing, each reason once."""
+        """The reasons why routes are not complete, each once."""
         return "; ".join(dict.fromkeys(reason for _, reason in self.missing))
 
 
 def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) -> Resolution:
     """Complete the routes of a config from the default routes in `observed`, which are in the kernel's order.
 
-    An empty `dev` is that of the first next hop which is not dead; an empty `gateway` that of the first next hop on the
-    device, for what becomes of a route over a device that is down is the kernel's to say. Where this one has none
-    (`default dev ppp0`), neither has the route: whatever lies behind such a link is on it.
+    A route without `dev` gets the device of the first next hop that is not dead. A route without `gateway` gets the
+    gateway of the first next hop on its device, dead or not: the kernel decides about routes over a device that is
+    down. If that next hop has no gateway (`default dev ppp0`), the route has none: every address is on such a link.
     """
     hops = [hop for route in default_routes(observed) for hop in route.hops]
     alive = next((hop.dev for hop in hops if not hop.dead), None)

@@ -1,4 +1,4 @@
-"""ConfigureStaticRoutes: look up, reconcile, apply in one transaction, persist for every boot."""
+"""ConfigureStaticRoutes: look up, reconcile, apply in one batch, install the boot files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.host import Host
 from hostrouting.static_routes.live import LiveRoutes
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import PATHS, RUN_FILES, UNIT_NAME, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
 
 if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WAIT_SECONDS", "ConfigureStaticRoutes"]
 
-#: In all, for DHCP; the gate's own start timeout has to hold this and more.
+#: For DHCP in all; the start timeout of a gate must be longer.
 WAIT_SECONDS: Final = 30.0
 
 
@@ -57,24 +57,24 @@ class ConfigureStaticRoutes:
             install_around(boot, lambda: boot.install(held, unit), lambda: self.act(held))
 
     def plan(self, ctx: Context) -> list[Change]:
-        """What `do` would change now: routes, then files; nothing is waited for."""
+        """Return the changes that `do` would make now: routes, then files; do not wait."""
         ctx.check()
         if self._config.static_routes.routes:
             return self.plan_act(ctx) + self._boot.plan_install(ctx, boot_unit(self._config))
         # As `undo` goes about it.
-        return self._boot.plan_remove(ctx, UNIT_NAME, PATHS) + self.plan_act(ctx)
+        return self._boot.plan_remove(ctx, *DEPARTURE) + self.plan_act(ctx)
 
     def undo(self, ctx: Context) -> None:
         """Remove unit, script and our routes, and restore the routes that they displaced."""
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would add the routes again if a gated machine started meanwhile.
-            self._boot.remove(held, UNIT_NAME, PATHS)
+            self._boot.remove(held, *DEPARTURE)
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
-        """Change the routes of a live machine, and wait up to `seconds` in all for DHCP."""
+        """Change the routes of a live machine; wait up to `seconds` in all for DHCP."""
         ctx.check()
         if not self._host.is_live:
             return
@@ -84,7 +84,7 @@ class ConfigureStaticRoutes:
             self._remove_routes(ctx)
 
     def plan_act(self, ctx: Context) -> list[Change]:
-        """What `act` would change now."""
+        """Return the changes that `act` would make now."""
         ctx.check()
         return self._live.plan(self._resolution) if self._host.is_live else []
 
@@ -108,12 +108,12 @@ class ConfigureStaticRoutes:
     def _live(self) -> LiveRoutes:
         return LiveRoutes(self._host, self._logger)
 
-    # --- looking up, and waiting for what may come
+    # --- lookups, and waiting for DHCP
 
     def _converge_in_time(self, ctx: Context, seconds: float) -> None:
-        """Look up and change the routes; for a while try again what the next lease, address or carrier may mend."""
+        """Look up and change the routes; retry for a while if a lease, an address or a carrier may help."""
         left = ctx.remaining()
-        # The caller's time is not for waiting alone: what fails here has yet to be installed and told.
+        # Half of the caller's time: after a failure the boot files have yet to be installed.
         seconds = seconds if left is None else min(seconds, left / 2)
         until = ctx.clock.monotonic() + seconds
         told = False
@@ -129,16 +129,16 @@ class ConfigureStaticRoutes:
                     told = True
             else:
                 break
-            # Not beyond: what is left of the caller's time is for the rest.
+            # No longer: the rest of the caller's time is for other tasks.
             ctx.sleep(min(1, until - ctx.clock.monotonic()))
         for words in resolution.looked_up:
             self._logger.info("the default route gave %s", words)
 
     @property
     def _resolution(self) -> Resolution:
-        """The routes of the config, as far as they can be completed from the default routes that are there now."""
+        """The routes of the config, completed from the present default routes as far as possible."""
         routes = self._config.static_routes.routes
-        # Where all name device and gateway there is nothing to look up; most nodes have many more routes than these.
+        # If all have device and gateway there is nothing to look up; most nodes have many more routes than these.
         observed = () if all(route.dev and route.gateway for route in routes) else self._host.routes.routes()
         return resolve(routes, observed)
 
@@ -150,7 +150,7 @@ class ConfigureStaticRoutes:
             route for route in self._config.static_routes.routes if route.dev is not None and route.dev not in devices
         ]
         if any(route in absent for route, _ in resolution.missing):
-            # No lease will ever bring a default route by a device that does not exist.
+            # There will be no default route by a device that does not exist.
             lines = "".join(f"\n  {route}" for route in absent)
             dev = absent[0].dev or ""
             raise LinkNotFoundError(
@@ -167,7 +167,7 @@ class ConfigureStaticRoutes:
 
 
 def _is_worth_waiting_for(error: BackendError) -> bool:
-    # A device may come, too, but a name with a typo in it never does: that is told at once.
+    # A device may appear later, but one with a misspelt name never does: report it at once.
     return error.may_heal and not isinstance(error, LinkNotFoundError)
 
 

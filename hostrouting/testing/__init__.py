@@ -1,16 +1,16 @@
-"""Fakes for your tests and programs; they need nothing that hostrouting does not.
+"""Fakes for your tests and programs; they need no test tools.
 
-MemoryBackend   a node's IPv4 routing in memory, arranged and broken by you
-KernelNode      the same handles on a real network namespace
-Node            those handles
-FakeHost        a whole machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock, and for the sibling
-                tasks MemoryIPv6, MemoryLinkLayer, MemoryNftables, MemoryEbtables, MemoryMetadata
-FakeIMDS        the cloud's metadata service, on loopback
+    MemoryBackend   a node's IPv4 routing in memory, with handles to arrange it and to inject faults
+    KernelNode      the same handles on a real network namespace
+    Node            the protocol of these handles
+    FakeHost        a machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock, MemoryIPv6,
+                    MemoryLinkLayer, MemoryNftables, MemoryEbtables and MemoryMetadata
+    FakeIMDS        the cloud's metadata service, on loopback
 
 Two modules need the extra `testing`:
 
-hostrouting.testing.contracts     what each port promises, as pytest classes to derive from
-hostrouting.testing.strategies    Hypothesis strategies for addresses, routes, changes, rules and configs
+    hostrouting.testing.contracts     the promises of each port, as pytest classes to derive from
+    hostrouting.testing.strategies    Hypothesis strategies for addresses, routes, changes, rules and configs
 """
 
 from hostrouting.testing.host_fakes import FakeHost, MemoryFiles, MemoryLock, MemoryServices

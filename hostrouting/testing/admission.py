@@ -31,6 +31,16 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute, Route
 
+__all__ = [
+    "Refused",
+    "admitted",
+    "check_rule",
+    "is_named_by",
+    "removed",
+    "shown",
+    "shown_path",
+]
+
 #: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
 #: route for another one than the same route by a neighbour, and sends no packet to the gateway.
 _OWN_GATEWAY: Final = (0xFFFF, b"")

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for configs: every value that they draw is valid, and every valid value may come up.
+"""Hypothesis strategies for configs: they draw valid values only, and any valid value can come up.
 
     configs()                     a HostRoutingConfig
     ├── static_routes_configs()       of static_routes()
@@ -87,7 +87,7 @@ def gateways() -> SearchStrategy[str]:
 
 
 def device_names() -> SearchStrategy[str]:
-    """Names that the kernel accepts for a device and our config does too; a few are not ASCII."""
+    """Names of devices that both the kernel and the config accept; a few are not ASCII."""
     usual = st.sampled_from(["eth0", "ib0", "ib7", "bond0.100", "azure0"])
     return usual | st.text(_ASCII_NAME + "+@ü語", min_size=1, max_size=15).filter(_accepts(check_device_name))
 
@@ -117,7 +117,7 @@ def static_routes() -> SearchStrategy[StaticRoute]:
 
 
 def static_routes_configs() -> SearchStrategy[StaticRoutesConfig]:
-    """Sections whose routes do not contradict each other; without routes they may be enabled or not."""
+    """Sections with routes that do not contradict each other; without routes they may be enabled or not."""
     routes = st.lists(static_routes(), max_size=5, unique_by=lambda route: (route.destination, route.metric)).map(tuple)
     return st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes) | st.just(StaticRoutesConfig())
 

@@ -1,4 +1,4 @@
-"""What the fakes have in common: they remember what was asked of them, and fail where a test wants them to."""
+"""Records of a fake's operations, and faults that a test plans for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["Operations"]
 
 
 class Operations:
-    """The operations asked of a fake, in order, and the one that is to fail.
+    """The operations of a fake, in order, and the faults planned for them.
 
     >>> operations = Operations()
     >>> operations.fail(2, OSError("unplugged"))
@@ -19,7 +19,7 @@ class Operations:
     """
 
     def __init__(self) -> None:
-        #: Every operation so far with its arguments, those that failed included.
+        #: Every operation so far with its arguments, failed ones included.
         self.calls: list[tuple[str, ...]] = []
         self._planned: dict[int, BaseException] = {}
 
@@ -30,7 +30,7 @@ class Operations:
         self._planned[len(self.calls) + number] = error
 
     def record(self, *call: str) -> None:
-        """Note an operation; raise what was planned for it."""
+        """Record an operation; raise the error that was planned for it."""
         self.calls.append(call)
         error = self._planned.pop(len(self.calls), None)
         if error is not None:

@@ -1,9 +1,9 @@
 """A machine in memory: its files, its systemd, its run lock, and `FakeHost`, which assembles them.
 
-FakeHost         everything below in a `Host`, the routes of `MemoryBackend`, and the other fakes beside it
-MemoryFiles      `tree` to arrange and to look, `operations` to remember, `fail_at` to break
-MemoryServices   what systemd would make of the unit files in that tree
-MemoryLock       `holder_pid` to let another process hold it
+FakeHost         a `Host` made of the fakes
+MemoryFiles      `tree` to arrange and inspect, `operations` as the record, `fail_at` for faults
+MemoryServices   the state that systemd would derive from the unit files in that tree
+MemoryLock       `holder_pid` to let another process hold the lock
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTre
 
 
 class MemoryLock(WaitingLock):
-    """A run lock of one process: its threads exclude each other, and so does `holder_pid`, if a test sets one."""
+    """A run lock of one process: its threads exclude each other, and so does `holder`, if a test sets one."""
 
     shown = "the lock in memory"
 
     def __init__(self) -> None:
         self.resource = self
         #: The process id of another run that has the lock; None if there is none.
-        self.holder_pid: int | None = None
+        self.holder: int | None = None
         self.operations = Operations()
         self._lock = threading.Lock()
 
@@ -54,7 +54,7 @@ class MemoryLock(WaitingLock):
     @property
     def is_held(self) -> bool:
         """True if a run holds it now."""
-        return self.holder_pid is not None or self._lock.locked()
+        return self.holder is not None or self._lock.locked()
 
     @contextmanager
     def hold(self, ctx: Context) -> Iterator[Context]:
@@ -66,15 +66,15 @@ class MemoryLock(WaitingLock):
 
     def attempt(self) -> Callable[[], None] | None:
         """See `WaitingLock`."""
-        return self._lock.release if self.holder_pid is None and self._lock.acquire(blocking=False) else None
+        return self._lock.release if self.holder is None and self._lock.acquire(blocking=False) else None
 
-    def holder(self) -> str:
+    def holder_name(self) -> str:
         """See `WaitingLock`."""
-        return f"process {self.holder_pid or os.getpid()}"
+        return f"process {self.holder or os.getpid()}"
 
 
 class FakeHost(Host):
-    r"""A `Host` in memory, to be given to tasks in tests; its parts are there to arrange, to look at and to break.
+    r"""A `Host` in memory, for tasks in tests; its parts are there to arrange, to inspect and to break.
 
     >>> host = FakeHost()
     >>> host.files.write("/etc/systemd/system/a.service", b"[Service]\\nExecStart=/bin/true\n", mode=0o644)
@@ -84,7 +84,7 @@ class FakeHost(Host):
     >>> host.services.started
     ['a.service']
 
-    With `is_live=False` it is an image: every question about routes or packet rules is refused, and nothing runs.
+    With `is_live=False` it is an image: it refuses questions about routes and packet rules, and nothing runs.
     """
 
     routes: MemoryBackend
@@ -110,7 +110,7 @@ class FakeHost(Host):
 
 
 def _packet_fakes() -> dict[str, Any]:
-    # Late as well.
+    # Imported late, like the routes.
     from hostrouting.testing.memory_ebtables import MemoryEbtables
     from hostrouting.testing.memory_ipv6 import MemoryIPv6
     from hostrouting.testing.memory_link_layer import MemoryLinkLayer
@@ -127,7 +127,7 @@ def _packet_fakes() -> dict[str, Any]:
 
 
 def _memory_backend() -> MemoryBackend:
-    # Late, for whoever wants an image only.
+    # Imported late, because an image does not need it.
     from hostrouting.testing.memory import MemoryBackend
 
     return MemoryBackend()

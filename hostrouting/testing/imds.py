@@ -1,4 +1,4 @@
-"""FakeIMDS: a metadata service on loopback, which answers as the test tells it, slowly or badly if need be."""
+"""FakeIMDS: a metadata service on loopback with the answers, delays and faults that a test chooses."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["FakeIMDS", "IMDSAnswer", "IMDSRequest"]
 
 @attrs.frozen(kw_only=True)
 class IMDSAnswer:
-    """One answer: what is said, and how slowly."""
+    """One answer, its headers and its delays."""
 
     status: int = 200
     body: bytes = b""
-    #: Besides `Connection: close` and `Content-Length`, which a test may give otherwise.
+    #: `Connection: close` and `Content-Length` are added unless they are here.
     headers: Mapping[str, str] = attrs.field(factory=dict)
     #: Seconds before the first byte.
     delay: float = 0.0
     #: Seconds after each byte, from the status line on.
     drip: float = 0.0
-    #: The connection is closed without a word instead.
+    #: If true, the connection is closed without an answer.
     closes: bool = False
 
     @classmethod
     def of(cls, document: object) -> IMDSAnswer:
-        """The answer that is this document in JSON.
+        """Return the answer with this document in JSON.
 
         >>> IMDSAnswer.of([]).body
         b'[]'
@@ -47,7 +47,7 @@ class IMDSAnswer:
         return cls(body=json.dumps(document).encode(), headers={"Content-Type": "application/json; charset=utf-8"})
 
     def raw(self) -> bytes:
-        """All of it as it goes over the wire."""
+        """The bytes of the answer."""
         reason = HTTPStatus(self.status).phrase if self.status in set(HTTPStatus) else ""
         headers = {"Connection": "close", "Content-Length": str(len(self.body)), **self.headers}
         lines = [f"HTTP/1.1 {self.status} {reason}", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
@@ -55,18 +55,18 @@ class IMDSAnswer:
 
 
 class IMDSRequest(NamedTuple):
-    """What was asked: the path with its query, and the headers, their names in lower case."""
+    """A request: the path with its query, and the headers with names in lower case."""
 
     path: str
     headers: dict[str, str]
 
 
 class FakeIMDS:
-    """An HTTP server on 127.0.0.1 while the context lasts: `endpoint` is for the agent that is tested.
+    """An HTTP server on 127.0.0.1 while the context lasts: give its `endpoint` to the agent under test.
 
-    Each answer is a document, or an `IMDSAnswer`; they come in this order, and the last one again and again. Without
-    any, the machine has one interface with an IPv6 address. As the cloud's, it refuses with 400 who does not say
-    `Metadata: true` or names no api-version, and whoever was forwarded; that takes no answer away.
+    Each answer is a document or an `IMDSAnswer`. They are used in order, and the last one again and again; without any,
+    the machine has one interface with an IPv6 address. Like the cloud's service, it refuses requests without `Metadata:
+    true` or api-version, and forwarded ones, with 400; these use up no answer.
 
     >>> from hostrouting.host.imds import InstanceMetadataClient
     >>> from phases import Context
@@ -81,13 +81,13 @@ class FakeIMDS:
         self._answers = [one if isinstance(one, IMDSAnswer) else IMDSAnswer.of(one) for one in documents]
         self._port = port
         self._server: _Server | None = None
-        #: Every request so far, those that were refused included.
+        #: Every request so far, refused ones included.
         self.requests: list[IMDSRequest] = []
 
     def __enter__(self) -> FakeIMDS:
         self._server = _Server(self, self._port)
         self._port = self._server.server_port
-        # Looks for its end that often.
+        # The interval at which the server looks for its end.
         serve = {"poll_interval": 0.01}
         threading.Thread(target=self._server.serve_forever, kwargs=serve, name="fake IMDS", daemon=True).start()
         return self
@@ -102,11 +102,11 @@ class FakeIMDS:
 
     @property
     def endpoint(self) -> str:
-        """Where it is, from the first entering on."""
+        """The URL of the server, valid after entering the context."""
         return f"http://127.0.0.1:{self._port}"
 
     def answer(self, request: IMDSRequest) -> IMDSAnswer:
-        """Record a request, and choose its answer."""
+        """Record a request and choose its answer."""
         self.requests.append(request)
         query = parse_qs(urlsplit(request.path).query)
         headers = request.headers
@@ -125,7 +125,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that went away."""
+        """Ignore clients that closed the connection."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Answer, as slowly as told."""
+        """Send the answer with its delays."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = self.server.imds.answer(IMDSRequest(self.path, headers))
         self.close_connection = True
@@ -149,4 +149,4 @@ class _Handler(BaseHTTPRequestHandler):
                     return
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as http.server calls it
-        """Say nothing of requests: `requests` has them."""
+        """Log nothing: `requests` has all requests."""

@@ -1,4 +1,4 @@
-"""A real network namespace with the same handles as `MemoryBackend`: what a test does to one, it does to the other."""
+"""A real network namespace with the same handles as `MemoryBackend`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["KernelNode"]
 
 _numbers = itertools.count()
-#: What `made` and `add_link` do, in short.
+#: The essence of `made` and `add_link`.
 _TRIAL = "ip link add trial type ifb; echo 0 > /proc/sys/net/ipv4/conf/all/promote_secondaries"
 
 
 class KernelNode(Node):
-    """A network namespace made for a test: `name` is what `ip netns` calls it. Needs root and iproute2.
+    """A network namespace made for a test; `name` is its name for `ip netns`. Needs root and iproute2.
 
-    Devices are of the type `ifb`: they need no other end, and have carrier whenever they are up.
+    Devices are of the type `ifb`: they need no other end, and have carrier while they are up.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,13 +37,13 @@ class KernelNode(Node):
 
     @staticmethod
     def why_not() -> str | None:
-        """Why no namespace can be made here; None if one can."""
+        """Return the reason why no namespace can be made here; None if one can."""
         if os.geteuid() != 0:
             return "network namespaces need root"
         for tool, package in (("ip", "iproute2"), ("nsenter", "util-linux"), ("bash", "bash")):
             if shutil.which(tool) is None:
                 return f"network namespaces need `{tool}` (Debian: apt-get install {package})"
-        # Root of a container may be without the right to make one, or this kernel without what is to be put there.
+        # The root of a container may lack the right to make one, or the kernel a type of device.
         try:
             _run("unshare", "--net", "--mount", "bash", "-ec", _TRIAL)
         except BackendError as error:
@@ -53,11 +53,11 @@ class KernelNode(Node):
     @classmethod
     @contextmanager
     def made(cls) -> Iterator[KernelNode]:
-        """A fresh namespace, deleted at the end; its loopback device is up."""
+        """Make a fresh namespace with its loopback device up; delete it at the end."""
         node = cls(f"hostrouting-{os.getpid()}-{next(_numbers)}")
         _run("ip", "netns", "add", node.name)
         try:
-            # The kernel's own default, which systemd's sysctl settings change and namespaces inherit.
+            # The kernel's default; systemd's sysctl settings change it, and namespaces inherit that.
             settings = "/proc/sys/net/ipv4/conf/{all,default}/promote_secondaries"
             node.run("bash", "-c", f"for setting in {settings}; do echo 0 > $setting; done")
             node.ip("link", "set", "lo", "up")
@@ -66,15 +66,15 @@ class KernelNode(Node):
             _run("ip", "netns", "delete", node.name)
 
     def run(self, *argv: str) -> str:
-        """Run a program inside; its output."""
+        """Run a program in the namespace; return its output."""
         return _run("nsenter", f"--net=/run/netns/{self.name}", *argv)
 
     def ip(self, *words: str) -> str:
-        """Run `ip` inside; its output."""
+        """Run `ip` in the namespace; return its output."""
         return _run("ip", "-n", self.name, *words)
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
-        """A new device, without addresses; one without carrier is a tunnel that no program holds."""
+        """Add a device without addresses; one without carrier is a tunnel that no program holds."""
         if carrier:
             self.ip("link", "add", name, "type", "ifb")
         else:

@@ -1,4 +1,4 @@
-"""The ebtables rules of a machine in memory: an `Ebtables` to look into, and to break."""
+"""The ebtables rules of a machine in memory: an `Ebtables` to inspect and to break."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permissi
 
 
 class MemoryEbtables:
-    """The table `nat` of both backends, with the chains that the kernel makes; it fulfils `Ebtables`.
+    """The table `nat` of both backends, with the chains that the kernel makes; it implements `Ebtables`.
 
     >>> from phases import Context
     >>> ebtables = MemoryEbtables()
@@ -46,26 +46,26 @@ class MemoryEbtables:
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
         }
         self._refused: set[str] = set()
-        #: What a reading says that it could not see.
+        #: The notes of each reading.
         self.notes: list[str] = []
-        #: False: who asks lacks the privilege to read and change rules.
+        #: If the process may read and change rules.
         self.may_read = True
-        #: Called before each reading, and after each deletion that succeeded: a reconciler that puts rules back.
+        #: Called before each reading, and after each successful deletion: the place for another program's changes.
         self.on_read: Callable[[], None] | None = None
         self.on_delete: Callable[[], None] | None = None
         self.operations = Operations()
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the tool cannot be run."""
+        """Let the `number`-th operation from now (1 is the next) fail: by default the program cannot be run."""
         self.operations.fail(number, error or BackendError("cannot run ebtables: Cannot allocate memory"))
 
     def add(self, line: str, *, backend: str = "nft") -> None:
-        """Append a rule, as ebtables-save prints it (`-A CHAIN ...`); the chain is made if need be."""
+        """Append a rule as ebtables-save prints it (`-A CHAIN ...`); make the chain if it is missing."""
         rule = EbtablesRule.parse(line, backend=backend)
         self._chains[backend].setdefault(rule.chain, []).append(rule.spec)
 
     def lines(self, backend: str = "nft") -> list[str]:
-        """The rules of a backend as ebtables-save prints them."""
+        """Return the rules of a backend as ebtables-save prints them."""
         return [rule.line for rule in self._rules() if rule.backend == backend]
 
     def refuse(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Files in memory: a `FileStore` to look into, and to break."""
+"""Files in memory: a `FileStore` to inspect and to break."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["MemoryFiles", "MemoryTree"]
 
 
 class MemoryFile(NamedTuple):
-    """A file; `generation` takes the place of its mtime: a number that grows with every change of any content."""
+    """A file; `generation` stands for its mtime: a number that grows with every change of any content."""
 
     content: bytes
     mode: int
@@ -22,36 +22,36 @@ class MemoryFile(NamedTuple):
 
 
 class MemoryTree:
-    """A tree of files that fulfils `FileStore`, with what a test needs beside it to arrange and to look."""
+    """A tree of files that implements `FileStore`, with further methods to arrange and inspect it."""
 
     def __init__(self) -> None:
-        # A file, the target of a symbolic link, or None: a folder.
+        # By path: a file, the target of a symbolic link, or None for a folder.
         self._entries: dict[str, MemoryFile | str | None] = {"/": None}
         self._generation = 0
-        #: Paths of files on which somebody holds a lock.
+        #: Paths of files on which another process holds a lock.
         self.locked: set[str] = set()
-        #: User ids by path, where it is not root's.
+        #: User ids by path; all other paths belong to root.
         self.owners: dict[str, int] = {}
-        #: Permission bits of folders by path, where they are not 0755.
+        #: Permission bits of folders by path; all other folders have 0755.
         self.folder_modes: dict[str, int] = {}
-        #: Folders below which nothing can be written, as on a file system that is mounted read-only.
+        #: Folders on a file system that is mounted read-only.
         self.read_only: set[str] = set()
 
     def make_link(self, path: str, target: str) -> None:
-        """Put a symbolic link at `path`, as `ln -s` would."""
+        """Put a symbolic link at `path`, as `ln -s` does."""
         self._entries[self._make_parents("link", path)] = target
 
     def make_directory(self, path: str) -> None:
-        """Put a folder at `path`, as `mkdir -p` would."""
+        """Put a folder at `path`, as `mkdir -p` does."""
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
 
     def file(self, path: str) -> MemoryFile | None:
-        """The file at `path`, with mode and generation; None if there is none."""
+        """Return the file at `path`, with mode and generation; None if there is none."""
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry if isinstance(entry, MemoryFile) else None
 
     def snapshot(self) -> dict[str, str]:
-        """Everything but folders: the text of each file, and `-> target` of each link, by path."""
+        """Return the text of each file and `-> target` of each link, by path, without folders."""
         return {
             path: f"-> {entry}" if isinstance(entry, str) else entry.content.decode(errors="replace")
             for path, entry in sorted(self._entries.items())
@@ -180,7 +180,7 @@ class MemoryTree:
             raise _error(verb, place, errno.EROFS)
 
     def sweep(self, path: str) -> bool:
-        """See `FileStore.sweep`; nobody is killed within a write to memory."""
+        """See `FileStore.sweep`; a write to memory leaves nothing."""
         self._place("clean up", path, follow=True)
         return False
 
@@ -190,7 +190,7 @@ class MemoryTree:
         return place in self._entries and place in {self._place("lock", locked, follow=True) for locked in self.locked}
 
     def _place(self, verb: str, path: str, *, follow: bool = False, passed: list[str] | None = None) -> str:
-        """Where `path` leads; the last link in it counts as the end of the way unless it is to be followed.
+        """Return the path that `path` leads to; a link at its end is followed only if `follow` says so.
 
         The folders on the way are added to `passed`.
         """
@@ -230,7 +230,7 @@ class MemoryTree:
 
 
 class MemoryFiles:
-    """The files of a fake machine: `tree` holds them, `operations` remembers and breaks."""
+    """The files of a fake machine: `tree` holds them, `operations` records the calls and injects faults."""
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
         self.tree = tree or MemoryTree()

@@ -1,4 +1,4 @@
-"""The cloud's description of a machine, in memory: to arrange, and to break."""
+"""The cloud's description of a machine, in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MemoryMetadata", "network_interface"]
 def network_interface(
     *, ipv6: Sequence[str] = (), ipv4: Sequence[str] = ("10.224.0.4",), mac: str = "000D3A123456"
 ) -> dict[str, Any]:
-    """One network interface as the cloud describes it; a machine's description is a list of them.
+    """Return one network interface in the cloud's form; a machine's description is a list of them.
 
     >>> network_interface(ipv6=["fd00::4"])["ipv6"]
     {'ipAddress': [{'privateIpAddress': 'fd00::4'}]}
@@ -35,9 +35,9 @@ def network_interface(
 
 
 class MemoryMetadata:
-    """What the cloud says of a fake machine: by default that it has one interface, with an IPv6 address.
+    """The cloud's description of a fake machine: by default one interface with an IPv6 address.
 
-    It fulfils `InstanceMetadata`.
+    It implements `InstanceMetadata`.
 
     >>> from phases import Context
     >>> metadata = MemoryMetadata([network_interface()])
@@ -46,9 +46,9 @@ class MemoryMetadata:
     """
 
     def __init__(self, document: object = None) -> None:
-        #: What it says; anything that JSON can say.
+        #: The answer; any JSON value.
         self.document: Any = [network_interface(ipv6=["fd00:10:224::4"])] if document is None else document
-        #: What goes wrong instead, as often as it is asked.
+        #: The error to raise instead of every answer.
         self.error: BackendError | None = None
         self.operations = Operations()
 

@@ -43,7 +43,7 @@ _Table = tuple[str, str]
 
 
 class MemoryNftables:
-    r"""The nftables of a fake machine. It fulfils `Nftables`; a test arranges it by `load`.
+    r"""The nftables of a fake machine. It implements `Nftables`; a test arranges it by `load`.
 
     >>> from phases import Context
     >>> nftables = MemoryNftables()

@@ -20,6 +20,10 @@ from hostrouting.testing.node import Node
 if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
 
+__all__ = [
+    "MemoryNode",
+]
+
 
 class MemoryNode(Node):
     """The handles of `Node` on `fib`, which is the node as it is now."""

@@ -1,4 +1,4 @@
-"""systemd in memory: a `ServiceManager` that knows what the unit files of a fake machine say, and no more."""
+"""systemd in memory: a `ServiceManager` that knows the unit files of a fake machine and nothing else."""
 
 from __future__ import annotations
 
@@ -22,15 +22,11 @@ from hostrouting.testing.faults import Operations
 from phases import CommandFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hostrouting.testing.memory_files import MemoryTree
     from phases import Context
 
 __all__ = ["MemoryServices"]
 
-_ETC: Final = UNIT_FOLDERS[0]
-_LINK_FOLDERS: Final = {"WantedBy": "wants", "RequiredBy": "requires"}
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 #: Programs whose units fail on any machine.
 _FAILING_PROGRAMS: Final = frozenset({"/bin/false", "/usr/bin/false"})
@@ -38,7 +34,7 @@ _FAILING_PROGRAMS: Final = frozenset({"/bin/false", "/usr/bin/false"})
 
 @attrs.define
 class _Unit:
-    """A unit in the manager's memory, with its files, text by path, and links as they were when it read them."""
+    """A unit in the manager's memory, with its files, text by path, and its links at the time of reading."""
 
     texts: dict[str, str]
     requires: frozenset[str]
@@ -49,19 +45,19 @@ class _Unit:
 
 
 class MemoryServices:
-    """The units below the usual folders of `tree`: what systemd would do with them, in a small, true model.
+    """The units below the usual folders of `tree`: a small, true model of systemd.
 
-    A start needs a unit file, and pulls in what the unit requires by `Requires=` and by `.requires/` links; a oneshot
-    runs to its end, another service stays. A unit in `failing` fails, as does one that runs `/bin/false`. Once it runs
-    or has failed, a unit stays in memory as it was read, until `daemon_reload`. Not modelled: wants, order, conditions,
-    timeouts, restarts, specifiers, aliases. With `is_live=False` it is the manager of an image.
+    A start needs a unit file, and starts the units that this one requires by `Requires=` and by `.requires/` links. A
+    oneshot runs to its end, another service stays. A unit in `failing` fails, and so does one that runs `/bin/false`.
+    Once it runs or has failed, a unit stays in memory as it was read, until `daemon_reload`. Not modelled: wants,
+    order, conditions, timeouts, restarts, specifiers, aliases. With `is_live=False` it is the manager of an image.
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
         self.operations = Operations()
-        #: Names of units that fail when they are started.
+        #: Names of units that fail at their start.
         self.failing: set[str] = set()
-        #: Names of units that were run, in order.
+        #: Names of units that ran, in order.
         self.started: list[str] = []
         self._tree = tree
         self._unit_files = UnitFiles(tree)
@@ -70,7 +66,7 @@ class MemoryServices:
         self._pids = count(1000)
 
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default nobody answers at the bus."""
+        """Let the `number`-th operation from now (1 is the next) fail: by default the bus does not answer."""
         self.operations.fail(number, error or UnitError("Failed to connect to bus: Connection refused"))
 
     def daemon_reload(self, ctx: Context) -> None:
@@ -78,28 +74,6 @@ class MemoryServices:
         self._begin(ctx, "daemon_reload")
         for name, unit in self._memory.items():
             unit.texts, unit.requires = self._read(name)
-
-    def enable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.enable`."""
-        self._begin(ctx, "enable", *units)
-        for unit in units:
-            if self._unit_files.path(unit) is None:
-                raise _refusal("enable", unit, 1, f"Failed to enable unit: Unit file {unit} does not exist.")
-            if self._unit_files.is_masked(unit):
-                raise _refusal("enable", unit, 1, f"Failed to enable unit: Unit file {_ETC}/{unit} is masked.")
-        for unit in units:
-            for key, folder in _LINK_FOLDERS.items():
-                for target in self._unit_files.words(unit, "Install", key):
-                    path = self._unit_files.path(unit)
-                    self._tree.make_link(f"{_ETC}/{target}.{folder}/{unit}", str(path))
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.disable`."""
-        self._begin(ctx, "disable", *units)
-        for unit in units:
-            for link in list(self._links_to(unit)):
-                self._tree.remove(link)
-                self._tree.remove_directory_if_empty(link.rpartition("/")[0])
 
     def start(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.start`."""
@@ -144,34 +118,34 @@ class MemoryServices:
             return
         unit = self._memory.get(name) or _Unit(*self._read(name))
         if not unit.texts or is_template(name):
-            raise _refusal("start", name, 5, f"Failed to start {name}: Unit {name} not found.")
+            raise _refusal(name, 5, f"Failed to start {name}: Unit {name} not found.")
         if self._unit_files.is_masked(name):
-            raise _refusal("start", name, 1, f"Failed to start {name}: Unit {name} is masked.")
+            raise _refusal(name, 1, f"Failed to start {name}: Unit {name} is masked.")
         for requirement in sorted(unit.requires):
             if self._unit_files.path(requirement) is None:
-                raise _refusal("start", name, 5, f"Failed to start {name}: Unit {requirement} not found.")
+                raise _refusal(name, 5, f"Failed to start {name}: Unit {requirement} not found.")
             try:
                 self._start(requirement)
             except UnitError as error:
                 said = f"A dependency job for {name} failed. See 'journalctl -xe' for details."
-                raise _refusal("start", name, 1, said) from error
+                raise _refusal(name, 1, said) from error
         self._run(name, unit)
 
     def _run(self, name: str, unit: _Unit) -> None:
         self.started.append(name)
         programs = words(unit.texts.values(), "Service", "ExecStart")
-        # Of a setting with one value the last assignment counts.
+        # The last assignment of a setting with one value counts.
         oneshot = words(unit.texts.values(), "Service", "Type")[-1:] == ["oneshot"]
         remains = words(unit.texts.values(), "Service", "RemainAfterExit")[-1:] in (["yes"], ["true"])
-        # What runs or has failed stays in memory; a oneshot that has run to its end is forgotten.
+        # A running or failed unit stays in memory; a oneshot that has run to its end is forgotten.
         self._memory.pop(name, None)
         if name in self.failing or not _FAILING_PROGRAMS.isdisjoint(programs):
             unit.active_state, unit.sub_state, unit.result = "failed", "failed", "exit-code"
             self._memory[name] = unit
-            # Of a service whose process is once begun, systemd has nothing more to say to the caller.
+            # Once the process of a service has begun, systemd reports nothing more to the caller.
             if oneshot:
                 said = f"Job for {name} failed because the control process exited with error code."
-                raise _refusal("start", name, 1, said)
+                raise _refusal(name, 1, said)
         elif not oneshot:
             unit.active_state, unit.sub_state, unit.result = "active", "running", "success"
             unit.main_pid = next(self._pids)
@@ -181,7 +155,7 @@ class MemoryServices:
             self._memory[name] = unit
 
     def _read(self, name: str) -> tuple[dict[str, str], frozenset[str]]:
-        """What systemd takes in when it loads a unit: the texts, and what it requires."""
+        """Return the state that systemd keeps of a loaded unit: its texts and the units that it requires."""
         texts = self._unit_files.texts(name)
         folders = [f"{folder}/{own}.requires" for own in (name, template_of(name)) if own for folder in UNIT_FOLDERS]
         links = [link for folder in folders for link in self._tree.names(folder)]
@@ -200,29 +174,12 @@ class MemoryServices:
             sub_state=unit.sub_state,
             result=unit.result,
             main_pid=unit.main_pid,
-            unit_file_state=self._unit_file_state(name),
-            # As systemd: it looks again at what it has read, and not for what may be new.
+            # Like systemd, look again at the files that were read, and not for new ones.
             needs_reload=any(now.get(path) != text for path, text in unit.texts.items()),
             drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf")) if self._is_live else frozenset(),
             requires=unit.requires if self._is_live else frozenset(),
         )
 
-    def _unit_file_state(self, name: str) -> str:
-        if self._unit_files.path(name) is None:
-            return ""
-        if self._unit_files.is_masked(name):
-            return "masked"
-        if any(self._links_to(name)):
-            return "enabled"
-        installs = any(self._unit_files.words(name, "Install", key) for key in _LINK_FOLDERS)
-        return "disabled" if installs else "static"
 
-    def _links_to(self, name: str) -> Iterator[str]:
-        for folder in self._tree.names(_ETC):
-            if folder.endswith((".wants", ".requires")) and self._tree.read_link(f"{_ETC}/{folder}/{name}") is not None:
-                yield f"{_ETC}/{folder}/{name}"
-
-
-def _refusal(verb: str, unit: str, status: int, said: str) -> UnitError:
-    advice = journal_advice(unit) if verb == "start" else ""
-    return unit_error(CommandFailedError(("systemctl", verb, "--", unit), status, stderr=said), advice)
+def _refusal(unit: str, status: int, said: str) -> UnitError:
+    return unit_error(CommandFailedError(("systemctl", "start", "--", unit), status, stderr=said), journal_advice(unit))

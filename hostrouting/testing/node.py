@@ -1,4 +1,4 @@
-"""What a test may do to a node, in memory or in a namespace: the handles that `RouteBackendContract` turns."""
+"""The handles of a node, in memory or in a namespace, that `RouteBackendContract` and other tests use."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ _BOOT = 3
 
 
 class Node(Protocol):
-    """A node in a test's hands. What the kernel would refuse is a `BackendError`."""
+    """The handles of a node. If the kernel would refuse a call, it raises `BackendError`."""
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
-        """A new device, without addresses."""
+        """Add a device without addresses."""
 
     def remove_link(self, name: str) -> None:
-        """The device goes, and every route over it with it, multipath routes too."""
+        """Remove a device with every route over it, multipath routes too."""
 
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.
 
-        Down takes its routes, but for those of its own addresses; up brings back only the kernel's own, and the legs
-        of multipath routes.
+        Down removes its routes, but for those of its addresses. Up restores only the kernel's own routes, and the next
+        hops of multipath routes.
         """
 
     def set_group(self, dev: str, group: int) -> None:
         """`ip link set group`: the group of a device, by which rules suppress routes."""
 
     def add_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """`ip address add`: the address as CIDR, `peer` the far end of a point-to-point link."""
+        """Add an address, given as CIDR, as `ip address add` does; `peer` is the far end of a point-to-point link."""
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
-        """The address goes, with the routes that the kernel made for it and those in main that send from it.
+        """Remove an address, with the kernel's routes for it and the routes in main that send from it.
 
-        Its secondaries go first; and when it was the device's last, so does every route over the device.
+        Its secondaries go first. With the last address of a device all its routes go.
         """
 
     def add_neighbour(self, dev: str, address: str) -> None:
-        """`ip neigh add`: a peer on the link whose hardware address is known; it goes when the device goes down."""
+        """Add a neighbour whose hardware address is known, as `ip neigh add` does; it goes with a down device."""
 
     def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
-        """Somebody else's route in its full description: `ip route add`, `append` or `replace`."""
+        """Add a foreign route in its full description: `ip route add`, `append` or `replace`."""
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
-        """Somebody else deletes a route."""
+        """Delete a route, as another program does."""
 
     def add_rule(self, rule: Rule) -> None:
-        """`ip rule add`."""
+        """Add a rule, as `ip rule add` does."""
 
     def remove_rule(self, rule: Rule) -> None:
-        """`ip rule delete`: the first rule that fits; a selector that is left out fits any."""
+        """Delete the first rule that fits, as `ip rule delete` does; a selector that is left out fits any."""
 
     def add_route(
         self,
@@ -70,7 +70,7 @@ class Node(Protocol):
         kind: str = "unicast",
         source: str | None = None,
     ) -> None:
-        """`ip route append`: a route of somebody else's, by its text; `default` is a destination."""
+        """Append a foreign route given as text, as `ip route append` does; `default` is a destination."""
         route = Route.parse(
             "0.0.0.0/0" if destination == "default" else destination,
             gateway=gateway,

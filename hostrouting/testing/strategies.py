@@ -1,6 +1,6 @@
-"""Hypothesis strategies for what our ports speak, and (from `config_strategies`) for what an operator writes.
+"""Hypothesis strategies for the ports' values and (from `config_strategies`) for configs.
 
-links          `devices` of a small world in which things meet
+links          `devices` of a small world in which routes meet
 routes         `routes`: desired routes of every kind that the model knows
 changes        `changes_of`: a batch against what a backend holds
 rules          `rules`: policy rules
@@ -55,9 +55,9 @@ __all__ = [
     "static_routes",
 ]
 
-# A small world, so that things meet: one prefix inside the other, gateways on and off the links.
+# A small world, so that routes meet: one prefix inside the other, gateways on and off the links.
 
-#: The names that `routes` leave by.
+#: The devices of `routes`.
 DEVICES: Final = ("e0", "e1", "e2")
 #: (address, peer) pairs for those devices: nested, secondary, /31, /32 and point-to-point among them.
 ADDRESSES: Final = (
@@ -99,14 +99,14 @@ _TABLES: Final = (254, 254, 254, 255, 100, 1000)
 
 
 def places() -> list[int]:
-    """Every address of the small world at which the answer to a lookup can change, and its neighbours."""
+    """Every address of the small world at which a lookup's answer can change, and its neighbours."""
     found = {parse_ipv4(text) for text in _GATEWAYS}
     for text in (*_DESTINATIONS, *(address for address, _ in ADDRESSES)):
         address, length = parse_cidr(text)
         first = address & 0xFFFFFFFF << 32 - length
         behind = first + (1 << 32 - length)
         found |= {address, first, first + 1, behind - 1, behind}
-    # 0/8 and 127/8 have laws of their own in a lookup, and multicast goes another way.
+    # 0/8, 127/8 and multicast have lookup rules that only they have.
     return sorted(a for a in found if 1 << 24 <= a < 127 << 24 or 128 << 24 <= a < 224 << 24)
 
 
@@ -140,7 +140,7 @@ def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
 
 @st.composite
 def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
-    """A desired route of the small world, which the kernel may well refuse."""
+    """A desired route of the small world; the kernel may refuse it."""
     network, length = parse_cidr(draw(st.sampled_from(_DESTINATIONS)))
     shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
     kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
@@ -162,10 +162,10 @@ def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
 
 @st.composite
 def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChange]:
-    """A batch against a backend that holds these routes; much of it is refused, some of all batches succeed."""
+    """A batch against a backend that holds these routes; much of it is refused, a part of all batches succeeds."""
     additions = st.sampled_from([RouteChange.add, RouteChange.add, RouteChange.prepend, RouteChange.append])
     changes = [draw(additions)(route) for route in draw(st.lists(routes(), max_size=3))]
-    # Not all of the kernel's own comes back as it was.
+    # Some routes of the kernel do not come back unchanged.
     others = [route for route in held if route.table != 255 and route.protocol != 2]
     for old in draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else ():
         new = _in_place_of(old, draw(routes()))

@@ -15,15 +15,13 @@ def _machine(root: str) -> Host:
     from hostrouting.host.files.lock import FileLock
     from hostrouting.host.files.store import RootedFiles
     from hostrouting.host.netlink import NetlinkBackend
-    from hostrouting.host.systemd.systemctl import OfflineSystemctl
+    from hostrouting.host.systemd.systemctl import OfflineUnits
 
-    return Host(
-        routes=NetlinkBackend(), services=OfflineSystemctl(root), files=RootedFiles(root), lock=FileLock(root=root)
-    )
+    return Host(routes=NetlinkBackend(), services=OfflineUnits(root), files=RootedFiles(root), lock=FileLock(root=root))
 
 
 def main(root: str, *words: str) -> int:
-    """Run the command as its own entry point does, with another machine behind it."""
+    """Run the command as its own entry point does, on another machine."""
     Host.live = lambda: _machine(root)  # type: ignore[method-assign]
     return cli.main(words)
 

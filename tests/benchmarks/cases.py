@@ -1,4 +1,4 @@
-"""What is measured, and against whom."""
+"""The measured cases and their contenders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DUMP_BYTES: Final = 1 << 17
 
 
 class Setting(NamedTuple):
-    """How much to measure, and with what."""
+    """The amount of measuring, and the tools for it."""
 
     sizes: Sequence[int]
     rounds: Callable[[int], int]
@@ -48,12 +48,12 @@ class Result(NamedTuple):
     contests: Sequence[Contest]
     ratios: Sequence[tuple[str, str]]
     remark: str = ""
-    #: What the table shows: milliseconds of the whole work instead of microseconds an item.
+    #: The unit of the table: milliseconds of the whole work instead of microseconds an item.
     whole: bool = False
 
 
 def install(setting: Setting) -> list[Result]:
-    """Routes into a table that has none of ours."""
+    """Add routes to a table that has none of ours."""
     batch = _best_batch(setting, _c_install, before=world.clean)
     contests = [_install(setting, count, batch) for count in setting.sizes]
     world.clean()
@@ -84,7 +84,7 @@ def _install(setting: Setting, count: int, batch: int | None) -> Contest:
 
 
 def reconcile(setting: Setting) -> list[Result]:
-    """Find that nothing has to be changed: read the table and compare it with what is wanted."""
+    """Find that nothing has to be changed: read the table and compare it with the wanted one."""
     contests = []
     for count in setting.sizes:
         wanted = world.uniform(count)

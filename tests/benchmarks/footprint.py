@@ -1,4 +1,4 @@
-"""What the library takes before it does anything, and at most: imports and memory."""
+"""The costs of the library before it works, and at most: imports and memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Imports(NamedTuple):
         return self.contest.seconds(name) * 1e3
 
     def over_bare(self, name: str) -> float:
-        """The median, over the rounds, of what the import adds to bare Python, in milliseconds."""
+        """The median, over the rounds, of the import's time over bare Python, in milliseconds."""
         samples = self.contest.samples
         return 1e3 * median(one.wall - bare.wall for one, bare in zip(samples[name], samples[BARE], strict=True))
 
@@ -64,7 +64,7 @@ def memory(items: int) -> Memory:
 
 
 def imports(rounds: int) -> Imports:
-    """Start Python with each import; the uncounted round before the first leaves the bytecode behind."""
+    """Start Python with each import; the uncounted round before the first writes the bytecode."""
     env = environment()
     programs = {BARE: "pass"} | {f"import {module}": f"import {module}" for module in _MODULES}
     contenders = [

@@ -1,4 +1,4 @@
-"""Samples, fair rounds, and what is computed from them."""
+"""Samples, fair rounds, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BenchmarkError(Exception):
-    """A contender did not do what it was asked to: its time says nothing."""
+    """A contender did not do its work: its time means nothing."""
 
 
 class Sample(NamedTuple):
@@ -34,7 +34,7 @@ class Contender(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """What all contenders took for the same `items`, round for round: seconds that passed, or of processor time."""
+    """The time of all contenders for the same `items`, round by round: seconds that passed, or of processor time."""
 
     items: int
     samples: Mapping[str, Sequence[Sample]]
@@ -56,7 +56,7 @@ class Contest(NamedTuple):
         return self.seconds(name) / self.items * 1e6
 
     def ratio(self, name: str, to: str) -> float | None:
-        """The median of the rounds' ratios: what slows the machine for a while slows both sides of a round."""
+        """The median of the rounds' ratios: a slow phase of the machine slows both sides of a round."""
         if name not in self.samples or to not in self.samples:
             return None
         return median(one / other for one, other in zip(self._rounds(name), self._rounds(to), strict=True))
@@ -72,11 +72,11 @@ def contest(
 ) -> Contest:
     """Let the contenders take turns; `before` each, untimed, the world is put in order.
 
-    The round before the first warms caches up and is not counted; in it, `check` looks at what each contender left.
+    The round before the first warms caches up and is not counted; in it, `check` examines the result of each contender.
     """
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
     for number in range(rounds + 1):
-        # Whoever starts a round comes last in the next: nobody always follows the same neighbour's mess.
+        # The first of a round is the last of the next: no contender always follows the same one.
         first = number % len(contenders)
         for contender in (*contenders[first:], *contenders[:first]):
             if before is not None:

@@ -2,7 +2,7 @@
 
 memory_child.py DEV N FIRST STEP LENGTH GATEWAY; prints its peak in kB at each stage, a JSON object on one line.
 
-VmHWM belongs to this program alone, while getrusage's ru_maxrss begins with the memory of whoever started it.
+VmHWM belongs to this program alone, while getrusage's ru_maxrss begins with the memory of its parent.
 """
 
 from __future__ import annotations

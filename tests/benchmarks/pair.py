@@ -42,13 +42,13 @@ LEGEND: Final = """\
 The routing pair: milliseconds of the whole work, not of an item, with the same rounds and ratios.
   boot      the rendered scripts, one bash after the other, against scripts that start one `ip` a route and one
             `ip | awk` a CIDR, look at one address of a CIDR, and know all gateways and devices; all is well. Of these
-            and the next it is processor time, children included: what a node pays that does much else at boot
+            and the next it is processor time, children included: the cost for a node that does much else at boot
   start     the same at a later start of a gated unit: the routes are in force, or are that and a CIDR each
-  check     `python -m hostrouting check CONFIG`, start and imports included, beside `python -c pass`; its target is
+  check     `python -m hostrouting check CONFIG`, start and imports included, against `python -c pass`; its target is
             one of milliseconds, so it says as much about the machine as about us
   proof     one call of prove_egress: dump and lookups are the backend's part of it, freeing is to give back the
             memory of their answers, and analysis is the rest; its target is one of seconds
-  apply     `hostrouting apply CONFIG` in a process of its own: validation, diff, verification and script, no gates.
+  apply     `hostrouting apply CONFIG` in a new process: validation, diff, verification and script, no gates.
             Routes go into the kernel's namespace; files and units below a folder, since systemd does not run there:
             `systemctl --root` enables, and nothing is reloaded. Against `ip -batch FILE` for the same routes alone"""
 
@@ -184,7 +184,7 @@ def _routes_in_force(count: int) -> None:
 
 
 def _in_turn(scripts: Sequence[str]) -> Sample:
-    """Each is a process of its own, as systemd starts them."""
+    """Each runs in a new process, as systemd starts them."""
     samples = [process(["bash", script]) for script in scripts]
     return Sample(sum(sample.wall for sample in samples), sum(sample.cpu for sample in samples))
 

@@ -1,4 +1,4 @@
-"""What was measured: for people as tables, for programs as JSON."""
+"""The measurements: for people as tables, for programs as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`make bench`: what this library costs, as ratios to the kernel's own limit and to what people use instead.
+"""`make bench`: the costs of this library, as ratios to the kernel's own limit and to the usual tools.
 
-Needs root, for a network namespace of its own. `--help` says what can be asked for; the report explains its figures.
-A slow result is no failure: whoever reads the report decides, so the exit status is 0 when everything was measured.
+Needs root, for its network namespace. `--help` lists the options; the report explains its figures.
+A slow result is no failure: the reader of the report decides, so the exit status is 0 when everything was measured.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# As tests and type checker name these modules, wherever this was started; and no module of ours hides another one.
+# As tests and type checker name these modules, in any working directory; and no module here hides another one.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.session import main  # noqa: E402  # only now is it found

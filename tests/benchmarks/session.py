@@ -37,7 +37,7 @@ _IMPORT_ROUNDS, _QUICK_IMPORT_ROUNDS = 21, 15
 
 
 def main() -> int:
-    """Measure what the command line asks for."""
+    """Measure the cases that the command line names."""
     options = _options()
     obstacle = world.why_not()
     if obstacle is not None:
@@ -107,7 +107,7 @@ def _measure(options: argparse.Namespace) -> report.Findings:
 
 
 def _tell(name: str) -> None:
-    # Beside the report: minutes without a word look like a hang.
+    # To stderr: minutes without a word look like a hang.
     print(f"measuring {name} ...", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What a removed CNI left behind: deleting its ebtables rules, against the tool alone."""
+"""Leftovers of a removed CNI: deleting their ebtables rules, against the tool alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The promises of the project, held against what was measured."""
+"""The promises of the project, compared with the measurements."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from benchmarks.footprint import Imports, Memory
     from benchmarks.measure import Contest
 
-#: Below this, opening a socket and starting a process are most of what there is to see.
+#: Below this, opening a socket and starting a process dominate.
 _SMALLEST: Final = 1000
 _BIG, _BIGGEST = 10_000, 100_000
 
 
 class Target(NamedTuple):
-    """One promise; `measured` is the worst of what it covers, None where nothing of that was measured."""
+    """One promise; `measured` is the worst of its figures, None if none was measured."""
 
     promise: str
     measured: float | None

@@ -18,7 +18,7 @@ from support.needs import needs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Cases that have one size each, and who takes part.
+#: Cases that have one size each, and their contenders.
 PAIR = {
     "boot, routes and check": {"8": {"ours", "upstream"}},
     "boot, routes alone": {"30": {"ours", "upstream"}},
@@ -33,7 +33,7 @@ PAIR = {
 }
 
 
-#: Before a command: a machine whose /run is empty, and the file into which goes what is in there afterwards.
+#: A command prefix: a machine whose /run is empty, and the file that lists the content of /run afterwards.
 EMPTY_RUN = [
     "unshare",
     "--mount",
@@ -50,7 +50,7 @@ def run(*options: str, within: Sequence[str] = (), program: str = "run.py") -> s
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a very small run writes; the report that it prints is there as `text`."""
+    """The JSON of a very small run; the report that it prints is there as `text`."""
     file = tmp_path_factory.mktemp("benchmarks") / "bench.json"
     done = run("--quick", "--rounds", "1", "--sizes", "10", "30", "--json", str(file))
     assert done.returncode == 0, done.stderr
@@ -87,7 +87,7 @@ def test_every_case_has_every_contender_at_every_size(findings: dict[str, Any]) 
 
 @needs_kernel
 def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any]) -> None:
-    """What is no contest is there too; a target that this small run cannot judge says so."""
+    """Figures without a contest are there too; a target that this small run cannot judge says so."""
     assert findings["machine"]["kernel"]
     assert list(findings["memory"]["peak_kb"]) == ["bare", "imported", "built", "applied"]
     assert "import hostrouting" in findings["imports"]
@@ -109,7 +109,7 @@ def test_only_what_was_asked_for_is_measured() -> None:
 
 @needs_kernel
 def test_the_proof_is_taken_apart_without_remainder(findings: dict[str, Any]) -> None:
-    """What is not the backend's is the analysis."""
+    """The time outside of the backend is the analysis."""
     parts = findings["cases"]["prove_egress"]["sizes"]["30"]["contenders"]
     seconds = {name: part["wall_seconds"][0] for name, part in parts.items()}
     assert seconds.pop("total") == pytest.approx(sum(seconds.values()))
@@ -133,7 +133,7 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
 
 
 def test_only_in_a_run_of_its_own_are_boot_scripts_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Somebody may have made the namespace by hand, without a /run."""
+    """An operator may have made the namespace by hand, without a /run."""
     monkeypatch.setattr("benchmarks.world.ip_batch", lambda _lines: None)
     for name in "clean", "sweep":
         monkeypatch.setattr(f"benchmarks.world.{name}", lambda: None)
@@ -150,7 +150,7 @@ def test_a_number_of_rounds_without_a_middle_is_refused(rounds: str) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
-    """Nobody waits for minutes to be told that."""
+    """The refusal does not come after minutes of work."""
     done = run("--json", str(tmp_path / "absent" / "bench.json"))
     assert done.returncode == 2
     assert "there is no folder" in done.stderr
@@ -166,7 +166,7 @@ def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 @needs("kernel", "ebtables-nft")
 def test_every_walk_ends_where_it_should() -> None:
-    """Each of the four operations is traced in a namespace of its own, and reaches the kernel."""
+    """Each of the four operations is traced in a new namespace, and reaches the kernel."""
     done = run("--files", program="walks.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("hostrouting/host/netlink/backend.py") == 4

@@ -1,4 +1,4 @@
-"""A backend that notes what the kernel and the reading of its answers take of somebody's time."""
+"""A backend that measures the time of the kernel and of reading its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class TimedBackend:
     """The kernel's own, for one proof: `dump` and `lookups` add up, `asked` counts the addresses.
 
-    It keeps what it has answered until `forget`, so that nobody else pays for giving the memory back.
+    It keeps its answers until `forget`, so that freeing the memory is charged to no other figure.
     """
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@
 
 Needs root and ebtables: the kernel is a network namespace of this process, the files lie below a temporary folder, and
 only systemd is a fake. A *return* is a call into a file that the walk had left. `sys.setprofile` sees each call of a
-Python function. What is not ours does not count, nor do the fakes. --files lists the files in the order of their first
+Python function. Foreign code does not count, nor do the fakes. --files lists the files in the order of their first
 call.
 """
 
@@ -59,7 +59,7 @@ SWEEP: Final = {"enabled": True, "podCidrs": ["10.240.0.0/16"], "confirmations":
 
 
 class Walk:
-    """What was called, from `with` to the end of the block."""
+    """The calls from `with` to the end of the block."""
 
     def __init__(self) -> None:
         #: In the order of their first call.

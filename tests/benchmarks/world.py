@@ -56,7 +56,7 @@ def start_inside(argv: Sequence[str]) -> NoReturn:
     """Become the same program in a network namespace, and with a /run, that end with it."""
     outside = f"--outside={namespace()}"
     words = ["unshare", "--net", "--mount", "sh", "-c", f'{_OWN_RUN} && exec "$@"', "sh", sys.executable, *argv]
-    os.execvp("unshare", [*words, outside])  # noqa: S606  # the shell gets words, no text of ours
+    os.execvp("unshare", [*words, outside])  # noqa: S606  # the shell gets words, no text of this program
 
 
 def has_own_run() -> bool:
@@ -97,7 +97,7 @@ def build() -> int:
 
 
 def clean() -> None:
-    """Take all our routes away, and let the kernel get rid of them before somebody is timed."""
+    """Remove all our routes, and let the kernel free them before the next measurement."""
     _flush(_OURS)
 
 

@@ -19,7 +19,7 @@ def ctx() -> Context:
 
 @pytest.fixture
 def host() -> FakeHost:
-    """A machine on which nothing of ours is installed."""
+    """A machine without any installed config."""
     host = FakeHost()
     host.files.write(f"/lib/systemd/system/{NSPAWN}", MACHINE, mode=0o644)
     return host

@@ -100,7 +100,7 @@ class TestInstall:
     def test_lost_scripts_are_missed(self, host: FakeHost, ctx: Context, lost: str) -> None:
         """A clean-up tool took the scripts, or one, or the link to them; or a killed run left the link as it was.
 
-        All links of ours are still right, and yet no unit finds its script: a plan, and so a check, tells of it.
+        All links are still right, and yet no unit finds its script: a plan, and so a check, reports it.
         """
         boot(host).install(ctx, stand_in(STATIC))
         [folder] = generation_folders(host.files)
@@ -140,14 +140,14 @@ class TestInstall:
         assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
 
     def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
-        """The note that systemd has yet to read the files cannot be left there; the files are what counts."""
+        """The note that systemd has yet to read the files cannot be written there; the files count."""
         host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))
         assert boot(host).install(ctx, stand_in(STATIC))
         assert host.files.exists(DROP_IN)
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
     def test_permissions_are_mended(self, host: FakeHost, ctx: Context) -> None:
-        """A script that somebody made unreadable is a script again."""
+        """A script that became unreadable is a script again."""
         boot(host).install(ctx, stand_in(STATIC))
         script = stand_in(STATIC).files[0]
         host.files.write(script.path, script.content, mode=0o600)
@@ -164,7 +164,7 @@ class TestInstall:
         assert required == {"static-routes.service", "check-route-overlap.service"}
 
     def test_a_disabled_unit_is_enabled_again(self, host: FakeHost, ctx: Context) -> None:
-        """A link that somebody took away, or led elsewhere, is a difference."""
+        """A link that was removed, or led elsewhere, is a difference."""
         boot(host).install(ctx, stand_in(STATIC))
         link = f"{READY}.requires/static-routes.service"
         for break_it in (host.files.remove, lambda path: host.files.tree.make_link(path, "/dev/null")):
@@ -187,22 +187,21 @@ class TestInstall:
         assert host.files.names(f"{UNITS}/kubelet.service.d") == ["20-mine.conf"]
 
     def test_an_image_gets_the_same(self, host: FakeHost, ctx: Context) -> None:
-        """Files and links are those of a live machine; no note under /run, no question about what runs."""
+        """Files and links are those of a live machine; there is no note under /run, and systemd is not asked."""
         image = FakeHost(is_live=False)
         image.files.write(
             f"/lib/systemd/system/{NSPAWN}", host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"", mode=0o644
         )
         assert boot(image).install(ctx, stand_in(STATIC))
-        boot(image).start(ctx, "static-routes.service")
         boot(host).install(ctx, stand_in(STATIC))
         assert image.files.tree.snapshot() == host.files.tree.snapshot()
         assert not boot(image).install(ctx, stand_in(STATIC))
         assert image.services.started == []
         changing = {"daemon_reload", "enable", "disable", "start", "stop"}
-        assert {call[0] for call in image.services.operations.calls} & changing == {"start"}
+        assert {call[0] for call in image.services.operations.calls} & changing == set()
 
     def test_a_live_run_reads_what_an_offline_run_of_it_wrote(self, host: FakeHost, ctx: Context) -> None:
-        """Somebody prepared `--root /` of this very machine: nothing differs on the disk, but systemd does not know."""
+        """`--root /` prepared this very machine: nothing differs on the disk, but systemd does not know."""
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         boot(host).install(ctx, stand_in(STATIC))
         drop_in = host.files.read(DROP_IN) or b""
@@ -215,19 +214,9 @@ class TestInstall:
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
         assert not boot(host).install(ctx, stand_in(STATIC))
 
-    def test_a_oneshot_is_run_by_start(self, host: FakeHost, ctx: Context) -> None:
-        """One that fails is a UnitError that says where to read on."""
-        boot(host).install(ctx, stand_in(STATIC))
-        boot(host).start(ctx, "static-routes.service")
-        assert host.services.started == ["static-routes.service"]
-        host.services.failing.add("static-routes.service")
-        with pytest.raises(UnitError, match=r"see: journalctl -b -u static-routes\.service"):
-            boot(host).start(ctx, "static-routes.service")
-
     def test_planning_changes_nothing(self, host: FakeHost, ctx: Context) -> None:
         """A plan names every path in the order of the work, and writes none."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         unchanged, before = host.files.tree.snapshot(), seen(host.files.tree)
         planned = boot(host).plan_install(ctx, stand_in(STATIC))
         assert host.files.tree.snapshot() == unchanged
@@ -246,7 +235,6 @@ class TestInstall:
         for call in (
             lambda: boot(host).plan_install(ctx, stand_in(STATIC)),
             lambda: boot(host).install(ctx, stand_in(STATIC)),
-            lambda: boot(host).start(ctx, "static-routes.service"),
             lambda: boot(host).plan_remove(ctx, "static-routes.service", []),
             lambda: boot(host).remove(ctx, "static-routes.service", []),
         ):
@@ -257,7 +245,7 @@ class TestInstall:
 
 class TestGatesOpenUnseen:
     def test_a_later_drop_in_empties_ours(self, host: FakeHost, ctx: Context) -> None:
-        """What `systemctl edit` makes: the files of ours are all right, and the operator is told."""
+        """The drop-in that `systemctl edit` makes: our files are all right, and the operator is warned."""
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
         host.services.daemon_reload(ctx)
@@ -289,25 +277,23 @@ class TestEarlyGates:
 
 class TestUpgrade:
     def test_upstreams_units_become_ours(self, host: FakeHost, ctx: Context) -> None:
-        """The links that bound machines go, what upstream left active is stopped, and the next start runs ours."""
+        """Links that bound machines are removed, upstream's active units are stopped, and the next start runs ours."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.state(ctx, "systemd-nspawn@kube1.service")
         assert machine.requires == {"static-routes.service", "check-route-overlap.service"}
         for name in (STATIC, CHECK):
             assert boot(host).install(ctx, stand_in(name))
             host.services.started.clear()
-            boot(host).start(ctx, f"{name}.service")
+            host.services.start(ctx, f"{name}.service")
             assert host.services.started == [f"{name}.service"]
         assert [host.files.exists(link) for link in UPSTREAM_LINKS] == [False] * 3
         after = host.services.state(ctx, "systemd-nspawn@kube1.service")
         assert (after.main_pid, after.requires) == (machine.main_pid, frozenset())
 
     def test_no_unit_is_stopped_while_a_machine_requires_one(self, host: FakeHost, ctx: Context) -> None:
-        """The links of every unit of ours have gone, and systemd has read that, before the first unit stops."""
+        """The links of all our units are gone, and systemd has read that, before the first unit stops."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         host.services.operations.calls.clear()
         boot(host).install(ctx, stand_in(STATIC))
@@ -316,7 +302,7 @@ class TestUpgrade:
         assert host.services.state(ctx, "systemd-nspawn@kube1.service").requires == frozenset()
 
     def test_a_machine_that_still_requires_it_is_not_stopped(self, host: FakeHost, ctx: Context) -> None:
-        """A Requires= that somebody wrote by hand stays, and we say what it would do."""
+        """A Requires= that was written by hand stays, and its effect is logged."""
         install_upstream(host.files)
         by_hand = b"[Unit]\nRequires=static-routes.service\n"
         host.files.write(f"{UNITS}/{NSPAWN}.d/50-mine.conf", by_hand, mode=0o644)
@@ -329,10 +315,10 @@ class TestUpgrade:
         )
 
     def test_a_unit_that_is_meant_to_remain_is_left_alone(self, host: FakeHost, ctx: Context) -> None:
-        """Only what upstream left is stopped, not a unit of ours that says RemainAfterExit=yes itself."""
+        """Only upstream's units are stopped, not one of our units that says RemainAfterExit=yes itself."""
         unit = stand_in(STATIC, service="RemainAfterExit=yes")
         boot(host).install(ctx, unit)
-        boot(host).start(ctx, unit.name)
+        host.services.start(ctx, unit.name)
         assert not boot(host).install(ctx, unit)
         assert host.services.state(ctx, unit.name).sub_state == "exited"
 
@@ -345,7 +331,7 @@ class TestRemove:
             boot(host).install(ctx, stand_in(name))
         host.services.failing.add("check-route-overlap.service")
         with pytest.raises(UnitError):
-            boot(host).start(ctx, "check-route-overlap.service")
+            host.services.start(ctx, "check-route-overlap.service")
         assert boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
         assert host.files.exists(DROP_IN)
         planned = boot(host).plan_remove(ctx, "check-route-overlap.service", paths_of(stand_in(CHECK)))
@@ -369,7 +355,7 @@ class TestRemove:
         """To take another one away does not open the gate for it, although no link requires it now."""
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
-        host.services.disable(ctx, "check-route-overlap.service")
+        host.files.remove(f"{READY}.requires/check-route-overlap.service")
         boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
         assert host.files.exists(DROP_IN)
         assert boot(host).install(ctx, stand_in(CHECK))
@@ -383,9 +369,8 @@ class TestRemove:
         assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
     def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
-        """A unit that the config no longer has is taken away, whoever installed it, and the machine goes on."""
+        """A unit that the config no longer has is removed, whichever program installed it, and the machine goes on."""
         install_upstream(host.files)
-        host.services.enable(ctx, "static-routes.service", "check-route-overlap.service")
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.running(ctx, NSPAWN)
         boot(host).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
@@ -400,7 +385,7 @@ class TestRemove:
         assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
 
     def test_an_image(self, ctx: Context) -> None:
-        """What install made of an image, remove takes away."""
+        """Remove reverses install on an image."""
         image = FakeHost(is_live=False)
         boot(image).install(ctx, stand_in(STATIC))
         assert boot(image).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
@@ -418,7 +403,7 @@ class TestRemove:
 
 class TestNotices:
     def test_machines_that_run_are_named_when_their_gate_is_new(self, host: FakeHost, ctx: Context) -> None:
-        """Before they are installed, the gates have never held what runs; a second capability has nothing to add."""
+        """Before they are installed, the gates have never held a running unit; a second capability adds nothing."""
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         said = [
             "systemd-nspawn@kube1.service runs already and goes on; the gate will first hold it at its next start",
@@ -461,7 +446,7 @@ class TestNotices:
 
 
 def test_a_unit_has_its_unit_file() -> None:
-    """hostrouting-ready.service would require what does not exist."""
+    """hostrouting-ready.service would require a unit that does not exist."""
     with pytest.raises(ValueError, match=r"there must be its unit file /etc/systemd/system/a\.service"):
         BootUnit(name="a.service", files=(BootFile(path="/a", content=b"", mode=0o644),))
 
@@ -474,7 +459,7 @@ def test_the_doorway_shows_what_it_says() -> None:
 
 
 class TestOnDisk:
-    """What systemd itself says of the files, without running it."""
+    """The verdict of systemd itself on the files, without running it."""
 
     @pytest.fixture
     def image(self, tmp_path: Path) -> Path:
@@ -512,7 +497,7 @@ class TestOnDisk:
         subprocess.run(command, check=True, capture_output=True)
 
     def test_the_shell_line_is_clean(self, image: Path) -> None:
-        """What systemd hands to sh after joining the lines is a script that sh can read."""
+        """After joining the lines, systemd hands sh a script that sh can read."""
         drop_in = (image / "etc/systemd/system/gated.service.d/10-hostrouting.conf").read_text()
         [line] = re.findall(
             r"^ExecStartPre=\+/bin/sh -c '(.*)' hostrouting %n$", drop_in.replace("\\\n", " "), flags=re.MULTILINE

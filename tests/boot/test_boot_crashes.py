@@ -49,7 +49,6 @@ def other_gates(host: FakeHost, ctx: Context) -> None:
 
 def upstream(host: FakeHost, ctx: Context) -> None:
     install_upstream(host.files)
-    host.services.enable(ctx, f"{STATIC}.service", f"{CHECK}.service")
     host.services.start(ctx, f"{CHECK}.service")
 
 
@@ -77,7 +76,7 @@ STORIES = {
 @pytest.mark.parametrize("part", ["files", "services"])
 @pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
 def test_killed_before_any_step(part: str, prepare: Story, story: Story) -> None:
-    """The disk lets the machine boot whenever we are killed; the next run ends as one that nobody killed."""
+    """The disk lets the machine boot whenever we are killed; the next run ends as an undisturbed one."""
     ctx = Context()
     wanted = machine(prepare, ctx)
     story(wanted, ctx)
@@ -141,7 +140,7 @@ def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[s
 
 
 def boot_runs(host: FakeHost) -> dict[str, str]:
-    """What each required unit would echo at a boot; one that would do nothing is left out."""
+    """Return the output of each required unit at a boot; a unit that would do nothing is left out."""
     tree = host.files.tree
     names = [unit.removesuffix(".service") for unit in tree.names(f"{UNITS}/hostrouting-ready.service.requires")]
     scripts = {name: (tree.read(f"/etc/aks-flex-node/{name}.sh") or b"").decode() for name in names}
@@ -161,7 +160,7 @@ def machine(prepare: Story, ctx: Context) -> FakeHost:
 
 
 def assert_bootable(host: FakeHost) -> None:
-    """Whatever waits finds what it waits for: no gate is held by a unit or script that is not there."""
+    """Every dependency can be met: no gate is held by a unit or script that does not exist."""
     tree = host.files.tree
     snapshot = tree.snapshot()
     gated = [path for path in snapshot if path.endswith(".d/10-hostrouting.conf")]
@@ -173,7 +172,7 @@ def assert_bootable(host: FakeHost) -> None:
 
 
 def assert_nothing_is_lost(host: FakeHost) -> None:
-    """Either systemd knows what is on the disk, or a note on the machine says that it may not."""
+    """Either systemd knows the files on the disk, or a note on the machine says that it may not."""
     known = {path for name in (KUBE, "kubelet.service") for path in host.services._memory[name].texts}
     ours = {path for path in host.files.tree.snapshot() if path.endswith(".d/10-hostrouting.conf")}
     assert ours == {path for path in known if path.endswith(".conf")} or host.files.exists(

@@ -1,4 +1,4 @@
-"""From any configuration to any other: what is installed depends on where one is, not on how one came there."""
+"""From any configuration to any other: the result depends on the last one, not on the way to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GATES = (NSPAWN, "kubelet.service", "systemd-nspawn@kube1.service", "absent.serv
 
 
 class Configuration(NamedTuple):
-    """What is configured: a program for each capability that is wanted, and the gates."""
+    """A configuration: a program for each wanted capability, and the gates."""
 
     programs: dict[str, str]
     gates: list[str]
@@ -39,14 +39,13 @@ def machine(*, upstream: bool = False) -> FakeHost:
         host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
     if upstream:
         install_upstream(host.files)
-        host.services.enable(Context(), f"{STATIC}.service", f"{CHECK}.service")
     for unit in ("systemd-nspawn@kube1.service", "kubelet.service"):
         host.services.start(Context(), unit)
     return host
 
 
 def configure(host: FakeHost, wanted: Configuration) -> bool:
-    """As the two tasks do, each after its own plan; whether anything changed."""
+    """Do the work of the two tasks, each after its own plan; return if anything changed."""
     ctx, boot = Context(), Boot(host, gates=wanted.gates)
     changed = False
     for name in (STATIC, CHECK):
@@ -69,7 +68,7 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
 
 @given(st.booleans(), st.lists(configurations, min_size=1, max_size=5))
 def test_hopping(upstream: bool, hops: list[Configuration]) -> None:
-    """Every hop ends as a first install would, says beforehand what it changes, and disturbs nothing that runs."""
+    """Every hop ends as a first install would, plans its changes exactly, and disturbs no running unit."""
     host = machine(upstream=upstream)
     pids = [state.main_pid for state in host.services.running(Context(), NSPAWN)]
     for wanted in hops:

@@ -53,7 +53,7 @@ def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
 
 
 def test_an_instance_is_named_for_what_only_it_has(host: FakeHost, ctx: Context) -> None:
-    """One machine that runs behind an open gate, among others that wait."""
+    """A running machine whose gate is open, among others that wait."""
     machine = "systemd-nspawn@kube1.service"
     configured(host, machine, "[Service]\nExecStartPre=")
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
@@ -100,7 +100,7 @@ def test_what_cannot_be_a_gate(host: FakeHost, ctx: Context, section: str, setti
     "setting", ["TimeoutStartSec=0", "TimeoutStartSec=infinity", "TimeoutStartSec=33s", "TimeoutSec=1min"]
 )
 def test_long_enough(host: FakeHost, ctx: Context, setting: str) -> None:
-    """What leaves time for a look at routing is no fault."""
+    """A limit that leaves time for the check is no fault."""
     configured(host, NSPAWN, f"[Service]\n{setting}")
     assert faults(host, ctx) == []
 

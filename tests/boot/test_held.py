@@ -16,7 +16,7 @@ RETRY = "hostrouting-retry.service"
 
 
 def refuse(host: FakeHost, ctx: Context) -> None:
-    """Install a unit of ours, and do what the drop-ins of refused gates do."""
+    """Install a unit, and act as the drop-ins of refused gates."""
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     for gate in GATES:
         host.services.start(ctx, f"hostrouting-held@{gate}.service")
@@ -40,7 +40,7 @@ def test_release_has_the_retry_begin_afresh(host: FakeHost, ctx: Context) -> Non
 
 
 def test_forget(host: FakeHost, ctx: Context) -> None:
-    """What was held is named once, and nothing is held or looked after any more."""
+    """Held units are named once, and no unit is held or watched any more."""
     refuse(host, ctx)
     release(ctx, host.services)
     assert forget(ctx, host.services) == list(GATES)

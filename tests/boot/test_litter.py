@@ -1,4 +1,4 @@
-"""What killed runs leave goes at the next run, and nothing else does; folders on which something is mounted stay."""
+"""The next run removes the leftovers of killed runs, and nothing else; folders that are mount points stay."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_empty_folder_of_links_goes(again: str) -> None:
 
 
 def test_empty_folders_of_ours_go_though_nothing_is_to_be_changed() -> None:
-    """A run that was killed after the last file of ours has left them."""
+    """A run that was killed after the last of our files has left them."""
     host = FakeHost()
     for folder in (
         "/etc/aks-flex-node",

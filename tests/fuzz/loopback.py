@@ -40,6 +40,6 @@ class LoopbackService:
                 connection.recv(1 << 12)
                 connection.sendall(self._answer)
                 connection.shutdown(socket.SHUT_WR)
-                # What it sent is only certain to arrive if nothing is unread when it hangs up.
+                # Its data is only certain to arrive if nothing is unread when it hangs up.
                 connection.settimeout(1)
                 connection.recv(1)

@@ -15,7 +15,7 @@ from hostrouting.host.netlink.frames import HEADER_LENGTH, header
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The fixed part behind the header, by the kind of message: link, address, route, neighbour, rule, filter; an error's.
+#: The fixed part after the header, by the kind of message: link, address, route, neighbour, rule, filter; an error's.
 _FIXED: Final = {16: 16, 20: 8, 24: 12, 28: 12, 32: 12, 44: 20, 2: 20}
 _attribute: Final = struct.Struct("=HH")
 #: One in so many changes leaves a length that lies.

@@ -1,4 +1,4 @@
-"""What reads rtnetlink messages, up to the public method: each is given the bytes as the kernel's answer."""
+"""The readers of rtnetlink messages, up to the public method: each gets the bytes as the kernel's answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _ipv6(ask: Callable[[NetlinkIPv6], object]) -> Callable[[], object]:
 
 
 def _shown(things: Sequence[object]) -> list[str]:
-    """What was read can be printed, too."""
+    """Print the values that were read, too."""
     return list(map(str, things))
 
 
@@ -46,7 +46,7 @@ _lookup: Final = _backend(lambda backend: _shown([each.route for each in backend
 _apply_route: Final = _backend(lambda backend: backend.apply([RouteChange(None, _ROUTE)]))
 _apply_things: Final = _layer(lambda layer: layer.apply(add=[_NEIGHBOUR, _IPV6_ROUTE]))
 
-#: By the type of the request that they send: what is asked through which method.
+#: The public methods, by the type of the request that they send.
 _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {
     "links": ((played_kernel.LINKS,), (_links, _devices)),
     "addresses": ((played_kernel.ADDRESSES,), (_links, _devices, _ipv6(lambda ipv6: ipv6.addresses("e0")))),

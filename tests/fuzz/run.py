@@ -1,11 +1,11 @@
-"""`make fuzz`: every parser and decoder against what a fuzzer thinks of; see `--help`."""
+"""`make fuzz`: every parser and decoder against the inputs of a fuzzer; see `--help`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-# As tests and type checker name these modules, wherever this was started; and no module of ours hides another one.
+# As tests and type checker name these modules, in any working directory; and no module here hides another one.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from fuzz.session import main  # noqa: E402  # only now is it found

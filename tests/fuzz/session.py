@@ -1,7 +1,7 @@
-"""`make fuzz`: every parser and decoder against what a fuzzer thinks of, for a given time.
+"""`make fuzz`: every parser and decoder against the inputs of a fuzzer, for a given time.
 
-What makes a reader fail is kept in `tests/fuzz/cases/TARGET/`, where the tests read it again; give it a name that says
-what it is.
+An input that makes a reader fail is kept in `tests/fuzz/cases/TARGET/`, where the tests read it again; give it a name
+that describes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fuzz.targets import Target
 
-#: No reader gets more at once: what is quadratic shows at this size. Netlink comes in datagrams, and small ones show
+#: No reader gets more at once: quadratic costs show at this size. Netlink comes in datagrams, and small ones show
 #: as much as long ones.
 _MOST_BYTES, _MOST_BYTES_OF_NETLINK = 1 << 16, 1 << 12
 #: A reader that does not end is called a hang after so many seconds; of one that ends `Target.run` complains earlier.
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no fuzzer here ({error}): atheris has no wheel for every Python", file=sys.stderr)
         return _NO_FUZZER
     logging.disable()
-    # What is instrumented tells the fuzzer which input leads to code that no other has led to; and prints its name.
+    # Instrumented code tells the fuzzer which input leads to code that no other has led to; and prints its name.
     with redirect_stderr(io.StringIO()), atheris.instrument_imports(include=["hostrouting", "phases"]):
         from fuzz.targets import TARGETS
 
@@ -106,7 +106,7 @@ def _show(target: Target, lines: Sequence[str], *, failed: bool) -> None:
 
 
 def _fuzz(atheris: Any, target: Target, seconds: int, seed: int, found: str) -> None:
-    """Fuzz one target in this process, which does not come back from it; what leads to new code goes into `found`."""
+    """Fuzz one target in this process, without return; inputs that reach new code are written into `found`."""
     from fuzz import netlink_mutator
 
     is_netlink = target.name.startswith("netlink-")

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     [pytest.param(target, case, id=f"{target.name}-{case.name}") for target in TARGETS for case in target.cases()],
 )
 def test_a_kept_input_raises_nothing_but_documented_errors(target: Target, case: Path) -> None:
-    """What a fuzzer has found once is found by everyone who runs the tests."""
+    """An input that once failed is read by every run of the tests."""
     target.run(case.read_bytes())
 
 
-#: Nothing, noise, and what costs a careless reader the square of its length in time, or more stack than there is.
+#: Nothing, noise, and inputs that cost a careless reader quadratic time, or more stack than there is.
 NOISE = (
     b"",
     b"\0",
@@ -47,5 +47,5 @@ def test_every_target_begins_with_an_example_and_stands_nothing_and_noise(target
 
 
 def test_every_folder_of_cases_belongs_to_a_target() -> None:
-    """A folder that no target names would be a test that nobody runs."""
+    """A folder without a target would hold cases that never run."""
     assert {path.name for path in CASES.iterdir()} == {target.name for target in TARGETS}

@@ -1,4 +1,4 @@
-"""Whose packets a lookup asks about: root's, whoever asks."""
+"""A lookup asks for root's packets, whichever user calls it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_root_and_nobody_get_the_same_proof(node: KernelNode) -> None:
 
 
 def test_the_boot_script_asks_for_root(node: KernelNode) -> None:
-    """Run as nobody it finds what it finds as root, with a rule that selects by source, too."""
+    """Run without root it finds the same as with root, also with a rule that selects by source."""
     as_nobody = ("setpriv", "--reuid=65534", "--clear-groups")
     for command in ["rule", "show"], ["rule", "add", "from", "10.224.0.9", "lookup", "main", "priority", "60"]:
         node.ip(*command)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.ebtables_backends import BACKENDS
+from support.ebtables_lines import cni_lines, rule_lines
 from support.needs import needs
 from support.tool_versions import version_of
 
@@ -19,7 +20,6 @@ from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
 from hostrouting.host.packets.ebtables_tools import legacy_may_have_rules
 from hostrouting.testing.contracts import EbtablesContract
 from hostrouting.testing.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
-from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory_ebtables import MemoryEbtables
 from phases import CancelledError, Context
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host import Ebtables
 
-#: Debian 11's: what nft alone can show ends it, or is shown as something else.
+#: Debian 11's: rules that nft alone can show end it, or are shown differently.
 _LACKS_CARE = version_of("ebtables-nft") < (1, 8, 8)
 
 
@@ -79,7 +79,7 @@ def load(name: str, lines: Sequence[str], *, chains: Sequence[str] = ()) -> None
 
 
 def saved(name: str) -> list[str]:
-    """What ebtables-save prints, without the comments that have the date."""
+    """Return the output of ebtables-save, without the comments that have the date."""
     return [line for line in run(name, "ebtables-nft-save").split("\n") if not line.startswith("#")]
 
 
@@ -133,7 +133,7 @@ def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 if "legacy" in BACKENDS:
 
     class TestLegacyTable:
-        """The legacy tool, on a kernel that has its table: what is read is what is deleted, and comes back as it was.
+        """The legacy tool, on a kernel that has its table: its rules are deleted, and restored as they were.
 
         The contract itself compares lines, and this tool has its own spelling of hardware addresses and defaults.
         """
@@ -198,7 +198,7 @@ def ebtables(node: KernelNode) -> EbtablesCommand:
 
 @pytest.fixture
 def command(node: KernelNode) -> tuple[str, ...]:
-    """What leads into the namespace."""
+    """The command prefix for the namespace."""
     return ("ip", "netns", "exec", node.name)
 
 
@@ -207,7 +207,7 @@ class TestWhatCannotBeSeen:
     def test_not_installed_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
     ) -> None:
-        """Where there is no ebtables, a reading says so and what to install; a change is refused."""
+        """If there is no ebtables, a reading says so and names the package; a change is refused."""
         for prefix in ((*command, "/usr/bin/env", f"PATH={tmp_path}"), ("/usr/bin/env", f"PATH={tmp_path}")):
             ebtables = EbtablesCommand(prefix)
             reading = ebtables.read(ctx)
@@ -296,7 +296,7 @@ class TestWhatCannotBeSeen:
     def test_no_privilege_is_a_note_and_a_refusal(
         self, command: tuple[str, ...], node: KernelNode, ctx: Context
     ) -> None:
-        """Reading says why it saw nothing, a change says what it needs."""
+        """A reading says why it saw nothing, a change names the privilege that it needs."""
         load(node.name, [ONE])
         ebtables = EbtablesCommand((*command, "setpriv", "--reuid=65534", "--clear-groups"))
         reading = ebtables.read(ctx)
@@ -310,7 +310,7 @@ class TestWhatCannotBeSeen:
         assert ONE in saved(node.name)
 
     def test_what_only_nft_can_show_is_a_note(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
-        """A base chain that is not ebtables' own is named; the rules beside it are read."""
+        """A base chain that is not ebtables' own is named; the other rules are read."""
         load(node.name, [ONE])
         node.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
         if _LACKS_CARE:
@@ -394,7 +394,7 @@ class TestAllOrNothing:
     def test_what_cannot_be_put_back_is_named(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """When the chain of some is gone by then, those are named, and all others are put back."""
+        """When the chain of some is gone by then, those are named, and all others are restored."""
         load(
             node.name,
             [*(arp_rule(number) for number in range(1500)), "-A MINE -p ARP -j DROP"],
@@ -420,7 +420,7 @@ class TestAllOrNothing:
     def test_rules_stand_where_ascending_insertion_would_have_put_them(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """In every chain: between the rules that are there, behind them, and where two claim the same place."""
+        """In every chain: between the rules that are there, after them, and if two claim the same place."""
         load(node.name, [*(arp_rule(number) for number in range(4)), SNAT])
         positions = {10: 1, 11: 3, 12: 3, 13: 4, 14: 7, 15: 9, 16: 40, 17: 0}
         rules = [
@@ -450,7 +450,7 @@ class TestAllOrNothing:
     def test_a_context_that_ends_midway_leaves_nothing_changed(
         self, node: KernelNode, ebtables: EbtablesCommand, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """What was deleted by then is put back, though the context is over."""
+        """Rules that were deleted by then are restored, though the context is over."""
         load(node.name, [arp_rule(number) for number in range(2500)])
         before = saved(node.name)
         ctx = Context()
@@ -462,7 +462,7 @@ class TestAllOrNothing:
     def test_a_process_that_is_killed_after_its_work_is_taken_back(
         self, node: KernelNode, command: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The kernel has the batch, but nobody said so before the context ended: a reading finds out."""
+        """The kernel has the batch, but the tool did not say so before the context ended: a reading finds out."""
         load(node.name, [ONE, TWO, THREE])
         before = saved(node.name)
         for name in ("ebtables-nft", "ebtables-nft-save"):
@@ -494,7 +494,7 @@ class TestAllOrNothing:
     def test_somebody_who_puts_a_rule_back_at_once_is_reported(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """The reading after the deletion finds the rule there again: all is put back, and the error says why."""
+        """The reading after the deletion finds the rule there again: all is restored, and the error says why."""
         load(node.name, [ONE, TWO, THREE])
 
         def progress(_done: int) -> None:
@@ -574,7 +574,7 @@ def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data
 
 @needs("kernel", "ebtables-nft")
 def test_the_defaults_of_targets_are_those_of_the_tool(node: KernelNode) -> None:
-    """Whether a default was written or left out, the normal form is the same as that of what the tool prints."""
+    """The normal form of a rule with or without its default is that of the tool's output."""
     lines = [
         "-A PREROUTING -p ARP -j arpreply --arpreply-mac 02:00:00:00:00:01",
         "-A PREROUTING -j dnat --to-dst 02:00:00:00:00:01",

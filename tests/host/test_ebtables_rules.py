@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.ebtables_lines import cni_lines, rule_lines
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.packets.ebtables_rules import (
@@ -13,7 +14,6 @@ from hostrouting.host.packets.ebtables_rules import (
     placed,
     why_unsafe,
 )
-from hostrouting.testing.ebtables_strategies import cni_lines, rule_lines
 
 #: A listing of `ebtables -L --Lc` of the old tool: no leading zeros, counters, a blank at the end of each rule.
 LEGACY_LISTING = (
@@ -77,7 +77,7 @@ def test_both_backends_print_one_normal_form(addresses: int, mac: list[int]) -> 
 
 
 def test_a_legacy_listing_is_read_as_a_save() -> None:
-    """Chains, policies and rules of the old tool's listing become what ebtables-save prints, and mean the same."""
+    """Chains, policies and rules of the old tool's listing become the text of ebtables-save, and mean the same."""
     text = listing_to_save(LEGACY_LISTING)
     assert text.split("\n")[:4] == ["*nat", ":PREROUTING ACCEPT", ":OUTPUT DROP", ":POSTROUTING ACCEPT"]
     rules = parse_save(text, backend="legacy")
@@ -130,7 +130,7 @@ def test_a_legacy_listing_is_read_as_a_save() -> None:
     ],
 )
 def test_normal_forms(words: str, expected: dict[str, str]) -> None:
-    """One spelling for what means the same; what is not understood stays as it is."""
+    """Equal rules have one spelling; a rule that is not understood stays as it is."""
     found = normal(words)
     assert {option: found.get(option) for option in expected} == expected
     assert len(found) in (len(expected), len(expected) + 1)
@@ -161,7 +161,7 @@ def test_words_that_are_read_as_printed_are_safe(word: str) -> None:
     asked=st.lists(st.integers(0, 4), max_size=6),
 )
 def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -> None:
-    """The first of each kind, in the order of the chain; what is left over was asked for in vain."""
+    """The first of each kind, in the order of the chain; the surplus was asked for in vain."""
     rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(present, 1)]
     wanted = [EbtablesRule("nft", "OUTPUT", 99, ("--mark", str(mark))) for mark in asked]
     found, absent = matches(rules, wanted)
@@ -175,7 +175,7 @@ def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -
 
 @given(chain=st.lists(st.integers(0, 3), max_size=12), data=st.data())
 def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], data: st.DataObject) -> None:
-    """Taken out in any choice and put back in any order, the rules stand where they stood."""
+    """Taken out in any choice and restored in any order, the rules stand where they stood."""
     rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(chain, 1)]
     gone = data.draw(st.permutations(data.draw(st.lists(st.sampled_from(rules), unique=True)) if rules else []))
     left = [rule for rule in rules if rule not in gone]
@@ -228,6 +228,6 @@ def test_any_text_is_rules_or_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("piece", [" ", "\t ", "-c ", " -c 1", " -c 1 1", ", pcnt = 1", '"', "[1:1] ", "1", '" '])
 def test_a_long_line_takes_its_time_once(piece: str) -> None:
-    """A megabyte of what may begin a counter is read in one pass; where each blank was a new beginning, in hours."""
+    """A megabyte that may begin a counter is read in one pass; it took hours when each blank was a new beginning."""
     line = f"-A OUTPUT -j DROP{piece * (1_000_000 // len(piece))}x"
     assert parse_save(f"*nat\n{line}\n", backend="nft")[0].spec[:1] == ("-j",)

@@ -101,11 +101,6 @@ class TestMemoryServices(LiveServiceManagerContract):
         assert isinstance(files, MemoryTree)
         return MemoryServices(files)
 
-    def mask(self, files: FileStore, name: str) -> None:
-        """See the contract."""
-        assert isinstance(files, MemoryTree)
-        files.make_link(f"{UNITS}/{name}", "/dev/null")
-
     def test_the_chosen_operation_fails(self, ctx: Context) -> None:
         """`fail_at` lets exactly that operation fail; the journal has all of them."""
         services = MemoryServices(MemoryTree())
@@ -113,11 +108,11 @@ class TestMemoryServices(LiveServiceManagerContract):
         services.daemon_reload(ctx)
         with pytest.raises(UnitError, match="Failed to connect to bus: Connection refused"):
             services.daemon_reload(ctx)
-        services.disable(ctx, "a.service", "b.service")
+        services.stop(ctx, "a.service")
         assert services.operations.calls == [
             ("daemon_reload",),
             ("daemon_reload",),
-            ("disable", "a.service", "b.service"),
+            ("stop", "a.service"),
         ]
 
     def test_a_unit_fails_where_the_test_says_so(self, ctx: Context) -> None:
@@ -146,11 +141,6 @@ class TestMemoryServicesOfAnImage(ServiceManagerContract):
         assert isinstance(files, MemoryTree)
         return MemoryServices(files, is_live=False)
 
-    def mask(self, files: FileStore, name: str) -> None:
-        """See the contract."""
-        assert isinstance(files, MemoryTree)
-        files.make_link(f"{UNITS}/{name}", "/dev/null")
-
     def test_nothing_is_started(self, ctx: Context) -> None:
         """In an image a start does nothing, be the unit there or not."""
         services = MemoryServices(MemoryTree(), is_live=False)
@@ -172,11 +162,11 @@ class TestMemoryLock(RunLockContract):
     def test_a_test_may_let_somebody_else_have_it(self) -> None:
         """`holder` is a process that has the lock, and that the error names."""
         lock = MemoryLock()
-        lock.holder_pid = 4711
+        lock.holder = 4711
         assert lock.is_held
         with pytest.raises(Exception, match=r"\(process 4711\)"), lock.hold(Context(timeout=0.001)):
             pytest.fail("somebody else has it")
-        lock.holder_pid = None
+        lock.holder = None
         with lock.hold(Context()):
             assert lock.is_held
         assert not lock.is_held
@@ -193,7 +183,7 @@ class TestMemoryLock(RunLockContract):
 
 class TestFakeHost:
     def test_its_parts_make_one_machine(self) -> None:
-        """Units are what lies in the files of the same host."""
+        """The units are the unit files of the same host."""
         host = FakeHost()
         host.files.write(f"{UNITS}/a.service", b"[Service]\nType=oneshot\nExecStart=/bin/true\n", mode=0o644)
         host.services.start(Context(), "a.service")
@@ -207,7 +197,7 @@ class TestFakeHost:
         assert FakeHost(routes).routes is routes
 
     def test_reading_units_is_no_operation_on_files(self) -> None:
-        """What the fake systemd reads does not count among the file operations that a test lets fail."""
+        """The file operations that a test lets fail do not include those of the fake systemd."""
         host = FakeHost()
         host.files.fail_at(1)
         assert not host.services.state(Context(), "a.service").exists

@@ -112,7 +112,7 @@ class TestTheRoot:
         assert list(tmp_path.iterdir()) == []
 
     def test_may_be_reached_over_a_link(self, tmp_path: Path) -> None:
-        """What we are told to use we use; only below it links are looked at."""
+        """The root may be reached over a link; only below it links are examined."""
         (tmp_path / "image").mkdir()
         (tmp_path / "link").symlink_to("image")
         RootedFiles(str(tmp_path / "link")).write("/a", b"one\n", mode=0o644)
@@ -149,7 +149,7 @@ class TestFolders:
         assert (tmp_path / "etc/ours/deep/a").stat().st_mode & 0o7777 == 0o644
 
     def test_that_exist_keep_their_mode(self, tmp_path: Path) -> None:
-        """Somebody else's folder stays as strict as it was."""
+        """A foreign folder stays as strict as it was."""
         (tmp_path / "etc").mkdir(mode=0o700)
         RootedFiles(str(tmp_path)).write("/etc/a", b"", mode=0o644)
         assert (tmp_path / "etc").stat().st_mode & 0o7777 == 0o700
@@ -165,7 +165,7 @@ class TestOddities:
         assert (tmp_path / "a").is_file()
 
     def test_readers_keep_what_they_opened(self, tmp_path: Path) -> None:
-        """Whoever has the old file open reads the old file to its end."""
+        """A program that has the old file open reads the old file to its end."""
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"old\n", mode=0o644)
         with (tmp_path / "a").open("rb") as reader:
@@ -216,7 +216,7 @@ class TestOddities:
 class TestWithoutPrivilege:
     @pytest.fixture
     def locked(self) -> Generator[Path]:
-        """A folder of root's with a file that nobody else may read; nobody may pass through."""
+        """A folder of root's with a file that only root may read; other users may not pass through."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             folder.chmod(0o711)
@@ -253,7 +253,7 @@ class TestWithoutPrivilege:
 
 @contextmanager
 def plain_user() -> Generator[None]:
-    """Be nobody in particular; who is that already stays so."""
+    """Become the user nobody; do nothing if that is the case already."""
     if os.geteuid() != 0:
         yield
         return
@@ -314,7 +314,7 @@ class TestKilledWriters:
             pytest.fail("the write never came to its end")
 
     def test_leftovers_go_with_the_file(self, tmp_path: Path) -> None:
-        """Removing a file removes what its killed writers left, so that the folder can go, too."""
+        """Removing a file removes the leftovers of its killed writers, so that the folder can go, too."""
         files = RootedFiles(str(tmp_path))
         (tmp_path / "ours").mkdir()
         (tmp_path / "ours/.a.hostrouting-0123456789abcdef").touch()
@@ -331,7 +331,7 @@ class TestKilledWriters:
         assert entries(tmp_path) == ["a"]
 
     def test_those_of_living_writers_and_of_others_stay(self, tmp_path: Path) -> None:
-        """A writer who is alive holds a lock on its file; a name that only resembles ours is somebody else's."""
+        """A live writer holds a lock on its file; a name that only resembles ours belongs to another program."""
         files = RootedFiles(str(tmp_path))
         alive = tmp_path / ".a.hostrouting-0123456789abcdef"
         theirs = [".b.hostrouting-0123", ".b.hostrouting-0123456789abcdeg", "b.hostrouting-0123456789abcdef"]
@@ -344,7 +344,7 @@ class TestKilledWriters:
         assert entries(tmp_path) == sorted([alive.name, *theirs, ".c.hostrouting-0123456789abcdef", "a"])
 
     def test_a_folder_is_swept_of_files_and_links(self, tmp_path: Path) -> None:
-        """Whatever they were to become; the second time there is nothing left, and nothing of what is absent."""
+        """Files and links under way are removed; then nothing is left. An absent folder has none."""
         files = RootedFiles(str(tmp_path))
         files.write("/etc/ours/a", b"", mode=0o644)
         (tmp_path / "etc/ours/.gone.hostrouting-0123456789abcdef").touch()
@@ -392,7 +392,7 @@ class TestKilledWriters:
 
 
 def killed_at(line: int, action: Callable[[], object]) -> bool:
-    """Run `action` in a child that is killed before the `line`-th line of our file code; whether it got there."""
+    """Run `action` in a child that is killed before a line of the file code; return False if it ended before."""
     with warnings.catch_warnings():
         # Python 3.12 warns of forks beside threads, which the test runner may have: the child touches none of theirs.
         warnings.simplefilter("ignore", DeprecationWarning)

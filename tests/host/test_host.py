@@ -12,7 +12,7 @@ from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import Host, Route, RouteChange
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
-from hostrouting.host.systemd.systemctl import OfflineSystemctl, Systemctl
+from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
 from phases import Context
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ class TestOffline:
         """Files, units and lock are those of the image."""
         host = Host.offline(tmp_path)
         assert not host.is_live
-        assert repr(host.services) == repr(OfflineSystemctl(str(tmp_path)))
+        assert repr(host.services) == repr(OfflineUnits(str(tmp_path)))
         assert host.files.write("/etc/ours/a", b"one\n", mode=0o644)
         with host.lock.hold(Context()):
             assert (tmp_path / "run/hostrouting.lock").exists()
         assert (tmp_path / "etc/ours/a").read_bytes() == b"one\n"
 
     def test_the_root_itself_is_an_image_too(self) -> None:
-        """`--root /` is offline: no kernel, and units by `systemctl --root=/`."""
+        """`--root /` is offline: no kernel and no systemd."""
         host = Host.offline("/")
         assert not host.is_live
-        assert repr(host.services) == repr(OfflineSystemctl("/"))
+        assert repr(host.services) == repr(OfflineUnits("/"))
 
     def test_a_relative_root_stays_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever changes the working directory later does not move the image."""
+        """A later change of the working directory does not move the image."""
         (tmp_path / "image").mkdir()
         monkeypatch.chdir(tmp_path)
         host = Host.offline("image")

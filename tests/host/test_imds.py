@@ -146,7 +146,7 @@ class TestAnswers:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == WITHOUT
 
     def test_the_adapter_loads_no_http_before_it_is_asked(self) -> None:
-        """Who makes a `Host` pays nothing for it."""
+        """Making a `Host` costs nothing for it."""
         program = (
             "import sys; from hostrouting.host.imds import InstanceMetadataClient; InstanceMetadataClient();"
             "assert not {'http.client', 'email', 'json', 'urllib.parse'} & set(sys.modules)"
@@ -172,7 +172,7 @@ class TestTriesAgain:
         assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
 
     def test_waiting_is_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
-        """The first try that failed, to everybody; later ones to those who want it all."""
+        """The first try that failed is logged for all; later ones at a lower level."""
         caplog.set_level(logging.DEBUG)
         with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
             InstanceMetadataClient(imds.endpoint).network_interfaces(hurried()[0])
@@ -193,7 +193,7 @@ class TestTriesAgain:
         assert clock.monotonic() == seconds
 
     def test_5xx_for_ever_ends_at_its_own_limit(self) -> None:
-        """A minute, in growing pauses; the error names place, reason, number of tries and what to do."""
+        """A minute, in growing pauses; the error names place, reason, number of tries and the next step."""
         ctx, clock = hurried()
         with (
             FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds,
@@ -204,18 +204,18 @@ class TestTriesAgain:
             InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
         assert f"at {imds.endpoint} gave no answer" in str(caught.value)
         assert f"curl --noproxy '*' -i -H Metadata:true '{imds.endpoint}{PATH}'" in str(caught.value)
-        # 0.5 + 1 + 2 + 4, then six of 8, and what is left of the minute.
+        # 0.5 + 1 + 2 + 4, then six of 8, and the rest of the minute.
         assert (len(imds.requests), clock.monotonic()) == (11, 60)
 
     def test_5xx_for_ever_ends_with_the_context(self) -> None:
-        """A deadline that is earlier than the limit: the error still says what came."""
+        """A deadline that is earlier than the limit: the error still quotes the answers."""
         ctx, clock = hurried(timeout=5)
         with FakeIMDS(IMDSAnswer(status=500)) as imds, pytest.raises(BackendError, match="500 Internal Server Error"):
             InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
         assert (len(imds.requests), clock.monotonic()) == (4, 5)
 
     def test_a_service_that_comes_up_late(self) -> None:
-        """Nobody listens, until somebody does."""
+        """A service that starts to listen during the wait is reached."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         imds = FakeIMDS(WITHOUT, port=port)
@@ -410,7 +410,7 @@ class TestFakeIMDS:
         assert [request.headers.get("x-forwarded-for") for request in imds.requests[2:5]] == [None, "10.0.0.1", None]
 
     def test_it_ends_at_once(self) -> None:
-        """Whoever it lets wait does not keep it from ending."""
+        """A client that it lets wait does not keep it from ending."""
         begin = time.monotonic()
         with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError):
             InstanceMetadataClient(imds.endpoint, timeout=0.02, limit=0.02).network_interfaces(Context())

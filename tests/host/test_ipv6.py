@@ -1,4 +1,4 @@
-"""The contract of `IPv6Backend` on the fake and on the kernel, and what only the kernel can show."""
+"""The contract of `IPv6Backend` on the fake and on the kernel, and facts that only the kernel shows."""
 
 from __future__ import annotations
 
@@ -152,11 +152,11 @@ def backend(node: KernelArrangement) -> NetlinkIPv6:
 
 @needs_kernel
 class TestOnTheKernel:
-    """What the fake does not model."""
+    """Facts that the fake does not model."""
 
     @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit", "throw"])
     def test_whatever_blocks_leads_nowhere(self, node: KernelArrangement, backend: NetlinkIPv6, kind: str) -> None:
-        """Each kind is answered with an errno of its own."""
+        """Each kind is answered with its own errno."""
         node.ip("add", kind, "fd00:3::/64")
         assert backend.leaves_by("fd00:3::9") == ()
 
@@ -207,7 +207,7 @@ class TestOnTheKernel:
 
     @needs("bpf")
     def test_the_name_is_that_of_the_attachment(self, node: KernelArrangement, backend: NetlinkIPv6) -> None:
-        """Not the one under which the programme was loaded, which tc shows behind it."""
+        """Not the one under which the programme was loaded, which tc shows after it."""
         node.attach("eth0", "in", "ipv6_hp_ingress")
         node.attach("eth0", "in", "ipv6_hp.o:[classifier]")
         assert backend.classifiers("eth0") == ("ipv6_hp.o:[classifier]", "ipv6_hp_ingress")
@@ -246,7 +246,7 @@ class TestOnTheKernel:
     def test_what_may_not_be_seen_is_said(
         self, backend: NetlinkIPv6, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Without privilege it is not known what tcx runs; the log says so; any other failure is an error."""
+        """Without privilege the programs of tcx are unknown; the log says so; any other failure is an error."""
         caplog.set_level("INFO")
 
         def refuse(*_: object) -> int:
@@ -261,7 +261,7 @@ class TestOnTheKernel:
             backend.classifiers("eth0")
 
     def test_reading_needs_no_privilege(self, node: KernelArrangement) -> None:
-        """Nobody may ask all of it."""
+        """An ordinary user may ask all of it."""
         node.add_default("eth0")
         program = (
             "from hostrouting.host.netlink.ipv6 import NetlinkIPv6; n = NetlinkIPv6();"
@@ -331,7 +331,7 @@ def test_a_dead_next_hop_is_none() -> None:
 
 
 def test_a_filter_without_programme_has_no_name() -> None:
-    """Other kinds of filters have options of their own, under the same numbers."""
+    """Other kinds of filters have other options under the same numbers."""
     head = struct.pack("=BxxxiIII", 0, 3, 0, 0, 0)
     other = attribute(1, b"u32\0") + attribute(2, attribute(7, b"not-a-name\0"))
     bare = attribute(1, b"bpf\0")

@@ -83,6 +83,24 @@ class TestFileLock(RunLockContract):
             pytest.fail("two runs at a time")
         assert caplog.messages == [f"waiting for another run of hostrouting (process {holder.pid})"]
 
+    def test_a_child_is_told_that_its_parent_holds_it(self, tmp_path: Path) -> None:
+        """A process that a run has started, directly or not, waits until its deadline and then says who holds it."""
+        child = HOLDER.replace("Context()", "Context(timeout=0.2)")
+        argv = ["sh", "-c", 'true; "$@"; exit $?', "sh", sys.executable, "-P", "-c", child, str(tmp_path)]
+        with FileLock(root=str(tmp_path)).hold(Context()):
+            told = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert f"(process {os.getpid()}, which started this process and may wait for it) holds" in told.stderr
+
+    def test_one_lock_by_two_names(self, tmp_path: Path) -> None:
+        """A context that holds the lock of an image holds it by each name of the folder, and no other image's."""
+        (tmp_path / "image").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "image")
+        with FileLock(root=str(tmp_path / "image")).hold(Context()) as held:
+            with FileLock(root=str(tmp_path / "link")).hold(held):
+                pass
+            with FileLock(root=str(tmp_path)).hold(held):
+                assert (tmp_path / "run/hostrouting.lock").exists()
+
     def test_a_killed_run_holds_nothing(self, tmp_path: Path) -> None:
         """After kill -9 the file is still there, and the lock is free."""
         with another_run(tmp_path) as holder:
@@ -94,7 +112,7 @@ class TestFileLock(RunLockContract):
 
     @needs("root")
     def test_a_full_disk_locks_nobody_out(self, tmp_path: Path) -> None:
-        """Who holds it cannot be written down there, and nothing else is missing."""
+        """The holder cannot be written down there, and nothing else is missing."""
         script = f"""
             mount -t tmpfs -o size=4k tmpfs {tmp_path} && mkdir {tmp_path}/run || exit 1
             head -c 4096 /dev/zero > {tmp_path}/full
@@ -105,7 +123,7 @@ class TestFileLock(RunLockContract):
         assert (told.returncode, told.stdout) == (0, "held\n"), told.stderr
 
     def test_children_do_not_hold_it(self, tmp_path: Path) -> None:
-        """A daemon that a run leaves behind does not keep the next run waiting."""
+        """A daemon that a run has started does not keep the next run waiting."""
         with FileLock(root=str(tmp_path)).hold(Context()):
             daemon = subprocess.Popen(["sleep", "infinity"], close_fds=False)
         try:
@@ -116,7 +134,7 @@ class TestFileLock(RunLockContract):
             daemon.wait()
 
     def test_only_we_can_open_it(self, tmp_path: Path) -> None:
-        """Whoever can open a file can lock it, so nobody else can."""
+        """A process that can open a file can lock it, so only root can open it."""
         with FileLock(root=str(tmp_path)).hold(Context()):
             assert stat.S_IMODE((tmp_path / "run/hostrouting.lock").stat().st_mode) == 0o600
 
@@ -127,7 +145,7 @@ class TestFileLock(RunLockContract):
         assert list((tmp_path / "run").iterdir()) == []
 
     def test_it_does_not_mind_who_removes_it(self, tmp_path: Path) -> None:
-        """Somebody cleans up /run meanwhile: the run ends well, and leaves alone the lock that another run made."""
+        """Another program cleans up /run meanwhile: the run ends well, and leaves the lock of another run alone."""
         third = FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True)))
         with FileLock(root=str(tmp_path)).hold(Context()):
             (tmp_path / "run/hostrouting.lock").unlink()
@@ -138,7 +156,7 @@ class TestFileLock(RunLockContract):
         second.__exit__(None, None, None)
 
     def test_no_link_leads_it_astray(self, tmp_path: Path) -> None:
-        """A symbolic link in place of the lock is refused, and what it leads to stays as it is."""
+        """A symbolic link in place of the lock is refused, and its target stays as it is."""
         (tmp_path / "run").mkdir()
         (tmp_path / "precious").write_text("precious")
         (tmp_path / "run/hostrouting.lock").symlink_to(tmp_path / "precious")

@@ -1,4 +1,4 @@
-"""What only the kernel can show of `NetlinkBackend`: privileges, lost answers, details that nobody models."""
+"""Facts of `NetlinkBackend` that only the kernel shows: privileges, lost answers, details that no value models."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def many(count: int, *, every: int = 0) -> list[RouteChange]:
-    """Additions; each `every`-th has a gateway that nobody reaches."""
+    """Return additions; each `every`-th has a gateway that is off the link."""
     unreachable = Address.parse("192.0.2.1")
     return [
         RouteChange.add(
@@ -118,7 +118,7 @@ def test_reading_needs_no_privilege(node: KernelNode, backend: NetlinkBackend) -
 
 
 def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Without it the error says what is missing, and that nothing was changed."""
+    """Without it the error names the privilege, and says that nothing was changed."""
     seen = without_privilege(
         node,
         "from hostrouting.host.netlink import NetlinkBackend as B\n"
@@ -143,7 +143,7 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
 
 
 def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
-    """What succeeds is not answered, so it cannot overflow the queue."""
+    """A success is not answered, so it cannot overflow the queue."""
     backend._batch = 4096
     backend.apply(many(2000))
     assert ours(backend) == 2000
@@ -204,7 +204,7 @@ def test_a_rollback_puts_back_what_nobody_models(node: KernelNode, backend: Netl
     ],
 )
 def test_pyroute2_puts_metrics_and_realms_back(node: KernelNode, backend: NetlinkBackend, words: str) -> None:
-    """The second backend carries what it can be told of, too."""
+    """The second backend carries everything that can be expressed in pyroute2."""
     from pyroute2 import NetNS
 
     node.ip("route", "add", *words.split())
@@ -267,7 +267,7 @@ def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend
 
 
 def test_rules_name_what_a_lookup_does_not_cover(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Marks, interfaces, protocols, ports, users: whoever proves something by address alone is told of them."""
+    """Marks, interfaces, protocols, ports, users: a proof by address alone learns of these rules."""
     for words in (
         "priority 10 fwmark 7/0xff lookup 88",
         "priority 11 iif eth0 lookup 88",
@@ -318,7 +318,7 @@ def test_a_deleted_device_takes_its_multipath_routes(node: KernelNode, backend: 
 
 
 def test_tables_that_change_while_they_are_read_are_read(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Readers beside a writer get whole answers: every route that stays is in each of them."""
+    """Readers get whole answers while a writer works: every route that stays is in each of them."""
     backend.apply(many(3000))
     stop = threading.Event()
 
@@ -341,7 +341,7 @@ def test_tables_that_change_while_they_are_read_are_read(node: KernelNode, backe
 
 
 def test_no_heavy_library_is_loaded() -> None:
-    """Reading and changing routes loads neither pyroute2 nor what a boot path need not pay for."""
+    """Reading and changing routes loads neither pyroute2 nor anything that a boot path need not pay for."""
     program = (
         "import sys; from hostrouting.host.netlink import NetlinkBackend as B; B().routes();"
         "print(sorted({'pyroute2', 'asyncio', 'ctypes', 'subprocess', 'ipaddress', 'json'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""The nftables port: the fake and the real nft keep the same promises, and what only one of them can show."""
+"""The nftables port: the fake and nft keep the same promises, with tests of each alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestMemoryNftables(NftablesContract):
             nftables.table(Context(), "ip6", "ours")
 
     def test_somebody_may_be_quicker(self, nftables: MemoryNftables) -> None:
-        """`after_load` is called when a script is in force; `flush` is what somebody else does."""
+        """`after_load` is called when a script has taken effect; `flush` is another program's."""
         nftables.after_load = nftables.flush
         nftables.load(Context(), "table ip6 ours")
         assert nftables.table(Context(), "ip6", "ours") is None
@@ -79,7 +79,7 @@ class TestMemoryNftables(NftablesContract):
         ]
 
     def test_what_is_looked_at_is_a_copy(self, nftables: MemoryNftables) -> None:
-        """Whoever changes a listing changes no rule."""
+        """A change of a listing changes no rule."""
         nftables.load(Context(), "table ip6 ours { chain a { accept; }; }")
         nftables.tables["ip6", "ours"][-1]["rule"]["expr"].clear()
         assert nftables.tables["ip6", "ours"][-1]["rule"]["expr"] == [{"accept": None}]
@@ -119,7 +119,9 @@ class TestNftCommand(NftablesContract):
             unreadable = {"unreadable": True} if version_of("nft") >= (1, 0, 0) else {}
             assert listed == [{"table": {"family": "ip6", "name": "ours", **unreadable}}]
             for refused_by in nftables.check, nftables.load:
-                with pytest.raises(BackendError, match="another process owns the table, and nobody else") as caught:
+                with pytest.raises(
+                    BackendError, match="another process owns the table, and only this process"
+                ) as caught:
                     refused_by(Context(), "table ip6 ours\ndelete table ip6 ours\n")
                 assert not isinstance(caught.value, PermissionDeniedError)
                 assert "are you root" not in str(caught.value)
@@ -155,7 +157,7 @@ class TestNftCommand(NftablesContract):
         assert "table ip6 ours" in node.run("nft", "list", "ruleset")
 
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
-        """Status, place and reason, whoever refuses: nft or the kernel."""
+        """Status, place and reason, from nft or from the kernel."""
         with pytest.raises(
             BackendError, match=r"cannot load the ruleset: nft said \(status 1\)\n.*1:10-10: Error: syntax"
         ):
@@ -164,7 +166,7 @@ class TestNftCommand(NftablesContract):
             nftables.check(Context(), "delete table ip6 absent")
 
     def test_reading_and_changing_need_privilege(self, node: KernelNode) -> None:
-        """Nobody gets a `PermissionDeniedError` from every method, be it asked to read, to change or to check."""
+        """The user nobody gets a `PermissionDeniedError` from every method: reading, changing and checking."""
         nobody = ("setpriv", "--reuid=65534", "--clear-groups")
         # Through a pipe of their own: nft 0.9.8 opens its input by name.
         piped = ("bash", "-c", 'cat | nft "$@"', "bash")
@@ -248,7 +250,7 @@ def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, chai
 
 
 class TestNftCommandAlone:
-    """What needs no nft, for something else answers in its place."""
+    """Tests without nft: another program answers in its place."""
 
     def ask(self, answer: str, ctx: Context | None = None) -> object:
         """List a table with a line of bash in the place of nft."""
@@ -277,7 +279,7 @@ class TestNftCommandAlone:
             NftCommand().load(Context(), "")
 
     def test_a_file_that_is_no_programme(self, tmp_path: Path) -> None:
-        """What is there but cannot be started is no matter of packages."""
+        """A file that exists and cannot be started does not lack a package."""
         (tmp_path / "nft").touch()
         with pytest.raises(BackendError, match=r"could not be started: .*Permission denied") as caught:
             NftCommand((str(tmp_path / "nft"),)).load(Context(), "")
@@ -301,11 +303,11 @@ class TestNftCommandAlone:
     def test_an_answer_that_is_no_listing(self, answer: str, tmp_path: Path) -> None:
         """Whatever nft may say with status 0: an error that shows its start."""
         (tmp_path / "answer").write_text(answer)
-        with pytest.raises(BackendError, match="cannot list the table ip6 ours: nft answered what is no listing"):
+        with pytest.raises(BackendError, match="cannot list the table ip6 ours: nft printed no listing"):
             self.ask(f"cat {tmp_path}/answer")
 
     def test_flags_that_are_whatever_was_in_memory(self) -> None:
-        """Cut in the middle or whole, what nft's JSON says of them is not believed; what it says in words is."""
+        """The JSON of flags, cut off or whole, is ignored; the text counts."""
         for said in '{"nftables": [{"table": {"flags": ', '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}':
             script = f"[[ $0 == -j ]] && echo '{said}' || echo 'table ip6 ours {{ flags dormant'"
             assert self.ask(script) == [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]

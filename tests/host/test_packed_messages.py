@@ -47,14 +47,14 @@ def theirs(message: bytes) -> rtmsg:
 
 @given(strategies.routes(protocols=(0, 3, 142, 255)))
 def test_pyroute2_reads_what_we_pack(route: Route) -> None:
-    """Every route that we pack means to pyroute2 what it means to us."""
+    """pyroute2 reads every route that we pack as the same route."""
     observed = pyroute._observed(theirs(packed([route])), NAMES)
     assert observed.fulfils(route)
 
 
 @given(strategies.routes())
 def test_we_read_what_pyroute2_packs(route: Route) -> None:
-    """Every route that pyroute2 packs means to us what it means to pyroute2."""
+    """We read every route that pyroute2 packs as the same route."""
     message = rtmsg()
     attributes: list[object] = [("RTA_TABLE", route.table)]
     message["family"] = socket.AF_INET
@@ -107,13 +107,13 @@ def test_reading_is_the_reverse_of_packing(routes: list[Route], times: int) -> N
 
 @given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=16, max_size=40), strategies.routes())
 def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[int], route: Route) -> None:
-    """The fast way through a uniform table gives what the slow way gives."""
+    """The fast way through a uniform table gives the result of the slow way."""
     wanted = [attrs.evolve(route, network=network, prefix_length=32, tos=0, extra=()) for network in networks]
     assert [o[0] if isinstance(o, ObservedRoute) else o for o in read(packed(wanted))] == networks
 
 
 def test_the_echo_of_a_route_is_what_was_sent() -> None:
-    """A dump that shows what we packed strikes every echo, and leaves those that it does not show."""
+    """A dump that shows the packed routes strikes every echo, and leaves those that it does not show."""
     routes = [
         Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0") for number in range(1, 5)
     ]
@@ -144,7 +144,7 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
     [("add", 24, 0x601), ("prepend", 24, 0x401), ("append", 24, 0xC01), ("remove", 25, 0x1)],
 )
 def test_verbs_are_types_and_flags(verb: str, kind: int, flags: int) -> None:
-    """An addition is exclusive, others stand before or behind what is there; nothing ever replaces (0x100)."""
+    """An addition is exclusive, others stand before or after the routes that are there; nothing replaces (0x100)."""
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")], verb)
     assert struct.unpack_from("=HH", message, 4) == (kind, flags)
 

@@ -1,4 +1,4 @@
-"""Asking on the link: the packets, and what only the kernel can show; the contract is in test_link_layer.py."""
+"""Asking on the link: the packets, and facts that only the kernel shows; the contract is in test_link_layer.py."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_question_for_an_ipv6_address_has_a_sender_that_is_nobody() -> None:
 
 @given(macs, ipv4s | ipv6s)
 def test_a_question_is_no_answer(mac: bytes, address: bytes) -> None:
-    """Who asks does not have the address."""
+    """The sender of a question does not have the address."""
     assert answered_address(question(mac, address)) is None
 
 
@@ -98,19 +98,19 @@ def test_the_checksum_of_a_question_is_right(mac: bytes, address: bytes) -> None
 
 @given(ipv4s, st.binary(max_size=20))
 def test_an_arp_reply_names_its_sender(address: bytes, padding: bytes) -> None:
-    """Whatever is behind it in the frame."""
+    """Whatever follows it in the frame."""
     assert answered_address(reply(address) + padding) == address
 
 
 @given(ipv6s, options, st.binary(max_size=20))
 def test_an_advertisement_names_its_target(address: bytes, options: bytes, padding: bytes) -> None:
-    """With any options, and whatever is behind it in the frame."""
+    """With any options, and whatever follows them in the frame."""
     assert answered_address(advertisement(address, options) + padding) == address
 
 
 @given(st.binary(max_size=150))
 def test_no_bytes_raise(frame: bytes) -> None:
-    """What is no answer is none, be it a frame or not; also after the beginning of one."""
+    """Other bytes are no answer, be they a frame or not; also after the beginning of one."""
     assert answered_address(frame) is None or len(frame) >= 42
     for start in (reply(bytes(4))[:14], advertisement(bytes(16))[:14], advertisement(bytes(16))[:62]):
         answered_address(start + frame)
@@ -144,7 +144,7 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
     ],
 )
 def test_what_no_host_may_heed_is_no_answer(frame: bytes) -> None:
-    """RFC 4861 names what is to be discarded."""
+    """RFC 4861 names the messages that a host has to discard."""
     assert answered_address(frame) is None
 
 
@@ -153,7 +153,7 @@ def test_what_no_host_may_heed_is_no_answer(frame: bytes) -> None:
 
 @pytest.fixture
 def node() -> Iterator[KernelLinks]:
-    """A bridge with a pod on it, and a pod beside it."""
+    """A bridge with a pod on it, and a pod next to it."""
     with KernelNode.made() as made, KernelLinks(made) as links:
         # Without link-local addresses nothing happens by itself.
         made.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
@@ -174,14 +174,14 @@ THERE = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"),
 
 @needs_kernel
 class TestOnTheKernel:
-    """What the contract cannot see."""
+    """Facts that the contract cannot show."""
 
     def shown(self, node: KernelLinks) -> list[list[str]]:
         """The neighbours, addresses and routes of the node and of its pods."""
         listings = (("neigh", "show", "nud", "all"), ("-o", "address"), ("-4", "route"), ("-6", "route"))
         return [
             # NOARP are the multicast groups to which the kernel reports when it likes; it may take a second to notice
-            # that a link has come up. And a pod notes who asks.
+            # that a link has come up. And a pod remembers the sender of a question.
             sorted(line.replace("linkdown", "") for line in one.ip(*words).splitlines() if not NOISE.search(line))
             for one in (node.kernel, *node.pods.values())
             for words in listings
@@ -208,7 +208,7 @@ class TestOnTheKernel:
     def test_multicast_answers_are_heard_on_every_sort_of_device(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """Where the bridge snoops with a querier of its own, and where the node has no IPv6 on the device."""
+        """Also if the bridge snoops with its own querier, and if the node has no IPv6 on the device."""
         node.kernel.ip("link", "set", "azure0", "type", "bridge", "mcast_snooping", "1", "mcast_querier", "1")
         node.kernel.run("sysctl", "-qw", "net.ipv6.conf.azv1.disable_ipv6=1", "net.ipv6.conf.azv2.disable_ipv6=1")
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
@@ -251,7 +251,7 @@ class TestOnTheKernel:
         assert (nobody.answered, somebody.answered) == (set(), set(places))
 
     def test_whoever_is_silent_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A frame may be lost; whoever has answered is left alone."""
+        """A frame may be lost; a pod that has answered is left alone."""
         asked = [("azv2", "10.240.0.10"), ("azv2", "10.240.0.77"), ("azv2", "fd00:1::77"), ("azv2", "fd00:1::10")]
         with tap(node.pods["azv2"]) as heard:
             layer.answering(Context(), asked)
@@ -262,7 +262,7 @@ class TestOnTheKernel:
             assert frames.count(question(mac, pack_address(address))) == times
 
     def test_a_device_that_takes_nothing_is_an_error(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Where we could not ask, the silence means nothing: that is said, and not that nobody answers."""
+        """If asking failed, the silence means nothing: the error says that, and not that no pod answers."""
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("1kbit", 30))
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), THERE)
@@ -360,7 +360,7 @@ def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outc
 
 
 def shaped(rate: str, size: int) -> tuple[str, ...]:
-    """A queue for `tc` that takes so many bytes and refuses what is more."""
+    """A queue for `tc` that takes so many bytes and refuses more."""
     return ("root", "tbf", "rate", rate, "burst", str(size), "limit", str(size))
 
 
@@ -390,7 +390,7 @@ def test_the_fake_remembers_what_it_was_asked() -> None:
 
 
 def test_the_fake_may_lack_the_privilege() -> None:
-    """It says what the real one says; and no question needs none."""
+    """It gives the message of the real one; and an empty question needs no privilege."""
     layer = MemoryLinkLayer()
     layer.add_pod("azv1", "10.240.0.9")
     layer.may_probe = False
@@ -401,7 +401,7 @@ def test_the_fake_may_lack_the_privilege() -> None:
 
 
 def test_who_answers_on_the_fake_is_arranged() -> None:
-    """Pairs may be added and taken away at any time; a device that is not there has nobody behind it."""
+    """Pairs may be added and removed at any time; a device that is not there has no pod."""
     layer = MemoryLinkLayer()
     layer.add_device("azv1", kind="veth")
     layer.alive |= {("azv1", "10.240.0.9"), ("azv2", "10.240.0.10")}

@@ -1,4 +1,4 @@
-"""The values that the route port speaks: a desired route cannot be wrong, and a change says what it is."""
+"""The values of the route port: a desired route cannot be wrong, and a change describes itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
 
 @given(strategies.routes())
 def test_what_is_observed_of_a_route_brings_it_back(route: Route) -> None:
-    """A route, seen and made again from what was seen, is the same; whatever state its links are in."""
+    """A route that is made from an observed one is the same, in any state of its links."""
     fields = {name: getattr(route, name) for name in ObservedRoute._fields if name != "flags"}
     observed = ObservedRoute(**fields, flags=(4 if route.onlink else 0) | 16)
     assert observed.fulfils(route)

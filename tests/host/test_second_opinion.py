@@ -1,6 +1,6 @@
-"""Our decoders of links, addresses, neighbours, rules and IPv6 routes against what pyroute2 packs.
+"""Our decoders of links, addresses, neighbours, rules and IPv6 routes against messages of pyroute2.
 
-Each message also has attributes that nobody knows, of all lengths: the next kernel will send such.
+Each message also has unknown attributes, of all lengths: the next kernel will send such.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def packed(
     attributes: Sequence[tuple[str, object]],
     more: Sequence[tuple[int, bytes]],
 ) -> bytes:
-    """As pyroute2 packs it, with more attributes behind."""
+    """Pack it with pyroute2, and append more attributes."""
     made = message_class()
     for name, value in fields.items():
         made[name] = value
@@ -74,7 +74,7 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
     secondary: bool,
     more: list[tuple[int, bytes]],
 ) -> None:
-    """It means to us what pyroute2's own decoder makes of it."""
+    """Our decoder agrees with pyroute2's."""
     fields = {"family": 2, "prefixlen": length, "flags": int(secondary), "scope": scope, "index": index}
     attributes = [("IFA_ADDRESS", address), ("IFA_LOCAL", local), ("IFA_BROADCAST", broadcast)]
     made = packed(ifaddrmsg, 20, fields, attributes, more)
@@ -92,7 +92,7 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
 def test_a_link(  # noqa: PLR0917 - a value for each field
     index: int, mac: str | None, kind: str | None, master: int | None, up: bool, more: list[tuple[int, bytes]]
 ) -> None:
-    """Its name, state, hardware address, kind and bridge are what pyroute2 was told."""
+    """Its name, state, hardware address, kind and bridge are those given to pyroute2."""
     attributes = [
         ("IFLA_IFNAME", NAMES[index]),
         ("IFLA_ADDRESS", mac),
@@ -159,7 +159,7 @@ def test_a_rule(  # noqa: PLR0917 - a value for each field
     flags: int,
     mark: int | None,
 ) -> None:
-    """It means to us what pyroute2's own decoder makes of it."""
+    """Our decoder agrees with pyroute2's."""
     fields = {
         "family": 2,
         "dst_len": to_length,
@@ -201,7 +201,7 @@ def test_an_ipv6_route(  # noqa: PLR0917 - a value for each field
     kind: str,
     more: list[tuple[int, bytes]],
 ) -> None:
-    """What we do not know of it travels along, and goes into the message that puts it back."""
+    """Unknown attributes travel along, and go into the message that restores the route."""
     fields = {"family": 10, "dst_len": length, "table": min(table, 252), "proto": 3, "type": KIND_NUMBERS[kind]}
     attributes = [
         ("RTA_TABLE", table),
@@ -243,7 +243,7 @@ def test_a_refusal_is_told_in_the_kernels_words(number: int, said: str | None, m
     "payload", [b"", b"\0", struct.pack("=i", -errno.EINVAL), struct.pack("=i", -errno.EINVAL) + bytes(20)]
 )
 def test_a_refusal_that_is_cut_off_is_an_error_or_a_number(payload: bytes) -> None:
-    """What is there is read; what would have to be there is not made up."""
+    """Existing fields are read; missing ones are not made up."""
     try:
         number, reason = error_of(message(frames.ERROR, 0x200, payload))
     except frames.UNREADABLE:

@@ -21,7 +21,7 @@ EIGHT = Route.parse("8.0.0.0/8", dev="eth0")
 
 
 class Forgetful(MemoryBackend):
-    """Says yes to one route and does not keep it, as when a daemon takes it away at once."""
+    """A backend that accepts one route and does not keep it, as when a daemon removes it at once."""
 
     def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
         answer = super().take(verb, route)
@@ -56,7 +56,7 @@ def test_a_failing_step_takes_the_earlier_ones_back(node: MemoryBackend) -> None
 
 
 def test_a_rollback_that_fails_says_what_it_left(node: MemoryBackend) -> None:
-    """Steps of a rollback can fail, too; what differs from before is named, and nobody says 'nothing was changed'."""
+    """Steps of a rollback can fail, too; remaining differences are named, and no error says 'nothing was changed'."""
     node.add_route("7.0.0.0/8", dev="eth0")
     seven = next(route for route in node.routes() if route.network >> 24 == 7)
     node.fail_at(3)
@@ -99,7 +99,7 @@ def test_a_route_that_did_not_last_counts_as_refused() -> None:
 
 
 def test_without_verification_nobody_looks() -> None:
-    """Who does not want to read back gets the kernel's word only."""
+    """A caller that does not want to read back gets the kernel's word only."""
     node = with_eth0(Forgetful())
     node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)], verify=False)
     assert [str(route) for route in node.routes() if route.protocol == 142] == [
@@ -123,7 +123,7 @@ def test_what_one_batch_does_twice_is_verified_by_its_end(node: MemoryBackend) -
 
 
 def test_a_refused_addition_keeps_the_removals_from_being_tried(node: MemoryBackend) -> None:
-    """What would not come back as it was is not taken away first: here the first of two that stand in one place."""
+    """A route that could not be restored as it was is not removed first: here the first of two in one place."""
     node.add_route("7.0.0.0/8", dev="eth0", protocol=4)
     node.add_route("7.0.0.0/8", dev="eth0", protocol=16)
     before = node.routes()

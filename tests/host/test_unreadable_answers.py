@@ -1,4 +1,4 @@
-"""A kernel that says what none can mean: an error that names the question, whatever was asked; and nothing misread."""
+"""A kernel with impossible answers: an error that names the question, for each question; and nothing is misread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIXED = {"devices": 16, "addresses": 8, "neighbours": 12, "rules": 12, "routes":
 
 
 def said(kind: str, case: str) -> list[bytes]:
-    """What a real kernel said once."""
+    """Answers that a real kernel gave once."""
     return [
         bytes(one)
         for one in messages(memoryview((CASES / f"netlink-{kind.replace('devices', 'links')}" / case).read_bytes()))
@@ -159,7 +159,7 @@ def test_an_attribute_of_another_size_is_noticed_and_never_misread(
     [("routes", "kernel-ipv4", 1, 32), ("routes", "kernel-ipv6", 1, 128), ("addresses", "kernel-ipv4", 1, 32)],
 )
 def test_a_prefix_longer_than_an_address_is_noticed(kind: str, case: str, byte: int, most: int) -> None:
-    """The length of a prefix has a byte of its own, which may say up to 255."""
+    """The length of a prefix is one byte, which may hold up to 255."""
     [one, *_] = (bytearray(one) for one in said(kind, case))
     one[16 + byte] = most + 1
     commands = [command for command in asked(kind) if ("-6" in command) == (most == 128)]

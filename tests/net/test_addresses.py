@@ -42,7 +42,7 @@ def test_addresses_read_back_what_was_written(address: int) -> None:
 @example("1.2.3.٣")
 @example("")
 def test_only_what_the_standard_library_accepts_is_an_address(text: str) -> None:
-    """parse_ipv4 accepts exactly what ipaddress.IPv4Address accepts, and reads the same number."""
+    """parse_ipv4 accepts exactly the texts that ipaddress.IPv4Address accepts, and reads the same number."""
     assert _accepts(parse_ipv4, text) == _accepts(ipaddress.IPv4Address, text)
     if _accepts(parse_ipv4, text):
         assert parse_ipv4(text) == int(ipaddress.IPv4Address(text))
@@ -58,7 +58,7 @@ def test_only_what_the_standard_library_accepts_is_an_address(text: str) -> None
 @example("10.0.0.0/8/8")
 @example("10.0.0.0/" + "1" * 5000)
 def test_a_cidr_is_an_address_and_a_decimal_length(text: str) -> None:
-    """parse_cidr accepts what ipaddress.IPv4Interface does, minus missing lengths, netmasks and leading zeros."""
+    """parse_cidr accepts the texts of ipaddress.IPv4Interface, minus missing lengths, netmasks and leading zeros."""
     length = text.partition("/")[2]
     strict = re.fullmatch("[0-9]|[1-9][0-9]", length) is not None
     assert _accepts(parse_cidr, text) == (strict and _accepts(ipaddress.IPv4Interface, text))
@@ -69,7 +69,7 @@ def test_a_cidr_is_an_address_and_a_decimal_length(text: str) -> None:
 
 @given(st.integers(0, 0xFFFFFFFF), st.integers(0, 32))
 def test_masks_and_cidr_text_are_the_standard_librarys(address: int, length: int) -> None:
-    """Masking an address and writing the network gives what ipaddress.IPv4Network gives."""
+    """Masking an address and writing the network gives the text of ipaddress.IPv4Network."""
     network = ipaddress.IPv4Network((address, length), strict=False)
     assert netmask(length) == int(network.netmask)
     assert format_cidr(address & netmask(length), length) == str(network)
@@ -121,7 +121,7 @@ def test_device_names_that_the_kernel_takes_are_accepted(name: str) -> None:
     ],
 )
 def test_device_names_are_refused_with_the_reason(name: str, problem: str) -> None:
-    """What the kernel refuses, and what a shell or `ip` could take for something else, is no device name."""
+    """A name that the kernel refuses, or that a shell or `ip` could misread, is no device name."""
     with pytest.raises(ValueError, match="is not a device name") as caught:
         check_device_name(name)
     assert str(caught.value) == f"{name!r} is not a device name: {problem}"

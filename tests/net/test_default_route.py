@@ -1,4 +1,4 @@
-"""What is the default route: the task, the proof and both boot scripts against the kernel, with legs that are dead."""
+"""The default route: the task, the proof and both boot scripts against the kernel, with dead next hops."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_the_kernel_goes_by_everything_goes_by(
     ids=["ours", "tos", "other table", "blackhole", "dead", "all dead"],
 )
 def test_what_is_no_default_route_is_none_for_all(node: KernelNode, tmp_path: Path, commands: str) -> None:
-    """Nobody goes by a route that is ours, is for few packets, or sends nothing anywhere."""
+    """A route that is ours, is for few packets, or sends nothing anywhere is no default route."""
     arrange(node, commands)
     assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).expected_devs == ()
     ran = run_script(node, tmp_path, [CIDR])
@@ -140,7 +140,7 @@ def test_what_is_no_default_route_is_none_for_all(node: KernelNode, tmp_path: Pa
 def test_what_stands_before_the_default_route_is_a_finding(
     node: KernelNode, tmp_path: Path, before: str, kind: str
 ) -> None:
-    """A default with our mark, or one that refuses, decides, but does not say what is expected."""
+    """A default with our protocol, or one that refuses, decides, but does not define the expected devices."""
     arrange(node, f"{before}; {default('eth0', options='metric 100')}")
     report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])
     assert report.expected_devs == ("eth0",)
@@ -152,7 +152,7 @@ def test_what_stands_before_the_default_route_is_a_finding(
 
 @pytest.mark.parametrize("trouble", [NO_CARRIER_ON_ETH1, "ip link set eth1 down"], ids=["no carrier", "down"])
 def test_a_named_device_has_its_gateway_though_it_is_dead(node: KernelNode, trouble: str) -> None:
-    """The kernel says what it thinks of the device; that it had no gateway there would be wrong."""
+    """The kernel judges the device; the error does not claim that there is no gateway."""
     arrange(node, f"{default('eth1', 'eth0')}; {trouble}")
     route = StaticRoute(destination="172.16.1.0/24", dev="eth1")
     assert routes_of_task(node, route) == ["172.16.1.0/24 via 10.221.0.1 dev eth1"]
@@ -197,7 +197,7 @@ class TestNames:
             assert routes_of_script(node, OPEN) == (0, [wanted])
 
     def test_a_route_of_ours_by_such_a_device_is_taken_away(self, node: KernelNode, odd: str) -> None:
-        """One next hop, or several: what a config no longer has goes."""
+        """One next hop, or several: a route that the config no longer has is removed."""
         node.ip("route", "add", "172.16.9.0/24", "dev", odd, "proto", "142")
         legs = ("nexthop", "via", VIA["eth0"], "dev", odd, "nexthop", "via", VIA["eth1"], "dev", "eth1")
         node.ip("route", "add", "172.16.8.0/24", "proto", "142", *legs)
@@ -215,7 +215,7 @@ class TestNames:
         assert run_script(node, tmp_path, [CIDR]).markers["route-overlap.detected"].splitlines() == lines
 
     def test_what_is_proposed_can_be_configured(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
-        """By such a device, or to allow one: what both paths say to paste is a config, and mends it."""
+        """By such a device, or to allow one: the suggestion of both paths is a config, and mends it."""
         node.ip("route", "add", "10.96.0.0/12", "dev", "eth1")
         proposed = pasted(run_script(node, tmp_path, [CIDR]).output)
         report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])

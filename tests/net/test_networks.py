@@ -60,6 +60,6 @@ def test_what_is_no_address_is_in_no_network(text: str) -> None:
 
 
 def test_a_network_that_is_none_is_refused() -> None:
-    """The config has checked its CIDRs; whoever brings others is told."""
+    """The config has checked its CIDRs; another caller gets an error."""
     with pytest.raises(ValueError, match="'pods' is not an IPv4 CIDR such as"):
         Networks(["pods"])

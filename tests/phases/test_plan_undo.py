@@ -34,7 +34,7 @@ def test_plan_says_who_cannot_plan() -> None:
     """Tasks without a plan are named, also through wrappers."""
     planned = plan(Serial(RecordingTask("a", []), with_retry(FailingTask("b", OSError()), attempts=2), name="all"))
     assert planned.unplannable == ("all/b",)
-    assert str(planned) == "+ a\n? all/b cannot say what it would change"
+    assert str(planned) == "+ a\n? all/b has no plan"
 
 
 def test_plan_does_nothing() -> None:

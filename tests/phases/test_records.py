@@ -181,11 +181,11 @@ def test_an_undo_goes_on_after_its_context_has_ended() -> None:
 
     @task("slow")
     def slow(inside: Context) -> None:
-        def after_a_nap(late: Context) -> None:
+        def inverse(late: Context) -> None:
             late.sleep(0.01)
             undone.append("a")
 
-        inside.record(A, undo=after_a_nap)
+        inside.record(A, undo=inverse)
 
     report = run(Serial(slow, stop), ctx, undo_on_failure=True)
     assert (report.status, undone) == ("cancelled", ["a"])
@@ -236,15 +236,12 @@ def test_an_agent_in_asyncio() -> None:
         ctx = Context()
         nap = task("nap")(lambda inside: inside.sleep(3600))
 
-        def observe(event: Event) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
-
         def pipeline() -> str:
             return run(
                 Serial(_recording(A, undone=undone), nap, name="all"),
                 ctx,
                 undo_on_failure=True,
-                observer=observe,
+                observer=lambda event: loop.call_soon_threadsafe(events.put_nowait, event),
             ).status
 
         running = loop.run_in_executor(None, pipeline)

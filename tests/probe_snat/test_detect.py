@@ -1,4 +1,4 @@
-"""Whether a node has IPv6 as the cloud tells it, and by which device probes come in: decided from what is read."""
+"""The node's IPv6 by the word of the cloud, and the device by which probes come in: decided from readings."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestAssess:
         )
 
     def test_several_default_routes(self) -> None:
-        """Somebody has to choose."""
+        """The operator has to choose."""
         assert assess(ALWAYS, node("eth0", "eth1")) == Obstacle(
             reason="IPv6 default routes leave by eth0, eth1",
             step="choose the device that probes come in by with hostRouting.probeSnat.dev",
@@ -149,7 +149,7 @@ class TestAssess:
 
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_without_ipv6(self, defaults: list[str]) -> None:
-        """Where it is switched off, a route that is missing or leads elsewhere is not what is wrong."""
+        """If IPv6 is off on the device, the error says so, and not that a route is missing or leads elsewhere."""
         host = node(*defaults)
         host.files.write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", b"1\n", mode=0o644)
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth0")
@@ -166,7 +166,7 @@ class TestAssess:
     @pytest.mark.parametrize("detect", ["address", "always"])
     @pytest.mark.parametrize("defaults", [[], ["eth1"]])
     def test_a_device_that_is_down(self, detect: Any, defaults: list[str]) -> None:
-        """That is what is said, and nothing of routes or addresses, which it lost by that."""
+        """The error says so, and not that it lost its routes or addresses by that."""
         host = node(*defaults)
         host.routes.set_up("eth0", up=False)
         outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth0"), host)
@@ -174,7 +174,7 @@ class TestAssess:
 
     @pytest.mark.parametrize("detect", ["address", "always"])
     def test_no_such_device(self, detect: Any) -> None:
-        """That is what is said, and not something of routes, nor that this node has no IPv6."""
+        """The error says so, and does not mention routes, or a node without IPv6."""
         outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth7"), node("eth0"))
         assert outcome == Obstacle(
             reason="there is no device eth7", step="correct hostRouting.probeSnat.dev", may_change=True
@@ -207,7 +207,7 @@ class TestAssess:
 
 class TestToInstall:
     def test_a_device_that_is_named(self) -> None:
-        """Nobody is asked."""
+        """No question is asked."""
         config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True, dev="eth0"))
         assert rules_to_install(config) == RULES
 

@@ -9,7 +9,7 @@ from support.probe_nodes import CONFIG, FOREIGN, NEIGHBOUR, OFF, OURS, made_host
 
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.probe_snat import ConfigureProbeSNAT, rules_in
-from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
+from hostrouting.probe_snat.boot_files import DEPARTURE, RULESET_PATH
 from phases import Context
 from phases.testing import ManualClock
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.thorough
 
 
+UNIT_PATH = DEPARTURE.paths[1]
+
+
 @pytest.fixture
 def ctx() -> Context:
     return Context(clock=ManualClock(auto=True))
@@ -30,7 +33,7 @@ PORTS = ["files", "services", "nftables", "ipv6", "metadata"]
 
 
 class Killed(BaseException):
-    """As if by `kill -9`: no handler of ours catches it."""
+    """As if by `kill -9`: no handler catches it."""
 
 
 def fails(act: Callable[[Context], None]) -> bool:
@@ -73,7 +76,7 @@ class TestFaults:
     @pytest.mark.parametrize("error", [None, Killed()])
     @pytest.mark.parametrize("gone", [(), (RULESET_PATH,), (UNIT_PATH,)])
     def test_undo(self, ctx: Context, port: str, error: BaseException | None, gone: tuple[str, ...]) -> None:
-        """At every single call; also where somebody's hands have removed one of the files."""
+        """At every single call; also if an operator has removed one of the files."""
 
         def installed() -> FakeHost:
             host = made_host()

@@ -1,4 +1,4 @@
-"""The task on a node whose nft lists each chain with its rules behind it, as those before 1.0.6 do."""
+"""The task on a node whose nft lists each chain followed by its rules, as those before 1.0.6 do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def host() -> Iterator[Host]:
 
 @needs("kernel", "nft")
 def test_what_was_loaded_is_in_place(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is blamed for the order; a second run finds its rules in place, a check finds nothing."""
+    """The order of the listing is no difference; a second run finds its rules in place, a check finds nothing."""
     caplog.set_level(logging.DEBUG)
     task = ConfigureProbeSNAT(CONFIG, host=host)
     task.do(Context(timeout=60))

@@ -1,4 +1,4 @@
-"""What the rules do to packets, in the kernel: probes reach pods, and everything else is as it was."""
+"""The effect of the rules on packets in the kernel: probes reach pods, and everything else is as it was."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 pytestmark = needs("kernel", "nft")
 
-#: One header of each protocol, which what is carried follows; the rules leave alone what is in them but for checksums.
+#: One header of each protocol, with the payload after it; the rules leave both alone but for checksums.
 HEADERS = {
     TCP: struct.pack("!HHIIBBHHH", 40000, 8080, 1, 0, 5 << 4, 2, 65535, 0, 0),
     UDP: struct.pack("!HHHH", 40000, 8080, 8, 0),
@@ -87,7 +87,7 @@ def exactly(stream: socket.socket, length: int) -> bytes:
 
 
 class TestWithout:
-    """A router may not forward a link-local source: what is proven below is proven against this."""
+    """A router may not forward a link-local source: the proofs below have this as their counterpart."""
 
     def test_no_connection_reaches_a_pod(self, plain: ProbeWorld) -> None:
         """The node says that there is no way."""
@@ -98,7 +98,7 @@ class TestWithout:
             client.connect((POD, server.getsockname()[1]))
 
     def test_no_datagram_reaches_a_pod(self, plain: ProbeWorld) -> None:
-        """Only what a global address has sent after it."""
+        """Only the packet that a global address has sent after it arrives."""
         server = plain.bound(plain.pod, SOCK_DGRAM, POD)
         for data, client in (
             (b"probe", plain.probe(SOCK_DGRAM)),
@@ -108,7 +108,7 @@ class TestWithout:
         assert server.recv(9) == b"other"
 
     def test_the_node_itself_answers(self, plain: ProbeWorld) -> None:
-        """At its link-local address; nobody has to forward there."""
+        """At its link-local address; there is nothing to forward."""
         server = plain.bound(plain.node, SOCK_STREAM, "::")
         server.listen()
         client = plain.probe(SOCK_STREAM)
@@ -150,7 +150,7 @@ class TestProbes:
 
     @pytest.mark.parametrize("protocol", HEADERS)
     def test_there_and_back_again_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
-        """One address and the checksum change, and what a router counts down; and the checksum is right."""
+        """One address, the checksum and the hop limit change; and the checksum is right."""
         there = world.carry(packet(PROBE, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]))
         assert there == packet(ADDRESS, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999], hop_limit=63)
         back = world.carry(packet(POD, ADDRESS, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999]), outward=True)
@@ -179,7 +179,7 @@ class TestProbes:
 class TestOthers:
     @pytest.mark.parametrize("protocol", HEADERS)
     def test_untouched_to_the_byte(self, world: ProbeWorld, protocol: int) -> None:
-        """Between a global address and the pod only what a router counts down changes; no checksum, right or wrong."""
+        """Between a global address and the pod only the hop limit changes; no checksum, right or wrong."""
         for checksum in (packet, without_checksum):
             there = checksum(CLOUD_GLOBAL, POD, protocol, HEADERS[protocol] + FOUR_KILOBYTES[:999])
             assert world.carry(there) == one_hop_later(there)
@@ -197,7 +197,7 @@ class TestOthers:
         assert client.recv(9) == b"x"
 
     def test_another_device_is_none_of_ours(self, world: ProbeWorld) -> None:
-        """The same address behind another device, as the pods' gateway of some CNIs, is left what it is."""
+        """The same address at another device, as the pods' gateway of some CNIs, is left alone."""
         world.pod.ip("address", "add", f"{PROBE}/64", "dev", "eth0", "nodad")
         server = world.bound(world.node, SOCK_DGRAM, "::")
         client = world.bound(world.pod, SOCK_DGRAM, PROBE, dev="eth0")
@@ -211,11 +211,11 @@ class TestOthers:
 class TestNeighbourDiscovery:
     """Without it IPv6 dies, sooner or later; it comes from the very address that is rewritten."""
 
-    #: What the rules would be if nobody had thought of it.
+    #: The rules without their exemption.
     CARELESS = "\n".join(line for line in render(RULES).splitlines() if "icmpv6" not in line)
 
     def test_neighbours_find_each_other(self, world: ProbeWorld) -> None:
-        """From an empty table on both sides, whoever asks."""
+        """From an empty table on both sides, whichever side asks."""
         for _ in range(2):
             for node in world.cloud, world.node:
                 node.ip("-6", "neigh", "flush", "all")
@@ -269,7 +269,7 @@ class TestNeighbourDiscovery:
 
 
 def without_checksum(source: str, destination: str, protocol: int, payload: bytes) -> bytes:
-    """A packet whose checksum is wrong, which is nobody's business on the way."""
+    """A packet whose checksum is wrong, which no router on the way examines."""
     right = packet(source, destination, protocol, payload)
     return right[:-1] + bytes([right[-1] ^ 0xFF])
 
@@ -289,7 +289,7 @@ def redirect(world: ProbeWorld, *, destination: str, target: str) -> None:
 
 
 def query_group(world: ProbeWorld, group: str) -> None:
-    """Whether anybody listens to it; to be answered within a millisecond."""
+    """Return if a listener answers within a millisecond."""
     message = struct.pack("!BBHHH16sBBH", 130, 0, 0, 1, 0, inet_pton(AF_INET6, group), 2, 20, 0)
     # The option `router alert`, without which a query is none.
     send_icmpv6(world, message, group, hops=1, options=bytes([0, 0, 5, 2, 0, 0, 1, 0]))
@@ -305,7 +305,7 @@ def send_icmpv6(world: ProbeWorld, message: bytes, to: str, *, hops: int = 255, 
     index = world.probe(SOCK_DGRAM).getsockname()[3]
     raw.bind((PROBE, 0, 0, index))
     raw.sendto(message, (to, 0, 0, index))
-    # When the node has what was sent after it, it has dealt with it.
+    # When the node has received the packet that was sent after it, it has dealt with it.
     server = world.bound(world.node, SOCK_DGRAM, NODE)
     world.bound(world.cloud, SOCK_DGRAM, CLOUD_GLOBAL).sendto(b"x", server.getsockname())
     assert server.recv(9) == b"x"

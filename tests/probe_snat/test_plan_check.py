@@ -1,4 +1,4 @@
-"""What `plan` says that `do` would change, and what `check` says that is wrong; neither changes anything or waits."""
+"""`plan` names the changes of `do`, and `check` the faults; neither changes anything or waits."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.findings import is_refused
 from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, render, rules_in
-from hostrouting.probe_snat.boot_files import AGAIN_PATH, RULESET_PATH, UNIT_PATH
+from hostrouting.probe_snat.boot_files import AGAIN_PATH, DEPARTURE, RULESET_PATH
 from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock
+
+UNIT_PATH = DEPARTURE.paths[1]
 
 
 @pytest.fixture
@@ -69,23 +71,23 @@ class TestPlan:
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [f"~ {TABLE} ({detail})"]
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:
-        """Rules cannot be read, files can: the plan says what it does not know."""
+        """Rules cannot be read, files can: the plan names the rules that it does not know."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.may_read = False
-        unknown = "without root that cannot be told"
+        unknown = "only root can read it"
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
             f"~ {TABLE} (unless it is in place: {unknown})"
         ]
         last = ConfigureProbeSNAT(OFF, host=host).plan(ctx)[-1]
-        assert str(last) == f"- {TABLE} (if it is there: {unknown})"
+        assert str(last) == f"- {TABLE} (if it exists: {unknown})"
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
-        """Neither a router nor the cloud: what they have not said yet stands in the detail."""
+        """The detail names the missing answers, of a router and of the cloud."""
         host.ipv6.defaults = []
         host.metadata.error = BackendError("no answer")
         began = ctx.clock.monotonic()
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
-            f"+ {TABLE} (there is no IPv6 default route: is done when that has come right)",
+            f"+ {TABLE} (there is no IPv6 default route: follows once that is right)",
             f"+ {RULESET_PATH}",
             f"+ {UNIT_PATH}",
             f"+ {AGAIN_PATH}",
@@ -96,7 +98,7 @@ class TestPlan:
         """It is changed, not added, also where something is in the way, and whether or not it may be read."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.ipv6.defaults = []
-        expected = [f"~ {TABLE} (there is no IPv6 default route: is done when that has come right)"]
+        expected = [f"~ {TABLE} (there is no IPv6 default route: follows once that is right)"]
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
         host.nftables.may_read = False
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
@@ -105,19 +107,19 @@ class TestPlan:
     def test_what_the_cloud_does_not_say(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, error: BackendError | None
     ) -> None:
-        """Whether it does not answer or says what cannot be read: the plan assumes the rules, and its log warns."""
+        """If the cloud does not answer, or not readably, the plan assumes the rules, and its log warns."""
         host.metadata.error = error
         host.metadata.document = {"error": "x"}
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
         why = "no answer" if error else "the cloud's description of the network interfaces cannot be read: "
         [said] = says(caplog, logging.WARNING)
         assert said.partition(why)[:2] == (
-            "this node is taken to have IPv6, for whether it has the cloud does not say: ",
+            "the cloud does not say if this node has IPv6, so IPv6 is assumed: ",
             why,
         )
 
     def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
-        """The plan says so, and what to do."""
+        """The plan says so, with the next step."""
         host.ipv6.defaults = ["eth0", "eth1"]
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
         assert str(first) == (
@@ -138,7 +140,7 @@ class TestCheck:
         assert check(FakeHost(is_live=False), ctx) == []
 
     def test_missing(self, host: FakeHost, ctx: Context) -> None:
-        """After somebody's flush it says what is gone, and what to do."""
+        """After a foreign flush it names the missing parts, with the next step."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.flush()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; run: hostrouting apply CONFIG"]
@@ -166,7 +168,7 @@ class TestCheck:
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {how}; run: hostrouting apply CONFIG"]
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
-        assert any(f"replaced, for it had drifted ({how})" in said for said in says(caplog, logging.INFO))
+        assert any(f"replaced, because it had drifted ({how})" in said for said in says(caplog, logging.INFO))
 
     @pytest.mark.parametrize("name", ["cil_from_netdev", "cil_from_netdev-eth0"])
     def test_cilium_before_nftables(
@@ -186,7 +188,7 @@ class TestCheck:
 
     @pytest.mark.parametrize("why", REASONS[1:])
     def test_not_wanted(self, host: FakeHost, ctx: Context, why: str) -> None:
-        """Where nothing of ours belongs nothing is missing."""
+        """A node that needs no rules misses none."""
         assert check(host, ctx, takes_no_part(host, why)) == []
         assert host.nftables.operations.calls == []
 
@@ -202,7 +204,7 @@ class TestCheck:
         assert ctx.clock.monotonic() == began
 
     def test_a_cloud_that_does_not_answer(self, host: FakeHost, ctx: Context) -> None:
-        """What an earlier run found out counts; where none has, nobody can say that nothing is missing."""
+        """The result of an earlier run counts; without one, the check cannot say that nothing is missing."""
         host.metadata.error = BackendError("no answer")
         with pytest.raises(BackendError, match="no answer"):
             check(host, ctx)

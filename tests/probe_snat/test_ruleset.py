@@ -16,7 +16,7 @@ from support.probe_worlds import RULES
 
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, render_unit, rules_in
+from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, rules_in
 from hostrouting.probe_snat.boot_files import AGAIN_PATH, NFT_PATHS, RULESET_PATH
 from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script, effect_of
 from hostrouting.testing.config_strategies import probe_snat_configs
@@ -40,7 +40,7 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert render_unit() == (GOLDEN / "probe-snat.service").read_bytes()
+        assert boot_unit(RULES).files[1].content == (GOLDEN / "probe-snat.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The ruleset before the unit that names it, for all to read."""
@@ -64,7 +64,7 @@ class TestFiles:
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
         """`systemd-analyze verify` prints nothing, and the unit is exposed to 1.7 at most."""
         unit = tmp_path / "probe-snat.service"
-        unit.write_bytes(render_unit())
+        unit.write_bytes(boot_unit(RULES).files[1].content)
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )
@@ -82,7 +82,7 @@ class TestFiles:
         assert {f"{folder}/nft" for folder in path.split(":")} <= {*NFT_PATHS}
 
     def test_a_device_may_be_called_as_a_placeholder(self) -> None:
-        """What is put in is not looked at again."""
+        """A value that is put in is not looked at again."""
         rules = ProbeRules(dev="@ADDRESS@", source=RULES.source, address=RULES.address)
         assert render(rules) == render(RULES).replace("eth0", "@ADDRESS@")
 
@@ -110,7 +110,7 @@ def of_section(section: ProbeSNATConfig) -> ProbeRules:
 class TestListings:
     @given(probe_snat_configs())
     def test_back_to_the_same_values(self, section: ProbeSNATConfig) -> None:
-        """What nft should show has the values in it from which it was made."""
+        """The expected listing of nft contains the values from which it was made."""
         assert rules_in(expected_listing(of_section(section))) == of_section(section)
 
     @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ class TestListings:
         assert rules_in(listing) is None
 
     def test_a_name_that_is_a_pattern(self) -> None:
-        """Is not taken for that of a device, whoever wrote it."""
+        """Is not taken for that of a device, whichever program wrote it."""
         text = repr(expected_listing(RULES)).replace("'eth0'", "'eth*'")
         assert rules_in(eval(text)) is None  # noqa: S307 - it is ours
 
 
-#: What makes of them rules of another effect.
+#: Changes that give the rules another effect.
 _OTHERWISE = {
     "priority": ("prerouting priority -300", "prerouting priority -200"),
     "hook": ("hook postrouting", "hook output"),
@@ -175,7 +175,7 @@ class TestKernel:
 
     @given(section=probe_snat_configs())
     def test_any_section(self, nft: NftCommand, section: ProbeSNATConfig) -> None:
-        """The real nft accepts what is rendered, in place of the section before, and shows what is expected of it."""
+        """The real nft accepts the rendered rules, in place of the section before, and lists them as expected."""
         rules = of_section(section)
         nft.check(CTX, render(rules))
         nft.load(CTX, render(rules))
@@ -185,7 +185,7 @@ class TestKernel:
 
     @given(dev=st.text(st.sampled_from('ab0.@+-_"\\*;{}$#,!ü語 \n\t\xa0/'), max_size=15))
     def test_any_device_name(self, nft: NftCommand, dev: str) -> None:
-        """It is refused before nft sees it, or it means to nft what it means to us."""
+        """It is refused before nft sees it, or it means the same to nft as to us."""
         try:
             rules = ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
         except ValueError:
@@ -194,7 +194,7 @@ class TestKernel:
         assert rules_in(nft.table(CTX, FAMILY, TABLE_NAME) or []) == rules
 
     def test_the_same_effect_in_other_words(self, nft: NftCommand) -> None:
-        """AgentBaker's table, over ours and alone, has the effect of ours on eth0, and is not ours to the letter."""
+        """AgentBaker's table, over ours and alone, has the same effect on eth0, and differs to the letter."""
         for before in delete_script(), render(RULES):
             nft.load(CTX, before + THEIRS)
             listing = nft.table(CTX, FAMILY, TABLE_NAME) or []
@@ -237,7 +237,7 @@ class TestKernel:
         assert nft.table(CTX, "ip6", "theirs") == theirs
 
     def test_one_transaction(self, nft: NftCommand) -> None:
-        """What is refused at its end has not touched the table either."""
+        """A file that is refused at its end has not touched the table either."""
         nft.load(CTX, render(RULES))
         with pytest.raises(BackendError, match="No such file"):
             nft.load(CTX, render(RULES).replace("eth0", "eth1") + "delete table ip6 absent\n")

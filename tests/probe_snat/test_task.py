@@ -1,4 +1,4 @@
-"""ConfigureProbeSNAT on a fake machine: what it does, where it takes no part, and what the cloud may say."""
+"""ConfigureProbeSNAT on a fake machine: its work, the nodes that it leaves alone, and the answers of the cloud."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hostrouting.exceptions import BackendError, InvalidConfigError, ToolNotFoun
 from hostrouting.host import Host
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, boot_unit, expected_listing, render, rules_in
-from hostrouting.probe_snat.boot_files import RULESET_PATH, UNIT_PATH
+from hostrouting.probe_snat.boot_files import DEPARTURE, RULESET_PATH
 from hostrouting.testing import FakeHost
 from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
 from hostrouting.testing.memory_metadata import network_interface
@@ -38,6 +38,9 @@ from phases.testing import ManualClock
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
+
+
+UNIT_PATH = DEPARTURE.paths[1]
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ class TestDo:
         assert host.nftables.tables["ip6", "theirs"] == theirs
         for file in boot_unit(RULES).files:
             assert host.files.read(file.path) == file.content
-        assert host.services.state(ctx, "probe-snat.service").unit_file_state == "enabled"
+        assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.wants/probe-snat.service")
         assert says(caplog, logging.INFO) == [
             f"{TABLE} loaded: on eth0, {RULES.source} becomes {RULES.address}",
         ]
@@ -109,10 +112,10 @@ class TestDo:
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert ("ip6", "theirs") in host.nftables.tables
-        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, for it had drifted (")
+        assert says(caplog, logging.INFO)[0].startswith(f"{TABLE} replaced, because it had drifted (")
 
     def test_a_table_with_flags(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """What cannot be read is not as it should be: it is found, planned for, replaced, and deleted."""
+        """A table that cannot be read differs: it is found, planned for, replaced, and deleted."""
         caplog.set_level(logging.INFO)
         task = ConfigureProbeSNAT(CONFIG, host=host)
         task.do(ctx)
@@ -122,7 +125,7 @@ class TestDo:
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
-        assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, for it had drifted")
+        assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, because it had drifted")
         host.nftables.unreadable.add(OURS)
         task.undo(ctx)
         assert OURS not in host.nftables.tables
@@ -143,13 +146,13 @@ class TestDo:
         assert host.files.exists(UNIT_PATH)
         assert says(caplog, logging.WARNING) == [
             (
-                f"{TABLE} was loaded, but is not as it was written: another program has changed the ruleset meanwhile; "
+                f"{TABLE} was loaded and has changed since: another program changes the ruleset; "
                 "probe-snat.service loads it at each start of a gated unit"
             )
         ]
 
     def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-        """A default route that comes while it waits is in time; what it waits for is said once."""
+        """A default route that comes during the wait is in time; the wait is logged once."""
         caplog.set_level(logging.INFO)
         host.ipv6.defaults = []
         ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: host.ipv6.defaults.append("eth0"))))
@@ -158,20 +161,20 @@ class TestDo:
         assert len(says(caplog, logging.INFO)) == 2
 
     def test_no_router_in_time(self, host: FakeHost, ctx: Context) -> None:
-        """After 30 s it says what is missing and which key helps; nothing was changed."""
+        """After 30 s the error names the missing route and the key that helps; nothing was changed."""
         host.ipv6.defaults = []
         before, began = state(host), ctx.clock.monotonic()
         with pytest.raises(BackendError) as caught:
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert str(caught.value) == (
-            "IPv6 probes cannot be made to reach pods: there is no IPv6 default route, also not after 30 s. "
+            "IPv6 probes cannot reach pods: there is no IPv6 default route, not even after 30 s. "
             "No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
         )
         assert ctx.clock.monotonic() - began == 30
         assert state(host) == before
 
     def test_what_nft_would_refuse(self, host: FakeHost, ctx: Context) -> None:
-        """It is asked before anything is written: no file of ours is left, and no rule."""
+        """The real nft is asked before anything is written: none of our files is left, and no rule."""
         before = state(host)
         # After the reading of the table.
         host.nftables.fail_at(2, BackendError("no"))
@@ -181,14 +184,14 @@ class TestDo:
         assert state(host) == before
 
     def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
-        """A deadline that comes first does not hide what was waited for, nor what to do."""
+        """A deadline that comes first does not hide the awaited route, nor the next step."""
         host.ipv6.defaults = []
         before = state(host)
         with pytest.raises(BackendError) as caught:
             ConfigureProbeSNAT(CONFIG, host=host).do(Context(timeout=3, clock=ManualClock(auto=True)))
         assert str(caught.value) == (
-            "IPv6 probes cannot be made to reach pods: there is no IPv6 default route, also not within the time that "
-            "there was. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
+            "IPv6 probes cannot reach pods: there is no IPv6 default route, not even within the time "
+            "allowed. No rule was changed; see why no router advertises itself, or give hostRouting.probeSnat.dev"
         )
         assert state(host) == before
 
@@ -228,10 +231,10 @@ class TestDo:
         assert state(host) == before
 
     def test_a_device_that_is_mistyped(self, host: FakeHost, ctx: Context) -> None:
-        """It is an error that names it; what an earlier run installed stays."""
+        """It is an error that names it; the files of an earlier run stay."""
         ConfigureProbeSNAT(config(dev="eth0", detect="address"), host=host).do(ctx)
         before = state(host)
-        with pytest.raises(BackendError, match="there is no device eht0, also not after 30 s"):
+        with pytest.raises(BackendError, match="there is no device eht0, not even after 30 s"):
             ConfigureProbeSNAT(config(dev="eht0", detect="address"), host=host).do(ctx)
         assert state(host) == before
 
@@ -252,14 +255,14 @@ class TestDo:
         assert host.nftables.operations.calls == []
 
     def test_an_image(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """Ruleset and unit are installed, planned and taken away; whether nodes have IPv6 cannot be asked."""
+        """Ruleset and unit are installed, planned and removed; the image cannot answer if nodes have IPv6."""
         caplog.set_level(logging.INFO)
         host = FakeHost(is_live=False)
         task = ConfigureProbeSNAT(config(dev="eth0"), host=host)
         assert [f"+ {RULESET_PATH}", f"+ {UNIT_PATH}"] == [str(change) for change in task.plan(ctx)][:2]
         task.do(ctx)
         assert [record.getMessage() for record in caplog.records if hasattr(record, "task")] == [
-            "whether a node has IPv6 cannot be asked of an image: probe-snat.service is for those with it",
+            "an image cannot tell if a node has IPv6: probe-snat.service is for nodes that have it",
             (
                 "probe-snat.service needs nft, which is not in the image; "
                 "install the package nftables, or probes will not reach pods"
@@ -288,7 +291,7 @@ class TestDo:
 
 
 class TestNoPart:
-    """Where nothing of ours belongs, nothing is there afterwards."""
+    """A node that needs no rules has none afterwards."""
 
     @pytest.mark.parametrize("why", REASONS)
     def test_what_an_earlier_run_installed_goes(self, host: FakeHost, ctx: Context, why: str) -> None:
@@ -304,7 +307,7 @@ class TestNoPart:
 
     @pytest.mark.parametrize("why", REASONS)
     def test_zero_impact(self, ctx: Context, why: str) -> None:
-        """On a node that never had any of ours, neither nft nor systemd is called; upstream's own table stays."""
+        """On a node without an earlier config, neither nft nor systemd is called; upstream's own table stays."""
         host = made_host(FOREIGN)
         settings = takes_no_part(host, why)
         before = state(host)
@@ -332,7 +335,7 @@ class TestNoPart:
         caplog.set_level(logging.INFO)
         ConfigureProbeSNAT(takes_no_part(host, why), host=host).do(Context(clock=ManualClock(auto=True)))
         said = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
-        assert f"{message}: no rules for IPv6 probes are needed, and those of an earlier run go" in said
+        assert f"{message}: the node needs no rules for IPv6 probes, and those of an earlier run are removed" in said
 
     def test_an_address_that_comes_late(self, host: FakeHost) -> None:
         """With `detect` address the node may still get one, as long as a router may answer its first questions."""
@@ -376,18 +379,18 @@ class TestNoPart:
         assert state(host) == before
 
     def test_nft_went_first(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """Whoever removed nft is not held up: the files go, and the log says what may be left."""
+        """A missing nft stops nothing: the files are removed, and the log names the rest."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.nftables.is_installed = False
         ConfigureProbeSNAT(OFF, host=host).plan(ctx)
         ConfigureProbeSNAT(OFF, host=host).do(ctx)
         assert host.files.tree.snapshot() == {}
         [said] = says(caplog, logging.WARNING)
-        assert said.startswith(f"{TABLE}, if it is still there, goes with the next boot: nft is needed")
+        assert said.startswith(f"{TABLE} cannot be deleted, and disappears with the next boot: nft is needed")
 
 
 class TestCloud:
-    """What the cloud says, over HTTP, from a server of our own."""
+    """The answers of the cloud, over HTTP, from a test server."""
 
     @pytest.mark.parametrize(
         ("document", "expected"),
@@ -407,7 +410,7 @@ class TestCloud:
 
     @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
     def test_what_cannot_be_read(self, host: FakeHost, answer: object) -> None:
-        """It is an error, and what was installed stays: who does not know does not take away."""
+        """It is an error, and the files of an earlier run stay, because the answer is unknown."""
         with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
             self.run(host, imds)
         before = state(host)
@@ -416,7 +419,7 @@ class TestCloud:
         assert state(host) == before
 
     def test_no_answer_in_all_the_time_that_there_is(self, host: FakeHost) -> None:
-        """A run that ends with that says what the cloud has answered, not only that time is up."""
+        """A run that ends with that quotes the cloud's answer, not only the deadline."""
         with FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds:
             clock = ManualClock(auto=True)
             report = run(ConfigureProbeSNAT(CONFIG, host=asking(host, imds)), timeout=3, ctx=Context(clock=clock))

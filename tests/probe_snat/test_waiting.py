@@ -1,4 +1,4 @@
-"""How long a node without IPv6 waits for it, by what a real kernel knows of its device."""
+"""The wait of a node without IPv6, by the kernel's knowledge of its device."""
 
 from __future__ import annotations
 

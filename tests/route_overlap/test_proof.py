@@ -1,4 +1,4 @@
-"""What a proof finds, on a node whose ib0 shadows part of what the cluster uses."""
+"""The findings of a proof, on a node whose ib0 shadows part of the cluster's addresses."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_own_and_broadcast_addresses_of_the_expected_device_are_fine(node: Memor
 
 
 def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
-    """No route can take it; what lies around it can be taken, and the warning says whose it is."""
+    """No route can take it; the addresses around it can be taken, and the warning names its owner."""
     report = prove(node, "172.16.1.0/24")
     assert shapes(report) == [
         ("overlap", "172.16.1.0", "172.16.1.3", "ib0"),
@@ -140,12 +140,12 @@ def test_a_route_with_a_metric_yields_to_one_suggestion_without(node: MemoryBack
     """The same prefix with metric 0 wins, so no halves are needed."""
     node.add_route("10.96.0.0/12", dev="ib0", metric=100)
     [route] = prove(node, "10.0.0.0/8").suggested_routes
-    # Nobody's connected network, so nobody is warned of.
+    # It is no connected network, so there is no warning.
     assert (route.destination, route.warning) == ("10.96.0.0/12", None)
 
 
 def test_a_nested_offender_needs_a_route_of_its_own(node: MemoryBackend) -> None:
-    """What the wider suggestion does not shadow is suggested, too, from its own interface."""
+    """Addresses that the wider suggestion does not cover get a suggestion, too, from their own device."""
     node.add_link("ib1")
     node.add_route("172.16.9.0/24", dev="ib1")
     assert [(route.destination, route.takes_from) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
@@ -215,7 +215,7 @@ def test_a_route_for_a_type_of_service_blocks_nobody_else(node: MemoryBackend) -
     ids=["destination", "source", "not", "table"],
 )
 def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule) -> None:
-    """It is tried first and does not select: the route behind it is named."""
+    """It is tried first and does not match: the next route is named."""
     node.add_route("10.96.0.0/16", kind="prohibit")
     node.add_route("10.96.0.0/24", kind="blackhole", table=88)
     # In force after the routes, for it may refuse what lies beyond.
@@ -242,7 +242,7 @@ def test_a_rule_on_more_than_addresses_is_not_what_blocks() -> None:
 
 @needs_kernel
 def test_a_dead_route_is_not_what_blocks() -> None:
-    """The kernel passes over a more specific route whose device has no carrier, and meets the blackhole behind it."""
+    """The kernel skips a more specific route whose device has no carrier, and meets the blackhole after it."""
     with KernelNode.made() as node:
         node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
         node.add_link("eth0")
@@ -265,7 +265,7 @@ def test_a_throw_is_no_route(node: MemoryBackend) -> None:
 
 
 def test_a_rule_to_another_table_cuts_a_cidr(node: MemoryBackend) -> None:
-    """The edges of a `to` selector are edges of the answer, and no route in the main table mends what is behind it."""
+    """The edges of a `to` selector are edges of the answer, and no route in the main table mends the other table."""
     node.add_route("default", dev="ib0", table=88)
     node.add_rule(Rule(100, table=88, destination=parse_cidr("10.96.4.0/22")))
     report = prove(node, "10.96.0.0/16")
@@ -307,7 +307,7 @@ def test_no_route_is_suggested_that_mends_connections_alone(node: MemoryBackend)
 
 
 def test_an_own_address_of_the_expected_device_is_nothing_to_warn_of(node: MemoryBackend) -> None:
-    """It lies among what is taken from ib0, and is eth0's."""
+    """It lies in the part that is taken from ib0, and belongs to eth0."""
     node.add_address("eth0", "172.16.8.9/32")
     assert [route.warning for route in prove(node, "172.16.8.0/22").suggested_routes] == [None]
 
@@ -331,7 +331,7 @@ def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
 
 
 def test_a_node_without_any_address_has_suggestions_too() -> None:
-    """No source to ask with: what a rule would select by is not known, and hinders nothing."""
+    """There is no source to ask with: the selectors of such a rule are unknown, and change nothing."""
     node = MemoryBackend()
     node.add_link("eth0")
     node.add_route("10.224.0.1/32", dev="eth0")
@@ -400,7 +400,7 @@ def test_a_route_that_refuses_is_mended_by_more_specific_ones(node: MemoryBacken
 
 
 def test_nothing_is_suggested_against_what_is_made_the_nodes_own(node: MemoryBackend) -> None:
-    """A `local` route of the main table could be beaten, and is somebody's service."""
+    """A route could beat a `local` route of the main table, but that serves another program."""
     node.add_rule(Rule(100, table=88))  # or main and local are one
     node.add_route("10.96.0.0/24", kind="local", dev="ib0", table=254)
     report = prove(node, "10.96.0.0/16")
@@ -447,7 +447,7 @@ def test_without_default_route_every_cidr_is_no_route_whole(node: MemoryBackend)
 
 
 def test_expected_devices_can_be_given(node: MemoryBackend) -> None:
-    """Then the default route does not say what is expected."""
+    """Then the default route does not define the expected devices."""
     report = prove_egress(node, ["172.16.8.0/22", "10.96.0.0/16"], expected_devs=["ib0"])
     assert [cidr.ok for cidr in report.cidrs] == [True, False]
 

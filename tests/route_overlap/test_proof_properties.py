@@ -37,7 +37,7 @@ _LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d
 
 
 def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: World) -> OverlapReport:
-    """The proof says of each address what the node says when it is asked about that address alone."""
+    """The proof agrees, for each address, with the node's answer for that address alone."""
     report = prove_egress(backend, world.cidrs, allowed_devs=world.allowed)
     expected = oracle.expected()
     assert report.expected_devs == expected

@@ -1,4 +1,4 @@
-"""What is read of a proof: JSON by programs, the message by people."""
+"""The forms of a proof: JSON for programs, the message for people."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_json_without_default_route() -> None:
 
 
 def test_the_message_is_the_documentation() -> None:
-    """What is wrong, which route decides it, what to paste into the config, whose addresses that takes."""
+    """The fault, the route that decides, the config to paste, and the addresses that it takes."""
     report = prove_egress(Node(), ["172.16.8.0/22", "10.96.0.0/16"])
     route = '{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}'
     message = f"""\
@@ -101,7 +101,7 @@ If these interfaces are meant to carry the addresses, allow them instead:
 
 
 def test_the_message_without_default_route() -> None:
-    """It says what is missing and where to look."""
+    """It names the missing route and where to look."""
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
         "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
         "Give the node a default route: see what its DHCP client or network configuration says of it."
@@ -116,7 +116,7 @@ def test_the_message_without_default_route() -> None:
     ],
 )
 def test_a_good_answer_is_one_line(cidrs: list[str], verdict: str) -> None:
-    """What leaves by what."""
+    """Each CIDR and the device by which it leaves."""
     assert str(prove_egress(Node(), cidrs)) == verdict
 
 

@@ -1,4 +1,4 @@
-"""The boot script and its unit: as files, and what the script says in the kernel."""
+"""The boot script and its unit: their files, and the behaviour of the script in the kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.overlap_worlds import run_script
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import boot_unit, render_unit
+from hostrouting.route_overlap.script import boot_unit
 from hostrouting.testing import KernelNode, strategies
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert render_unit() == (GOLDEN / "check-route-overlap.service").read_bytes()
+        assert boot_unit(CONFIG).files[1].content == (GOLDEN / "check-route-overlap.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
@@ -67,7 +67,7 @@ class TestFiles:
         script = tmp_path / "check-route-overlap.sh"
         script.write_bytes(render_script(CONFIG))
         script.chmod(0o755)
-        unit.write_bytes(render_unit().replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
+        unit.write_bytes(boot_unit(CONFIG).files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )
@@ -113,7 +113,7 @@ class TestRunning:
 
     @pytest.mark.parametrize(("mode", "status"), [("WARN", 0), ("STRICT", 1)])
     def test_an_overlap(self, node: KernelNode, uplink: None, tmp_path: Path, mode: str, status: int) -> None:
-        """The journal alone says what is wrong, which route decides, and what to paste; the mode decides the status."""
+        """The journal names the fault, the deciding route, and the config to paste; the mode sets the exit."""
         ran = run_script(node, tmp_path, ["172.16.8.0/22", "10.96.0.0/16"], mode=mode)
         finding = (
             "172.16.8.0/22: overlap 172.16.8.0-172.16.11.255 by ib0 "
@@ -173,8 +173,8 @@ class TestRunning:
         ("program", "reason"),
         [
             (None, "there is no program 'ip' in "),
-            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended before it had answered"),
-            ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended before it had answered"),
+            ("head -n 2 | sed 's/.*/default via 10.224.0.1 dev eth0 /'; kill -9 $$", "ip ended early"),
+            ("cat >/dev/null; echo 'default via 10.224.0.1 dev eth0 '; exit 0", "ip ended early"),
             (
                 (
                     "cat >/dev/null; echo Dump was interrupted and may be inconsistent.; "
@@ -236,7 +236,7 @@ class TestRunning:
     def test_what_the_routes_waited_for_is_not_waited_for_again(
         self, node: KernelNode, tmp_path: Path, note: str
     ) -> None:
-        """One deadline for both; after a failure none. What one check has read means nothing to the next."""
+        """There is one deadline for both; after a failure none. Readings of one check do not count for the next."""
         (tmp_path / "static-routes.waited").write_text(f"{note}\n")
         before = time.monotonic()
         ran = run_script(node, tmp_path, ["10.96.0.0/16"], waits=30)
@@ -245,7 +245,7 @@ class TestRunning:
         assert ran.markers["static-routes.waited"] == ""
 
     def test_the_rest_of_the_deadline_is_waited_for(self, node: KernelNode, tmp_path: Path) -> None:
-        """Of 30 s 28 are spent: the check waits two more, and is told of a lease in time without anybody's clock."""
+        """Of 30 s 28 are spent: the check waits two more, and sees a lease in time without any clock."""
         (tmp_path / "static-routes.waited").write_text("28 ok\n")
         before = time.monotonic()
         assert run_script(node, tmp_path, ["10.96.0.0/16"], waits=30).status == 1

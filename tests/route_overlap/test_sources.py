@@ -1,4 +1,4 @@
-"""The source that each next hop gives a packet: what the proof asks with, against what the kernel sends from."""
+"""The source of packets for each next hop: the proof asks with it, and the kernel sends from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import RouteBackend
 
 CIDR = "172.20.0.0/30"
-#: Selects by a source that nobody has: so the proof looks at sources, and no rule changes an answer.
+#: Selects by a source that no device has: so the proof looks at sources, and no rule changes an answer.
 RULE = Rule(100, table=100, source=(parse_ipv4("192.0.2.77"), 32))
 _GATEWAYS = ("10.1.0.200", "10.2.0.200", "10.2.5.200", "10.3.0.2", "192.0.2.9")
 _addresses = st.tuples(
@@ -143,13 +143,13 @@ def test_the_kernel_treats_no_address_in_a_way_of_its_own_but_those_at_known_edg
         part = parts[bisect_right(firsts, address) - 1]
         route = part.plain.route
         assert (answer.kind, answer.devs) == ((route.kind, route.devs) if route else ("blocked", ())), part
-        # Of what is refused no source is asked.
+        # A refused destination has no source.
         assert not answer.devs or chosen == set(part.sources), part
 
 
 @needs_kernel
 def test_every_next_hop_is_asked_about() -> None:
-    """Two next hops by one device, each with an address of its own there: a rule for the second's is heeded."""
+    """Two next hops by one device, each with its own address there: a rule for the second's counts."""
     with KernelNode.made() as node:
         for dev in "e0", "e1":
             node.add_link(dev)

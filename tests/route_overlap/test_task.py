@@ -1,4 +1,4 @@
-"""CheckRouteOverlap: what it persists, which marker it leaves, how it fails."""
+"""CheckRouteOverlap: the files that it installs, the markers that it writes, the errors that it raises."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_good_node_gets_the_ok_marker(host: FakeHost) -> None:
 
 
 def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning a finding, one with what to do; the marker has one finding a line; nothing is raised."""
+    """One warning for each finding, one with the next step; the marker has one finding a line; nothing is raised."""
     CheckRouteOverlap(config("172.16.8.0/22", "10.96.0.0/16"), host=host).do(Context())
     assert markers(host) == {DETECTED: LINE + "\n"}
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
@@ -81,7 +81,7 @@ def test_warn_logs_every_finding_and_leaves_the_marker(host: FakeHost, caplog: p
 
 
 def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
-    """What holds the gate at the next boot is there before the error: script, unit, link, gate and marker."""
+    """Everything that holds the gate at the next boot precedes the error: script, unit, link, gate and marker."""
     with pytest.raises(RouteOverlapError) as caught:
         CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host).do(Context())
     assert [cidr.cidr for cidr in caught.value.report.cidrs] == ["172.16.8.0/22"]
@@ -143,7 +143,7 @@ def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, wai
 
 
 def test_a_cancelled_wait_is_no_answer() -> None:
-    """Who cancels gets no marker, but what was persisted stays."""
+    """A cancelled run writes no marker, but the installed files stay."""
     host = FakeHost(SlowDHCP(arrival=0))
     ctx = Context(clock=ManualClock(auto=True))
 
@@ -161,7 +161,7 @@ def test_a_cancelled_wait_is_no_answer() -> None:
 
 @pytest.mark.parametrize("before", [(), ("10.96.0.0/16",), ("172.16.8.0/22",)])
 def test_without_expected_cidrs_nothing_of_ours_is_there(host: FakeHost, before: Sequence[str]) -> None:
-    """No unit, no script, no gate, no marker; what was there goes."""
+    """There is no unit, script, gate or marker; earlier ones are removed."""
     CheckRouteOverlap(config(*before), host=host).do(Context())
     CheckRouteOverlap(config(), host=host).do(Context())
     assert host.files.tree.snapshot() == {}

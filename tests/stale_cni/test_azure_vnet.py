@@ -79,13 +79,13 @@ def test_what_an_endpoint_does_not_say_is_empty() -> None:
 
 @pytest.mark.parametrize("address", ["::ffff:10.240.0.33", "::FFFF:0AF0:21", "10.240.0.33"])
 def test_an_ipv4_address_in_the_clothes_of_ipv6_is_one(address: str) -> None:
-    """Whoever has it written down so means the IPv4 pod."""
+    """An IPv4-mapped IPv6 address is the address of the IPv4 pod."""
     (endpoint,) = parse_state(state_of({"azv1": [address]}))
     assert endpoint.addresses == ("10.240.0.33",)
 
 
 def test_addresses_may_be_plain_text() -> None:
-    """With or without a length: whoever has them written down so protects the pod all the same."""
+    """With or without a prefix length, such an address protects its pod."""
     content = re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["10.240.0.9/16", "fd00::9"]', state_of({"a": []}))
     (endpoint,) = parse_state(content)
     assert endpoint.addresses == ("10.240.0.9", "fd00::9")
@@ -151,7 +151,7 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     ],
 )
 def test_a_state_that_is_not_understood_is_refused(content: bytes, reason: str) -> None:
-    """Then nobody knows who is alive: the error names the file, what is wrong with it, and the way out."""
+    """Live pods cannot be told from dead ones then: the error names the file, the fault and the next step."""
     with pytest.raises(StaleCNIError) as caught:
         read_endpoints(written(STATE_PATH, content))
     text = str(caught.value)
@@ -200,7 +200,7 @@ def test_no_state_is_a_foreign_error(document: object) -> None:
 )
 @pytest.mark.parametrize("name", ["10-azure.conflist", "10-azure.conf", "azure.json"])
 def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: str) -> None:
-    """By itself, in a list of plugins, as the one that gives out addresses, as what another plugin calls, by path."""
+    """By itself, in a list of plugins, as the IPAM plugin, as a plugin of another plugin, by path."""
     assert configured(written(f"/etc/cni/net.d/{name}", json.dumps(document))) == [
         f"/etc/cni/net.d/{name} names azure-vnet"
     ]
@@ -222,7 +222,7 @@ def test_a_configuration_that_names_azure_vnet_is_found(document: object, name: 
     ],
 )
 def test_other_configurations_are_none(name: str, content: str) -> None:
-    """Another CNI, a file that no runtime reads, and what is not of the right shape."""
+    """Another CNI, a file that no runtime reads, and values of another shape."""
     assert configured(written(f"/etc/cni/net.d/{name}", content)) == []
 
 
@@ -239,14 +239,14 @@ def test_a_broken_file_that_has_its_name_in_it_counts(content: bytes) -> None:
 
 
 def test_a_configuration_of_any_depth_is_found() -> None:
-    """What is nested too deeply to be looked through counts if the name is in it."""
+    """A document that is nested too deeply to be searched counts if the name is in it."""
     nested = '{"a": ' * 900 + '{"type": "azure-vnet"}' + "}" * 900
     (reason,) = configured(written("/etc/cni/net.d/10-deep.conf", nested))
     assert "azure-vnet" in reason
 
 
 def test_what_cannot_be_read_counts_and_says_why() -> None:
-    """A folder, or a link that leads to itself: what a runtime makes of it nobody knows, so it is a reason."""
+    """A folder, or a link to itself: the runtime may read it in some way, so it is a reason."""
     files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
     files.tree.make_directory("/etc/cni/net.d/x.conflist")
     assert configured(files) == [
@@ -275,7 +275,7 @@ def test_a_lock_that_a_process_holds_is_found(path: str) -> None:
 
 @pytest.mark.parametrize("path", LOCKS)
 def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
-    """For older versions the file is the lock, and its content the process id of who holds it."""
+    """For older versions the file is the lock, and it contains the process id of the holder."""
     files = written(path, "4711\n")
     files.tree.make_directory("/proc/4711")
     assert locked(files) == [f"process 4711 holds the lock {path}"]
@@ -283,7 +283,7 @@ def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "4711", "-1", "no number", "1/../1", "9" * 400, "٤٧"])
 def test_a_lock_file_that_was_left_behind_holds_nothing(content: str) -> None:
-    """Its process is gone, or what stands there is none."""
+    """Its process is gone, or the content is not a process id."""
     assert locked(written(LOCKS[0], content)) == []
 
 
@@ -321,12 +321,12 @@ def test_endpoints_of_stateless_mode_are_read() -> None:
     ],
 )
 def test_cns_without_pods_has_no_endpoints(content: bytes) -> None:
-    """As Go writes what was never set."""
+    """Go writes null for a value that was never set."""
     assert parse_endpoints(content) == ()
 
 
 def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
-    """Cilium's pods get their addresses from CNS, too: with no device on record they are what the leftovers rob."""
+    """Cilium's pods get their addresses from CNS, too; those records have no device."""
     assert parse_endpoints(cns_state_of({"": ["10.240.0.9"], "azv1": ["10.240.0.10"]})) == (
         Endpoint(("10.240.0.10",), "azv1"),
     )

@@ -1,4 +1,4 @@
-"""Who is the node, which pods live, and what could not be asked."""
+"""Evidence: the node, the pods that live, and devices that could not be asked."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ROUTER = Device(
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_what_leads_to_nobody_is_stale_though_the_node_has_its_address_now(leftover: Restorable) -> None:
-    """Cilium's router takes one from the pods' pool; of what has no hardware address the address decides."""
+    """Cilium's router takes an address from the pods' pool; without a hardware address the address decides."""
     ((kind, reason),) = judged(snapshot(leftover, devices=(*DEVICES, ROUTER)))
     address = POD6 if leftover in OF_POD6 else POD
     own = f"{address} is an address of the node itself, on cilium_host"
@@ -86,7 +86,7 @@ def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address()
 
 @pytest.mark.parametrize("dev", ["azure0", "azv1"])
 def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
-    """It puts them there for other nodes, whose addresses nobody on this one has."""
+    """It adds them for other nodes, whose addresses no pod on this one has."""
     reason = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
     assert judged(snapshot(neighbour(dev=dev, mac=TUNNEL_MAC))) == [("node", reason)]
 
@@ -143,7 +143,7 @@ def test_what_the_state_has_is_alive(leftover: Restorable, device: str) -> None:
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_a_record_of_a_device_that_is_gone_protects_nothing(leftover: Restorable) -> None:
-    """azure-vnet's state is left behind, too: an endpoint without its device is a dead record."""
+    """azure-vnet leaves its state, too: an endpoint without its device is a dead record."""
     evidence = snapshot(leftover, endpoints=(Endpoint((POD, POD6), "azv7"),))
     assert judged(evidence) == [("stale", "azure-vnet's state has an endpoint with it, on azv7, which is gone")]
 
@@ -170,7 +170,7 @@ def test_what_is_alive_in_one_form_is_alive_in_all() -> None:
 
 
 def test_both_addresses_of_a_pod_are_saved_by_its_one_hardware_address() -> None:
-    """A pod has an address in each family behind one hardware address."""
+    """A pod has one address of each family with one hardware address."""
     what = snapshot(DNAT_RULE, DNAT6_RULE, stations=(Station(MAC, "azv1"),))
     assert [kind for kind, _ in judged(what)] == ["live", "live"]
 
@@ -180,12 +180,12 @@ def test_both_addresses_of_a_pod_are_saved_by_its_one_hardware_address() -> None
     [Station(MAC, "azure0"), Station(MAC, "azv1", permanent=True), Station("aa:bb:cc:00:00:08", "azv1")],
 )
 def test_only_what_a_port_has_learned_counts(station: Station) -> None:
-    """The bridge's own entries, those that somebody put there, and other hardware addresses say nothing."""
+    """The bridge's own entries, those that a program added, and other hardware addresses say nothing."""
     assert [kind for kind, _ in judged(snapshot(DNAT_RULE, stations=(station,)))] == ["stale"]
 
 
 def test_a_hardware_address_of_several_pods_is_no_evidence() -> None:
-    """What is learned says nothing about either address when both have it."""
+    """A learned hardware address says nothing about either address when both have it."""
     rules = rules_of(dnat(POD, MAC), dnat("10.240.0.10", MAC))
     assert [kind for kind, _ in judged(snapshot(*rules, stations=(Station(MAC, "azv1"),)))] == ["stale", "stale"]
 
@@ -198,7 +198,7 @@ def test_the_hardware_address_of_tunnel_mode_is_never_evidence() -> None:
 
 @pytest.mark.parametrize("dev", ["azv1", "lxc1", "azv7"])
 def test_a_neighbour_that_the_kernel_learned_proves_nothing(dev: str) -> None:
-    """It may have gone out of date long ago, on a pod's device, too: who lives there answers when asked."""
+    """It may have gone out of date long ago, on a pod's device, too: a live pod answers when asked."""
     assert [kind for kind, _ in judged(snapshot(DNAT_RULE, neighbour(dev=dev, permanent=False)))] == ["stale"]
 
 
@@ -249,7 +249,7 @@ DEAD_AND_OWN = rules_of(dnat(POD, MAC), arp_reply(POD, MAC), dnat(POD, NEW_MAC),
     ids=["heard", "recorded", "recorded device", "answered"],
 )
 def test_a_dead_rule_before_a_live_pods_own_is_stale(evidence: dict[str, object]) -> None:
-    """The pod that has the address now is known by its hardware address, and nobody has the other."""
+    """The pod that has the address now is known by its hardware address, and no pod has the other."""
     dead, own = judged(snapshot(*DEAD_AND_OWN, **evidence))[1:3]
     assert dead[0] == "stale"
     assert dead[1].startswith(f"no device and no pod has {MAC}, to which it leads; ")
@@ -267,7 +267,7 @@ def test_a_dead_rule_before_a_live_pods_own_is_stale(evidence: dict[str, object]
     ],
 )
 def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(evidence: dict[str, object]) -> None:
-    """Which of the two it has nobody can say."""
+    """It is unknown which of the two it has."""
     assert [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, **evidence))] == ["live"] * 4
 
 
@@ -281,7 +281,7 @@ def test_of_a_pod_whose_hardware_address_is_not_known_nothing_is_stale(evidence:
     ids=["heard", "recorded", "may have it"],
 )
 def test_a_hardware_address_that_another_pod_has_or_may_have_is_kept(evidence: dict[str, object]) -> None:
-    """Also where the address is another's: only what leads to nobody is dead for certain."""
+    """Also where the address is another pod's: only an object that leads to no pod is dead for certain."""
     other = rules_of(dnat("10.240.0.77", MAC))
     kinds = [kind for kind, _ in judged(snapshot(*DEAD_AND_OWN, *other, **evidence))]
     assert kinds[:2] == ["live", "live"]
@@ -319,7 +319,7 @@ def test_a_record_whose_device_is_another_pods_now_protects_nothing(
     ids=["nothing", "elsewhere", "tunnel", "answers elsewhere", "both"],
 )
 def test_of_two_records_of_one_device_both_protect_until_one_is_known(evidence: dict[str, object]) -> None:
-    """Which pod is behind the device has to be heard on that device."""
+    """A pod proves that it uses a device only if it is heard on that device."""
     what = snapshot(route(), endpoints=(DEAD_RECORD, LIVE_RECORD), **evidence)
     assert [kind for kind, _ in judged(what)] == ["live"]
 
@@ -340,7 +340,7 @@ NODE = (*DEVICES, AZV2)
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_what_a_device_may_have_that_could_not_be_asked_is_unknown(leftover: Restorable) -> None:
-    """Whoever may not ask there takes nobody for gone."""
+    """Without the privilege to ask there, no pod is taken for gone."""
     address = POD6 if leftover in OF_POD6 else POD
     reason = f"the pod on azv1 cannot be asked for {address} without CAP_NET_RAW"
     assert judged(snapshot(leftover, devices=NODE, unasked=UNASKED)) == [("unknown", reason)]
@@ -375,7 +375,7 @@ def test_several_devices_that_could_not_be_asked_are_counted() -> None:
 
 
 def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
-    """What the state gives to one address is not where another is; but of the other family nothing is said there."""
+    """The device that the state gives to one address has no other; but for the other family it says nothing."""
     state = (Endpoint(("10.240.0.77",), "azv1"),)
     what = snapshot(DNAT_RULE, DNAT6_RULE, route(), route6(), unasked=UNASKED, endpoints=state)
     kinds = {(v.address, v.kind) for v in judge(what, pod_cidrs=POD_CIDRS, bridge="azure0")}
@@ -389,6 +389,6 @@ def test_what_is_on_one_device_does_not_hang_on_others(leftover: Restorable) -> 
 
 
 def test_what_is_on_a_device_that_went_away_is_unknown() -> None:
-    """It was there when routes were read, and not when devices were: nobody could be asked there."""
+    """It was there when routes were read, and not when devices were: it could not be asked."""
     reason = "azv7 was removed or renamed while all this was read"
     assert judged(snapshot(route(dev="azv7"))) == [("unknown", reason)]

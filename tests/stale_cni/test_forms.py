@@ -91,7 +91,7 @@ def test_anything_else_is_no_rule_of_a_pod(line: str) -> None:
 
 @pytest.mark.parametrize("line", [NODE_RULES[0], NODE_RULES[2], NODE_RULES[0].replace("Unicast", "unicast")])
 def test_rules_of_the_node_are_known(line: str) -> None:
-    """What the bridge needs for the node itself is told from foreign rules, and is no pod's."""
+    """A rule that the bridge needs for the node itself is neither foreign nor a pod's."""
     assert is_of_node(rule(line))
     assert read_pod_rule(rule(line)) is None
 

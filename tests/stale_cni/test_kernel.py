@@ -110,7 +110,7 @@ class World:
         return CleanStaleCNI(config or config_of(), host=self.host(ebtables))
 
     def shown(self) -> dict[str, list[str]]:
-        """What the tools show, but for what the kernel learns by itself, and for dates."""
+        """Return the output of the tools without entries that the kernel learns by itself, and without dates."""
         ip = self.node.ip
         return {
             "ebtables": shown(self.node, self.backend),
@@ -126,13 +126,13 @@ class World:
         self.node.run(f"ebtables-{self.backend}", "-t", "nat", *words.split())
 
     def planned(self, task: CleanStaleCNI) -> list[str]:
-        """What a plan names, in the words of `shown`."""
+        """Return the subjects of a plan in the words of `shown`."""
         prefix = f"ebtables {self.backend} nat: "
         subjects = [change.subject for change in task.plan(Context(timeout=60))]
         return [in_full(subject.removeprefix(prefix)) for subject in subjects]
 
     def asks(self, address: str, *, patience: float = 5.0) -> bool:
-        """Whether an answer comes to a datagram that the fabric sends to the address."""
+        """Return True if an answer comes to a datagram that the fabric sends to the address."""
         with self._socket(self.fabric) as client:
             client.settimeout(patience)
             client.sendto(b"?", (address, PORT))
@@ -228,7 +228,7 @@ def _link(here: KernelNode, name: str, mac: str, *, there: KernelNode, peer: str
 
 
 def _wake(server: socket.socket) -> None:
-    """Whoever waits on it gets nothing, and ends; the kernel does that, and says that nobody is connected."""
+    """A program that waits on it gets nothing and ends; the kernel says that no one is connected."""
     with suppress(OSError):
         server.shutdown(socket.SHUT_RDWR)
 
@@ -320,7 +320,7 @@ def test_tunnel_mode_is_decided_by_the_state(world: World) -> None:
 
 
 def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) -> None:
-    """Cilium's router takes one from the pods' pool: the dead pod's rules take what is sent to it."""
+    """Cilium's router takes an address from the pods' pool: the dead pod's rules take its packets."""
     ip = world.node.ip
     ip("route", "delete", f"{REUSED}/32", "dev", "lxc1")
     ip("link", "add", "cilium_host", "type", "veth", "peer", "name", "cilium_net")
@@ -340,7 +340,7 @@ def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) ->
 
 
 def test_dead_rules_before_a_live_pods_own_go_alone(world: World) -> None:
-    """They were made for an earlier pod with its address: the first rule of two decides, and leads to nobody."""
+    """They were made for an earlier pod with its address: the first rule of two decides, and leads to no pod."""
     before = world.shown()
     dead = [arp_reply(LIVE, "aa:bb:cc:00:00:77"), dnat(LIVE, "aa:bb:cc:00:00:77")]
     for line in reversed(dead):
@@ -358,7 +358,7 @@ def test_dead_rules_before_a_live_pods_own_go_alone(world: World) -> None:
 
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_a_dead_record_that_shares_a_live_pods_device_protects_nothing(world: World, *, is_heard: bool) -> None:
-    """azure-vnet names devices after pods, so one that came back has its old record's: it is asked who is there."""
+    """azure-vnet names devices after pods, so one that came back has the device of its old record: it is asked."""
     state = world.root / STATE_PATH.removeprefix("/")
     state.parent.mkdir(parents=True, exist_ok=True)
     state.write_bytes(state_of([("azv1", [REUSED, DEAD6]), ("azv1", [LIVE])]))
@@ -444,7 +444,7 @@ def test_a_pod_on_a_second_bridge_keeps_its_rules(world: World) -> None:
 if "legacy" in BACKENDS:
 
     def test_a_bridge_that_filters_vlans_has_heard_the_same_pods(world: World) -> None:
-        """Its stations are in VLAN 1 then, and what is permanent is shown twice; the verdicts are the same."""
+        """Its stations are in VLAN 1 then, and permanent ones are shown twice; the verdicts are the same."""
         world.node.ip("link", "set", "azure0", "type", "bridge", "vlan_filtering", "1")
         assert world.asks(LIVE)
         stations = world.host().link_layer.stations("azure0")
@@ -461,7 +461,7 @@ if "legacy" in BACKENDS:
 
 @pytest.mark.parametrize(("node", "device"), [("node", "azv1"), ("live", "eth0")])
 def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, node: str, device: str) -> None:
-    """The bridge forgets it, and nobody can ask it: it is given time, and is there again with its link."""
+    """The bridge forgets it, and it cannot be asked: it is given time, and is there again with its link."""
     before = world.shown()
     there: KernelNode = getattr(world, node)
     there.ip("link", "set", device, "down")
@@ -476,7 +476,8 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, nod
             return super().neighbours()
 
     task = CleanStaleCNI(config_of(), host=attrs.evolve(world.host(), link_layer=ComesBack(netns=world.node.name)))
-    report = run(task, Context(timeout=60))
+    report = run(task, timeout=60)
+    report.raise_for_failure()
     assert not any(LIVE in change.subject for change in report.changes)
     after = world.shown()
     for sort in "ebtables", "neigh":
@@ -554,7 +555,7 @@ def test_a_refusal_of_the_kernel_leaves_everything_as_it_was(world: World) -> No
             super().apply(remove=[*remove, Neighbour("10.240.0.99", "azure0", DEAD_MAC, permanent=True)], add=add)
 
     host = attrs.evolve(world.host(), link_layer=Refused(netns=world.node.name))
-    with world.stream(LIVE) as lost, pytest.raises(StaleCNIError, match=r"back in its place$"):
+    with world.stream(LIVE) as lost, pytest.raises(StaleCNIError, match=r"removed before that are back$"):
         CleanStaleCNI(config_of(), host=host).do(Context(timeout=60))
     assert (world.shown(), lost, list((world.root / "var/lib").iterdir())) == (before, [], [])
 
@@ -578,7 +579,7 @@ def test_what_somebody_else_took_meanwhile_is_named(world: World) -> None:
 
 
 def test_who_may_not_is_told_so(world: World) -> None:
-    """Without privilege the plan is what can be seen, and a run that would change something is refused."""
+    """Without privilege the plan shows the visible objects, and a run that would change something is refused."""
     unprivileged = (*world.prefix, "setpriv", "--reuid=65534", "--clear-groups")
     before = world.shown()
     task = world.sweep(ebtables=EbtablesCommand(unprivileged))

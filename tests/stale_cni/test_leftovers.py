@@ -1,4 +1,4 @@
-"""Which objects are looked at, and which of them nobody makes for a pod."""
+"""The objects that are examined, and those that azure-vnet cannot have made for a pod."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOPS = (NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1"))
     ids=repr,
 )
 def test_what_cannot_be_of_a_pod_is_not_looked_at(leftover: Restorable) -> None:
-    """Other devices; the kernel's, routers', DHCP's and our routes; what leads to more than pods."""
+    """Other devices; routes of the kernel, routers, DHCP and hostrouting; routes to more than pods."""
     assert judged(snapshot(leftover)) == []
 
 
@@ -96,14 +96,14 @@ def test_what_is_odd_about_a_pod_that_lives_does_not_matter(leftover: Restorable
 
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
 def test_a_route_beside_another_is_unknown(dev: str) -> None:
-    """Of two appended in one place nobody could put one back as it stood."""
+    """Of two routes in one place, neither could be restored as it stood."""
     first, second = route(dev=dev), route(dev="eth0")
     assert judged(snapshot(first, second)) == [("unknown", "another route has the same place")]
 
 
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
 def test_a_route_that_robs_the_next_pod_of_its_address_goes(dev: str) -> None:
-    """The new CNI's own route to the reused address, of another metric, keeps nobody from taking the old one away."""
+    """The new CNI's own route to the reused address, with another metric, does not keep the old one."""
     assert [kind for kind, _ in judged(snapshot(route(dev=dev), route(dev="lxc1", metric=10)))] == ["stale"]
     assert [kind for kind, _ in judged(snapshot(route6(dev=dev), route6(dev="lxc1")))] == ["stale"]
     assert [kind for kind, _ in judged(snapshot(route(dev=dev), route(dev=dev)._replace(tos=16)))] == ["stale"] * 2

@@ -1,6 +1,6 @@
-"""Addresses with a history: pods come and go, and their addresses go to others; what is dead is told from what is not.
+"""Addresses with a history: pods come and go, other pods get their addresses, and only dead objects are stale.
 
-The oracle knows the history, and nothing of how verdicts are made: what was made for a pod is dead when the pod is.
+The oracle knows the history and not the code: an object is dead if the pod that it was made for is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEVICES = [f"azv{number}" for number in range(1, 4)]
 
 
 class Pod(NamedTuple):
-    """A pod, as it was or is: alive or not, and what there is of it."""
+    """A pod, alive or not, and the objects that were made for it."""
 
     address: str
     mac: str
@@ -68,7 +68,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
 
 
 def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[str]]]:
-    """What is seen of a node with this history before anybody is asked, and who would answer on each device."""
+    """Return the snapshot of a node with this history before any probe, and the addresses of each device."""
     living = [pod for pod in pods if pod.is_alive]
     veths = [
         Device(pod.device, 10 + number, up=True, kind="veth", master="azure0") for number, pod in enumerate(living)
@@ -96,7 +96,7 @@ def node_of(pods: list[Pod], own: str | None) -> tuple[Snapshot, dict[str, set[s
 
 
 def judged(pods: list[Pod], own: str | None) -> tuple[Verdict, ...]:
-    """Verdicts after everybody was asked who is to be asked; a bridge learns from answers."""
+    """Return the verdicts after all probes; a bridge learns from answers."""
     snapshot, answers = node_of(pods, own)
     verdicts = judge(snapshot, pod_cidrs=POD_CIDRS, bridge="azure0")
     asked = questions(snapshot, verdicts, bridge="azure0")
@@ -131,7 +131,7 @@ BESIDE = LIVE._replace(address="10.240.0.11", recorded="tunnel")
 @example(([DEAD, LIVE._replace(recorded="tunnel")], None))
 @example(([DEAD._replace(recorded="tunnel"), BESIDE], None))
 def test_what_was_made_for_a_dead_pod_is_stale_and_nothing_else(history: tuple[list[Pod], str | None]) -> None:
-    """Whoever has its address now: another pod, the node, nobody; and whatever records of it were left behind."""
+    """The present owner of its address does not matter (another pod, the node or none), nor do old records."""
     pods, own = history
     living = {pod.mac for pod in pods if pod.is_alive}
     for verdict in judged(pods, own):

@@ -128,7 +128,7 @@ class World(NamedTuple):
             host.link_layer.add_route(f"{v6}/128", device)
 
     def stale(self) -> set[str]:
-        """The subjects of all that nobody alive has."""
+        """The subjects of all objects that no live pod has."""
         subjects = set()
         for pod in self.pods:
             v4, v6 = pod.addresses
@@ -181,7 +181,7 @@ def sweep(host: FakeHost) -> CleanStaleCNI:
 
 
 def objects(host: FakeHost) -> list[str]:
-    """All that a sweep might take away, as reports name it, without what the kernel makes itself."""
+    """Return all objects that a sweep might remove, as reports name them, without those that the kernel makes."""
     rules, neighbours, routes6, routes, _ = whole_state(host)
     texts = [f"ebtables {rule.backend} nat: {rule.line}" for rule in rules]  # type: ignore[attr-defined]
     return texts + [str(other) for others in (neighbours, routes6, routes) for other in others]  # type: ignore[attr-defined]
@@ -189,7 +189,7 @@ def objects(host: FakeHost) -> list[str]:
 
 @given(worlds())
 def test_only_what_is_stale_goes_and_all_of_it_comes_back(world: World) -> None:
-    """Whatever stands in whatever order: the plan is exactly what goes, and undo leaves no trace."""
+    """In any order of objects: the plan is exactly the set of removed objects, and undo leaves no trace."""
     host = world.make()
     before, seen = whole_state(host), objects(host)
     planned = [change.subject for change in sweep(host).plan(context())]

@@ -67,7 +67,7 @@ def test_what_comes_to_life_between_readings_is_left_alone() -> None:
 
 
 def test_what_comes_back_is_reported_and_not_fought(caplog: pytest.LogCaptureFixture) -> None:
-    """Something alive puts rules back: it is noticed, named, and left alone; the record stays for whoever looks."""
+    """Another program adds rules again: they are noticed, named and left alone, and the record stays."""
     host = made_host()
     line = dnat(DEAD, DEAD_MAC)
     host.ebtables.on_delete = lambda: host.ebtables.add(line)
@@ -82,7 +82,7 @@ def test_what_comes_back_is_reported_and_not_fought(caplog: pytest.LogCaptureFix
 
 
 def test_a_last_look_that_fails_is_an_error() -> None:
-    """What was to go is gone, but nobody knows whether it came back; the record stays."""
+    """The stale objects are gone, but it is unknown if any came back; the record stays."""
     host = made_host()
     host.ebtables.fail_at(4)
     assert "Cannot allocate memory" in refused(lambda: sweep(host).do(context()), BackendError)
@@ -193,7 +193,7 @@ def test_of_many_that_are_not_understood_the_first_ten_are_shown(caplog: pytest.
 
 
 def test_what_could_not_be_seen_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """It says once which rules it cannot see, and takes away what it can."""
+    """It says once which rules it cannot see, and removes the stale ones that it can."""
     caplog.set_level(logging.INFO)
     host = made_host()
     host.ebtables.notes.append("ebtables (legacy) is not installed")

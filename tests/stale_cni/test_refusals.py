@@ -67,7 +67,7 @@ def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
 
 
 def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever knows better may clean all the same; it is said once."""
+    """An operator who is sure may sweep all the same; it is said once."""
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     config = config_of(force={"conflist": True})
@@ -132,7 +132,7 @@ def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
     ],
 )
 def test_each_switch_of_force_overlooks_one_thing(force: dict[str, bool], refusal: str | None) -> None:
-    """A conflist that nobody reads any more says nothing about a program that runs at this moment."""
+    """A conflist that no runtime reads any more says nothing about a program that runs at this moment."""
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     host.files.tree.write(LOCKS[2], b"", mode=0o600)
@@ -149,7 +149,7 @@ def test_each_switch_of_force_overlooks_one_thing(force: dict[str, bool], refusa
 
 
 def test_a_state_of_cns_that_is_not_understood_is_refused() -> None:
-    """Then nobody knows who is alive."""
+    """Live pods cannot be told from dead ones then."""
     host = made_host()
     host.files.tree.write(ENDPOINTS_PATH, b'{"Endpoint": {}}', mode=0o600)
     before = whole_state(host)
@@ -161,7 +161,7 @@ def test_a_state_of_cns_that_is_not_understood_is_refused() -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_it_refuses_a_state_that_it_does_not_understand(*, force: bool) -> None:
-    """Then nobody knows who is alive, whatever is forced."""
+    """Live pods cannot be told from dead ones then, and no switch changes that."""
     host = made_host()
     before = whole_state(host)
     host.files.tree.write(STATE_PATH, b"{", mode=0o600)
@@ -210,7 +210,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
 
 
 def test_what_cannot_be_written_down_stays() -> None:
-    """A full disk is an error before anything is taken away, which says so, and where to look."""
+    """A full disk is an error before anything is removed; it says so, and where to look."""
     host = made_host()
     before = whole_state(host)
     task = sweep(host)

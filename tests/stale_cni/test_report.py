@@ -1,4 +1,4 @@
-"""The sweep by itself: what it tells people and programs, and how `hostrouting sweep` ends."""
+"""`hostrouting sweep`: its reports for people and programs, and its exit status."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def told(report: SweepReport, *, verbose: bool = False) -> list[str]:
 
 
 def test_what_has_gone_is_told_by_its_reason_with_the_record() -> None:
-    """People see each object under the reason that they share; programs get both, and what was spared."""
+    """People see each object under the reason that it shares; programs also get the objects that were left alone."""
     host = made_host()
     report = sweep_node(context(), config_of(), host)
     assert host.files.tree.read(str(report.record)) is not None
@@ -88,7 +88,7 @@ def test_a_check_has_what_is_left_alone_in_its_json_too() -> None:
 
 
 def test_with_v_each_object_that_is_left_alone_is_listed() -> None:
-    """What was kept and never shown looked as if it were not there."""
+    """An object that was left alone and never shown looked as if it were not there."""
     lines = told(sweep_node(context(), config_of(), made_host()), verbose=True)
     why = f"{LIVE_MAC}, its hardware address, is learned on azv1"
     assert f"  = ebtables nft nat: {dnat(LIVE, LIVE_MAC)}: {why}" in lines
@@ -96,7 +96,7 @@ def test_with_v_each_object_that_is_left_alone_is_listed() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_says_what_would_go() -> None:
-    """By one reading; what would be refused is said."""
+    """It is one reading, and it says if a sweep would be refused."""
     host = made_host()
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
@@ -223,7 +223,7 @@ def test_the_command_lists_what_it_spares(node: KernelNode, tmp_path: Path) -> N
 
 @needs("kernel", "ebtables-nft")
 def test_how_the_command_ends(node: KernelNode, tmp_path: Path) -> None:
-    """A config that asks for no sweep is exit 2; without privilege, or behind another run, it could not: exit 3."""
+    """A config that asks for no sweep is exit 2; without privilege, or during another run, it could not: exit 3."""
     refused = command(node, "--json", written(tmp_path, enabled=False))
     assert refused.returncode == 2
     assert json.loads(refused.stdout)["errors"][0]["path"] == "hostRouting.staleCni.enabled"

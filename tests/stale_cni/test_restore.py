@@ -1,4 +1,4 @@
-"""What comes back of that which was taken away, and what cannot."""
+"""The removed objects that can be restored, and those that cannot."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_failure_carries_what_the_kernel_said() -> None:
 
 
 def test_what_cannot_be_restored_is_named_and_the_record_stays() -> None:
-    """The rules cannot be put back: the error names each, and where it is written down; `undo` brings them back."""
+    """The rules cannot be restored: the error names each, and the record; `undo` restores them."""
     host = made_host()
     before = whole_state(host)
     failing_routes(host)
@@ -110,7 +110,7 @@ def test_what_cannot_be_restored_is_named_and_the_record_stays() -> None:
 
 
 def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
-    """Then nobody knows what is there, and the record stays."""
+    """The present state is unknown then, and the record stays."""
     host = made_host()
     failing_routes(host)
     host.ebtables.fail_at(4)
@@ -141,7 +141,7 @@ class Killed(BaseException):
 
 
 def test_a_run_that_is_killed_midway_can_be_undone() -> None:
-    """The rules are gone, nobody has cleaned up: the record has everything."""
+    """The rules are gone, and no rollback ran: the record has everything."""
     host = made_host()
     before = whole_state(host)
 

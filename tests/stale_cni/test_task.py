@@ -65,7 +65,7 @@ def test_only_what_is_stale_goes() -> None:
 
 
 def test_the_plan_names_each_object_and_why_it_goes() -> None:
-    """Every line of the plan is one object that `do` takes away, and there is no other."""
+    """Every line of the plan is one object that `do` removes, and there is no other."""
     host = made_host()
     before = whole_state(host)
     changes = sweep(host).plan(context())
@@ -84,7 +84,7 @@ def test_a_check_finds_what_the_plan_would_take_away() -> None:
 
 
 def test_a_check_says_what_keeps_the_sweep_from_work() -> None:
-    """While azure-vnet is configured nobody is sent to run what would be refused."""
+    """While azure-vnet is configured, no finding tells the user to run a command that would be refused."""
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     (finding, *_) = check_stale_cni(context(), config_of(), host)
@@ -95,7 +95,7 @@ def test_a_check_says_what_keeps_the_sweep_from_work() -> None:
 
 
 def test_without_privilege_no_check_says_that_all_is_well() -> None:
-    """Rules that could not be read may be stale; but what was found all the same is told."""
+    """Rules that could not be read may be stale; but all findings in the rest are reported."""
     host = made_host()
     host.ebtables.may_read = False
     assert {each.kind for each in check_stale_cni(context(), config_of(), host)} == {"stale-cni"}
@@ -114,7 +114,7 @@ def test_the_state_of_azure_vnet_protects() -> None:
 
 
 def test_who_answers_when_asked_keeps_everything() -> None:
-    """A pod that has been silent for long is known to nobody: it is asked before its route is taken for stale."""
+    """The node may know nothing of a pod that was silent for long: it is asked before its route is taken for stale."""
     host = made_host()
     host.link_layer.alive = {("azv1", "10.240.0.11"), ("azv1", "fd00:10:240::11")}
     sweep(host).do(context())
@@ -124,7 +124,7 @@ def test_who_answers_when_asked_keeps_everything() -> None:
 
 
 def test_who_may_not_ask_plans_but_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Without privilege nobody is called stale who may only be silent: a plan says so, check and run are refused."""
+    """Without privilege no silent pod is taken for gone: a plan says so, check and run are refused."""
     host = made_host()
     before = whole_state(host)
     host.link_layer.may_probe = False
@@ -162,7 +162,7 @@ def test_a_clean_node_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
 def test_who_does_not_ask_gets_nothing(config: HostRoutingConfig) -> None:
-    """Without the section nothing is read, changed or put back."""
+    """Without the section nothing is read, changed or restored."""
     host = made_host()
     sweep(host).do(context())
     after = whole_state(host)
@@ -188,7 +188,7 @@ def test_an_image_has_nothing_to_sweep() -> None:
 
 @pytest.mark.parametrize("path", [STATE_PATH, ENDPOINTS_PATH])
 def test_an_empty_state_has_no_pods(path: str) -> None:
-    """A store that nothing was saved in has 0 bytes: nobody lives by it, and nothing is refused."""
+    """An empty store has 0 bytes: no pod lives by it, and nothing is refused."""
     host = made_host()
     host.files.tree.write(path, b"", mode=0o600)
     assert [finding.subject for finding in check_stale_cni(context(), config_of(), host)] == STALE
@@ -213,7 +213,7 @@ def test_no_bridge_at_all_is_fine() -> None:
 
 
 def test_what_any_bridge_has_heard_is_alive() -> None:
-    """A pod's hardware address is learned behind a port of a second bridge: it keeps its rules."""
+    """A second bridge has learned the hardware address of a pod on a port: the pod keeps its rules."""
     host = made_host()
     host.link_layer.add_device("azure9", kind="bridge")
     host.link_layer.add_device("azv9", kind="veth", master="azure9")

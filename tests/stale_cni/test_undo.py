@@ -58,7 +58,7 @@ def test_undo_of_several_sweeps_puts_all_of_them_back() -> None:
 
 
 def test_undo_leaves_places_that_were_taken(caplog: pytest.LogCaptureFixture) -> None:
-    """A live pod has got the address: its neighbour and its route stay, and it is said what does not come back."""
+    """A live pod has got the address: its neighbour and its route stay, and objects that are not restored are named."""
     host = made_host()
     sweep(host).do(context())
     host.link_layer.add_neighbour(DEAD, "azure0", "02:00:00:00:00:01")
@@ -109,7 +109,7 @@ def test_twins_of_an_ipv4_route_do_not_come_back_both(caplog: pytest.LogCaptureF
 
 
 def test_a_file_that_is_no_record_keeps_none_from_being_put_back(caplog: pytest.LogCaptureFixture) -> None:
-    """What can be put back is; the file is named and set aside. A plan shows what it can, and changes nothing."""
+    """All valid records are restored; the file is named and set aside. A plan shows the objects and changes nothing."""
     host = made_host()
     before = whole_state(host)
     sweep(host).do(context())
@@ -127,7 +127,7 @@ def test_a_file_that_is_no_record_keeps_none_from_being_put_back(caplog: pytest.
 
 
 def test_messages_name_the_command_that_finds_the_record(caplog: pytest.LogCaptureFixture) -> None:
-    """Where the records lie is in the config: without it, nobody finds them elsewhere than in the usual place."""
+    """The config names the folder of the records, so the command needs it unless the folder is the usual one."""
     host = made_host()
     config = config_of(backup_dir="/srv/records")
     sweep(host, config).do(context())
@@ -153,7 +153,7 @@ def test_an_undo_that_fails_can_be_done_again(fail: str) -> None:
 
 
 def test_undo_does_not_ask_who_is_alive() -> None:
-    """A state that cannot be understood is no reason not to put back."""
+    """A state that cannot be parsed does not keep objects from being restored."""
     host = made_host()
     sweep(host).do(context())
     host.files.tree.write(STATE_PATH, b"{", mode=0o600)
@@ -163,7 +163,7 @@ def test_undo_does_not_ask_who_is_alive() -> None:
 
 
 def test_what_was_taken_before_the_machine_was_started_again_stays_gone(caplog: pytest.LogCaptureFixture) -> None:
-    """The objects went with that boot, so nothing can be put back, and the record goes: planned, and said."""
+    """The objects went with that boot, so nothing can be restored, and the record is removed: planned, and said."""
     caplog.set_level(logging.INFO)
     host = made_host()
     sweep(host).do(context())

@@ -1,4 +1,4 @@
-"""Verdicts: what is stale, what is not understood, who is asked, and what several readings say together."""
+"""Verdicts: stale and unknown objects, the probes, and the agreement of several readings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def asked(what: Snapshot) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 def test_who_answers_when_asked_is_alive(leftover: Restorable) -> None:
-    """Before anything is taken for stale the pods' devices are asked; what answers is a pod that was silent."""
+    """Before anything is taken for stale the pods' devices are asked; an answer comes from a pod that was silent."""
     address = POD6 if leftover in OF_POD6 else POD
     assert asked(snapshot(leftover)) == [("azv1", address)]
     what = snapshot(leftover, answered=frozenset([("azv1", address)]))
@@ -137,36 +137,34 @@ def test_each_question_is_asked_once() -> None:
     assert asked(what) == [("azv1", POD), ("azv2", POD), ("azv2", "10.240.0.8")]
 
 
-def verdicts(*leftovers: Restorable, kind: str = "stale") -> Sequence[Verdict]:
-    return [Verdict(leftover, kind, POD, "") for leftover in leftovers]  # type: ignore[arg-type]
+def stale(*leftovers: Restorable) -> Sequence[Verdict]:
+    return [Verdict(leftover, "stale", POD, "") for leftover in leftovers]
 
 
 def test_readings_agree_on_what_is_stale_in_all_of_them() -> None:
-    """What came, went or was found alive between readings has changed, and is nobody's to delete."""
+    """An object that came, went or was found alive between readings has changed, and is not deleted."""
     a, b, c, d = (neighbour(f"10.240.0.{number}") for number in range(10, 14))
-    first = [*verdicts(a, b), *verdicts(c, kind="live")]
-    second = [*verdicts(a, c, d), *verdicts(b, kind="live")]
-    stale, changed = agree([first, second])
-    assert ([v.object for v in stale], [v.object for v in changed]) == ([a], [b, c, d])
+    agreed, changed = agree([stale(a, b), stale(a, c, d)])
+    assert ([v.object for v in agreed], [v.object for v in changed]) == ([a], [b, c, d])
 
 
 def test_a_rule_that_moved_is_the_same_rule() -> None:
     """Where a rule stands changes with those before it; the last reading says where it is now."""
     before = rules_of("-A PREROUTING -j ACCEPT", dnat(POD, MAC))[1]
     after = before._replace(position=1)
-    assert [v.object for v in agree([verdicts(before), verdicts(after)]).stale] == [after]
+    assert [v.object for v in agree([stale(before), stale(after)]).stale] == [after]
 
 
 def test_a_rule_that_came_a_second_time_has_changed() -> None:
-    """Rules that are alike are counted: somebody who adds one more is at work."""
+    """Identical rules are counted: a program that adds one more is changing them."""
     rule, again = rules_of(dnat(POD, MAC), dnat(POD, MAC))
-    stale, changed = agree([verdicts(rule), verdicts(rule, again)])
-    assert (stale, [v.object for v in changed]) == ([], [rule])
+    agreed, changed = agree([stale(rule), stale(rule, again)])
+    assert (agreed, [v.object for v in changed]) == ([], [again])
 
 
 @given(st.permutations([*OF_POD[:-1], *OF_POD6[:-1], *rules_of(*NODE_RULES, "-A OUTPUT -j ACCEPT")]))
 def test_verdicts_do_not_depend_on_order(order: list[Restorable]) -> None:
-    """In whatever order things are seen, each gets the same verdict (routes on the bridge are beside the others)."""
+    """In any order of objects, each gets the same verdict."""
     evidence = {"endpoints": (Endpoint((POD6,), "azv1"),)}
     found = judge(snapshot(*order, **evidence), pod_cidrs=POD_CIDRS, bridge="azure0")
     assert {v.object for v in found if v.kind == "stale"} == set(OF_POD[:-1])

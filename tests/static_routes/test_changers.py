@@ -1,6 +1,6 @@
-"""Beside programs that change the same places in a tight loop: no route of theirs is lost, none is left stale.
+"""Next to programs that change the same places in a tight loop: none of their routes is lost or left stale.
 
-The oracle is what would stand there without us: each program's own account of what it did, in a list of its own.
+The oracle is the state without hostrouting: each program keeps a list of its own changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CREATE, REPLACE, EXCLUSIVE, APPEND = 0x400, 0x100, 0x200, 0x800
 
 
 class Changer:
-    """A program that keeps its own routes, and an account of what it believes to have."""
+    """A program that keeps its own routes, and a list of those that it believes to have."""
 
     def __init__(self, opened: socket.socket, index: int, prefixes: Sequence[str], seed: int, *, pauses: bool) -> None:
         self._socket = opened
@@ -52,9 +52,9 @@ class Changer:
         self._prefixes = prefixes
         self._pauses = pauses
         self._random = random.Random(seed)
-        #: What stands in each place by the changer's own account, in its order.
+        #: The routes of each place by the changer's list, in their order.
         self.account: dict[str, list[str]] = {prefix: [] for prefix in prefixes}
-        #: Deleted while it was displaced: what may come back all the same.
+        #: Routes that their owner deleted while they were displaced: these may be restored.
         self.may_return: set[tuple[str, str]] = set()
         self.turn = threading.Lock()
         self.stop = threading.Event()
@@ -85,7 +85,7 @@ class Changer:
         self.count += 1
         gateway = f"10.224.{2 + self.count // 250 % 250}.{1 + self.count % 250}"
         if way == "flip":
-            # Of two gateways only: what stands first may be what stood there before.
+            # Of two gateways only: the first route may be the one that was first before.
             gateway = self._random.choice(["10.224.0.73", "10.224.0.247"])
         account = self.account[prefix]
         if way in {"replace", "flip"}:
@@ -137,9 +137,9 @@ def standing(backend: NetlinkBackend) -> dict[str, list[str]]:
 def live_pairs(
     pairs: int, prefixes: Sequence[str], seed: int, caplog: pytest.LogCaptureFixture, *, pauses: bool
 ) -> dict[str, int]:
-    """Apply and reset so often; what went otherwise than without us is an assertion.
+    """Apply and reset so often; a difference to the state without hostrouting is an assertion.
 
-    What a refusal could not take back it says, and keeps on record; the reset that follows brings it back.
+    A refusal names the routes that it could not restore, and keeps their record; the next reset restores them.
     """
     counted = "applied", "refused", "told as left behind", "resets refused", "changes", "came back though deleted"
     figures = dict.fromkeys(counted, 0)
@@ -173,7 +173,7 @@ def live_pairs(
                     kept = [route for route in routes if route not in returned]
                     assert kept == changer.account[prefix], (number, prefix, WAYS[prefix], caplog.messages)
                     changer.account[prefix] = list(routes)
-                # What has not come back by now never does.
+                # A route that has not been restored by now never is.
                 changer.may_return.clear()
                 assert not fake.files.exists(RECORDS_PATH), caplog.messages
         figures["changes"] = changer.count
@@ -191,7 +191,7 @@ def check_pairs(pairs: int, prefixes: Sequence[str], *, pauses: bool, caplog: py
     figures = live_pairs(pairs, prefixes, pairs, caplog, pauses=pauses)
     logging.getLogger(__name__).warning("%s", figures)
     assert figures["changes"] > pairs
-    # Who replaces ours without a pause leaves it no time to be seen, and is named instead.
+    # A program that replaces ours without a pause leaves it no time to be seen, and is named instead.
     assert figures["applied"] > 0 or not pauses
 
 
@@ -199,7 +199,7 @@ def check_pairs(pairs: int, prefixes: Sequence[str], *, pauses: bool, caplog: py
 def test_apply_and_reset_beside_changers(
     prefixes: Sequence[str], pauses: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A sample of what soak does: 50 pairs of each life."""
+    """A sample of the soak run: 50 pairs of each life."""
     check_pairs(50, prefixes, pauses=pauses, caplog=caplog)
 
 

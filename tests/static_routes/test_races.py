@@ -1,4 +1,4 @@
-"""What another program does between two steps of ours: nothing of it is overwritten, lost or left stale."""
+"""Other programs change routes between two steps of ours: none of theirs is overwritten, lost or left stale."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
 
 
 class BusyNode(MemoryBackend):
-    """On which other programs act just before a step of ours, counted from 1, or while we read."""
+    """A backend on which other programs act just before a step of ours, counted from 1, or while we read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def test_a_daemon_updates_its_route_while_we_apply(
 def test_a_daemon_updates_its_route_while_we_reset(
     node: BusyNode, host: FakeHost, step: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """73 becomes 247 before or between the two steps of the way back: 247 stays, and it is said what became of 73."""
+    """73 becomes 247 before or between the two steps of the restoration: 247 stays, and the fate of 73 is logged."""
     node.insert_route(theirs(73))
     live(host).converge(Context(), [OURS])
     caplog.clear()
@@ -133,7 +133,7 @@ def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost)
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost, step: int) -> None:
-    """Ours is flushed before we remove it: what it had displaced comes back all the same."""
+    """Ours is flushed before we remove it: the displaced route is restored all the same."""
     node.insert_route(theirs(73))
     live(host).converge(Context(), [OURS])
     node.before_step[node._taken + step] = [lambda: node.delete_route(OURS)]
@@ -144,7 +144,7 @@ def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHos
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_an_identical_route_comes_back_under_its_own_protocol(node: BusyNode, host: FakeHost, protocol: int) -> None:
-    """What networkd or the administrator had before us, with the same gateway and device, they have after us."""
+    """A route of networkd or of the administrator with the same gateway and device is the same afterwards."""
     node.insert_route(theirs(1, protocol=protocol))
     before = node.routes()
     live(host).converge(Context(), [OURS])
@@ -154,7 +154,7 @@ def test_an_identical_route_comes_back_under_its_own_protocol(node: BusyNode, ho
 
 
 def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNode, host: FakeHost) -> None:
-    """An address that makes a connected route in the place of ours: ours is taken back, and the refusal names it."""
+    """An address that makes a connected route in the place of ours: ours is rolled back, and the refusal names it."""
     node.add_link("ib0")
     node.insert_route(theirs(73))
     node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
@@ -165,7 +165,7 @@ def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNod
 
 
 def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
-    """What stands is named, and nothing says that nothing was changed."""
+    """The remaining routes are named, and the error does not claim that nothing was changed."""
     node.add_link("ib0")
     node.insert_route(theirs(73))
     node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
@@ -192,7 +192,7 @@ def test_who_takes_the_place_all_the_time_has_it(node: BusyNode, host: FakeHost)
 
 
 class Owner:
-    """Another program with an account of its own of what it has in the place, first to last."""
+    """Another program with its own list of its routes in the place, first to last."""
 
     def __init__(self, node: BusyNode) -> None:
         self._node = node
@@ -203,7 +203,7 @@ class Owner:
 
     @property
     def may_return(self) -> set[int]:
-        """After a deletion that ours hid from view nobody can tell which route a later one has replaced."""
+        """After a deletion that ours hid from view it is unknown which route a later one has replaced."""
         return {*self._deleted, *self._replaced} if self._deleted else set()
 
     def act(self, way: str) -> None:
@@ -238,7 +238,7 @@ WAYS = st.sampled_from(["replace", "append", "add", "delete"])
 def test_any_life_beside_ours(
     before: list[str], in_apply: list[tuple[int, str]], between: list[str], in_reset: list[tuple[int, str]]
 ) -> None:
-    """After apply and reset stands what the owner's own account says, in its order; deleted ones may come back."""
+    """After apply and reset the routes are those of the owner's list, in its order; deleted ones may be restored."""
     node = BusyNode()
     host = FakeHost(node)
     owner = Owner(node)
@@ -251,7 +251,7 @@ def test_any_life_beside_ours(
     assert node.in_place()[:1] == [str(OURS)] or in_apply
     for way in between:
         owner.act(way)
-    # A route that was appended behind ours, and then replaced by its owner, who took ours: none of us was there to see.
+    # A route that was appended after ours, and then replaced by its owner, which took ours: that is invisible to us.
     unseen = set(node.gateways()).difference(owner.account)
     for step, way in in_reset:
         node.before_step.setdefault(node._taken + step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
@@ -260,7 +260,7 @@ def test_any_life_beside_ours(
     assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
     kept = [last for last in node.gateways() if last not in owner.may_return | unseen]
     assert sorted(kept) == sorted(owner.account)
-    # A first one that took the place of ours, and that its owner deleted, tells nobody what it stood before.
+    # A first one that took the place of ours, and that its owner deleted, does not show which route it preceded.
     assert kept == owner.account or owner.may_return
     assert not host.files.exists(RECORDS_PATH)
 
@@ -268,7 +268,7 @@ def test_any_life_beside_ours(
 def test_only_changes_that_were_made_are_counted(
     node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A route that comes back and ours that goes are two changes; one that the kernel does not take back is none."""
+    """A restored route and the removal of ours are two changes; a restoration that the kernel refuses is none."""
     caplog.set_level(logging.INFO)
     node.insert_route(theirs(73))
     live(host).converge(Context(), [OURS])

@@ -1,4 +1,4 @@
-"""What is to be changed, and in which order."""
+"""The changes, and their order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_place(node: MemoryBackend) -> list[str]:
 def brought_about(
     node: MemoryBackend, desired: Sequence[Route], displaced: Sequence[ObservedRoute] = ()
 ) -> tuple[ObservedRoute, ...]:
-    """Make the changes until there are none; what is on record then."""
+    """Make the changes until there are none; return the records then."""
     outcome = reconcile(desired, node.routes(), displaced=displaced)
     for _ in range(3):
         node.apply(outcome.changes)
@@ -72,7 +72,7 @@ class TestOnePlace:
         assert reconcile([WANTED], node.routes()).changes == ()
 
     def test_our_own_is_replaced_in_place(self, node: MemoryBackend) -> None:
-        """A changed gateway is one replacement, of which nobody is told."""
+        """A changed gateway is one replacement, and displaces nothing."""
         node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0"))
         outcome = reconcile([WANTED], node.routes())
         assert texts(outcome.changes) == [
@@ -99,7 +99,7 @@ class TestOnePlace:
         assert node.routes() == before
 
     def test_all_of_a_place_are_displaced_and_come_back_in_their_order(self, node: MemoryBackend) -> None:
-        """The first decides again, and the others stand behind it."""
+        """The first decides again, and the others follow it."""
         for gateway, protocol in (("10.224.0.9", 16), ("10.224.0.8", 4), ("10.224.0.1", 4)):
             node.add_route("172.16.1.0/24", gateway=gateway, dev="eth0", protocol=protocol)
         before = node.routes()
@@ -109,7 +109,7 @@ class TestOnePlace:
         assert node.routes() == before
 
     def test_what_stands_behind_ours_already_is_left(self, node: MemoryBackend) -> None:
-        """As the boot script leaves it: ours decides, the other one behind it is not on record and not in the way."""
+        """As the boot script leaves it: ours decides, the other one after it has no record and is not in the way."""
         node.insert_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         outcome = reconcile([WANTED], node.routes())
@@ -118,7 +118,7 @@ class TestOnePlace:
         assert in_place(node) == ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
 
     def test_another_metric_is_another_place(self, node: MemoryBackend) -> None:
-        """Whoever has the same destination with another metric is not in the way."""
+        """A route with the same destination and another metric is not in the way."""
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", metric=5)
         assert texts(reconcile([WANTED], node.routes()).changes) == [
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
@@ -150,7 +150,7 @@ class TestOrder:
         node.apply(outcome.changes)
 
     def test_removals_come_last(self, node: MemoryBackend) -> None:
-        """Add before remove; in any table, what carries our mark and is not wanted goes."""
+        """Add before remove; in any table, a route with our protocol that is not wanted is removed."""
         for table in 254, 100, 1000:
             node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=OUR_PROTOCOL, table=table)
         node.add_route("172.21.0.0/16", gateway="10.224.0.1", dev="eth0", table=100)
@@ -164,12 +164,12 @@ class TestOrder:
 
 class TestWayBack:
     def displaced(self, node: MemoryBackend) -> ObservedRoute:
-        """Take the place of somebody's route; the record of it."""
+        """Displace a foreign route; return its record."""
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         return brought_about(node, [WANTED])[0]
 
     def test_it_comes_back_in_place(self, node: MemoryBackend) -> None:
-        """When ours leaves the config, what it had displaced takes its place in one step."""
+        """When ours leaves the config, the displaced route takes its place in one step."""
         before = node.routes()
         record = self.displaced(node)
         outcome = reconcile([], node.routes(), displaced=[record])
@@ -180,7 +180,7 @@ class TestWayBack:
         assert (node.routes(), outcome.records) == (before, ())
 
     def test_what_was_appended_meanwhile_stays_behind(self, node: MemoryBackend) -> None:
-        """A route that came while ours stood comes after what stood there before ours."""
+        """A route that came while ours stood follows the routes that stood there before ours."""
         record = self.displaced(node)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
         outcome = reconcile([], node.routes(), displaced=[record])
@@ -189,7 +189,7 @@ class TestWayBack:
         assert not outcome.moved
 
     def test_what_replaced_ours_has_replaced_the_first_of_the_displaced(self, node: MemoryBackend) -> None:
-        """A daemon's `replace` took ours; without us it would have taken the first, and the second stands behind it."""
+        """A daemon's `replace` took ours; without us it would have taken the first, and the second follows it."""
         for gateway in "10.224.0.9", "10.224.0.8":
             node.add_route("172.16.1.0/24", gateway=gateway, dev="eth0", protocol=16)
         records = brought_about(node, [WANTED])
@@ -203,7 +203,7 @@ class TestWayBack:
         assert [str(given_up.route) for given_up in outcome.given_up] == [str(records[0])]
 
     def test_what_replaced_ours_before_it_displaced_leaves_a_stale_one(self, node: MemoryBackend) -> None:
-        """Behind what took the place of ours stands what it would have replaced: that is cleared away."""
+        """The route that replaced ours is followed by the one that it would have replaced: that one is removed."""
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         first = reconcile([WANTED], node.routes())
         node.apply(first.changes)
@@ -228,7 +228,7 @@ class TestWayBack:
         assert (outcome.all_changes, outcome.records) == ((), (record,))
 
     def test_it_gives_way_to_whoever_came_meanwhile(self, node: MemoryBackend) -> None:
-        """A place that somebody else took is theirs; the record goes, and its loser is named."""
+        """A place that another program took is left to it; the record is removed, and its route is named."""
         record = self.displaced(node)
         node.delete_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
@@ -237,7 +237,7 @@ class TestWayBack:
         assert [str(given_up.route) for given_up in outcome.given_up] == [str(record)]
 
     def test_it_may_be_there_already(self, node: MemoryBackend) -> None:
-        """Whoever made it has made it again: nothing to do, nothing to tell."""
+        """Its owner has made it again: there is nothing to do and nothing to log."""
         record = self.displaced(node)
         node.delete_route(WANTED)
         node.insert_route(record.to_route())
@@ -245,14 +245,14 @@ class TestWayBack:
         assert (outcome.changes, outcome.records, outcome.given_up) == ((), (), ())
 
     def test_the_latest_counts(self, node: MemoryBackend) -> None:
-        """Displaced again by the same route of ours, a place has the record of what it held last."""
+        """Displaced again by the same route of ours, a place has the record of the route that it held last."""
         record = self.displaced(node)
         node.delete_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
         assert list(map(str, brought_about(node, [WANTED], [record]))) == ["172.16.1.0/24 via 10.224.0.7 dev eth0"]
 
     def test_undecided_places_are_left(self, node: MemoryBackend) -> None:
-        """What the config still has but cannot be looked up now is not seen as dropped."""
+        """A route of the config that cannot be completed now does not count as dropped."""
         record = self.displaced(node)
         spot = place(WANTED)
         outcome = reconcile([], node.routes(), displaced=[record], undecided={spot})

@@ -1,4 +1,4 @@
-"""What is looked up from which default route."""
+"""Routes of the config are completed from the default routes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TestFound:
         assert resolved(route, both) == ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142 onlink"]
 
     def test_a_link_without_gateway(self) -> None:
-        """Behind `default dev ppp0` everything is on the link, and so is our destination."""
+        """All destinations of `default dev ppp0` are on the link, and so is ours."""
         ppp0 = ObservedRoute(0, 0, dev="ppp0", scope=253)
         assert resolved(BOTH, ppp0) == ["172.16.1.0/24 dev ppp0 proto 142 scope link"]
         assert resolve([BOTH], [ppp0]).looked_up == ("dev ppp0 and no gateway",)
@@ -102,7 +102,7 @@ class TestMissing:
         assert reasons(BOTH, inet6) == ["no IPv4 default route leaves by eth0, so it has no gateway there"]
 
     def test_the_others_are_complete(self) -> None:
-        """What can be looked up is, and each reason is told once."""
+        """Routes that can be completed are, and each reason for the others is given once."""
         routes = [
             StaticRoute(destination="172.16.1.0/24", dev="ib0"),
             StaticRoute(destination="172.16.2.0/24", dev="ib0"),
@@ -133,7 +133,7 @@ def test_a_default_route_without_a_live_next_hop_is_none() -> None:
 
 
 def test_a_device_that_is_named_has_the_gateway_of_its_dead_next_hop() -> None:
-    """What becomes of a route over a device that is down is the kernel's to say; its gateway is known."""
+    """The kernel decides about a route over a device that is down; its gateway is known."""
     legs = (NextHop(OTHER, "eth1", dead=True), NextHop(GATEWAY, "eth0"))
     both = ObservedRoute(0, 0, nexthops=legs)
     route = StaticRoute(destination="172.16.1.0/24", dev="eth1")

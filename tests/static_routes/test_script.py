@@ -1,4 +1,4 @@
-"""The boot script and its unit: as files, and what the script says and does where the task has no part."""
+"""The boot script and its unit: their files, and the behaviour of the script apart from the task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.needs import needs
 from support.static_route_worlds import config_of, impatient
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
-from hostrouting.static_routes import render_script, render_unit
+from hostrouting.static_routes import render_script
 from hostrouting.static_routes.script import boot_unit
 from hostrouting.testing import KernelNode, strategies
 
@@ -41,7 +41,7 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert render_unit() == (GOLDEN / "static-routes.service").read_bytes()
+        assert boot_unit(CONFIG).files[1].content == (GOLDEN / "static-routes.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
@@ -66,7 +66,7 @@ class TestFiles:
         script = tmp_path / "static-routes.sh"
         script.write_bytes(render_script(CONFIG))
         script.chmod(0o755)
-        unit.write_bytes(render_unit().replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
+        unit.write_bytes(boot_unit(CONFIG).files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )
@@ -95,7 +95,7 @@ class TestFiles:
 
 
 def run(node: KernelNode, *routes: StaticRoute, waits: int = 0) -> tuple[int, list[str]]:
-    """Run the script, with less patience than it has; its exit status, and what an operator reads of it."""
+    """Run the script with less patience; return its exit status, and the output that an operator reads."""
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
     done = subprocess.run(argv, input=impatient(config_of(routes), waits=waits), capture_output=True, check=False)
     return done.returncode, (done.stdout + done.stderr).decode().splitlines()
@@ -122,7 +122,7 @@ class TestRunning:
             yield node
 
     def test_all_is_well(self, node: KernelNode) -> None:
-        """What is open comes from the default route; the journal holds one line; the next run finds nothing to do."""
+        """Open fields come from the default route; the journal holds one line; the next run finds nothing to do."""
         node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
         routes = StaticRoute(destination="172.16.1.0/24"), StaticRoute(destination="172.16.2.4/32", metric=7)
         for _ in range(2):
@@ -193,7 +193,7 @@ class TestRunning:
         assert said[""][1][0].startswith("waiting up to 1 s: ")
 
     def test_without_routes_ours_go(self, node: KernelNode) -> None:
-        """The script of a config without routes takes away what carries our mark, and is content."""
+        """The script of a config without routes removes all routes with our protocol, and succeeds."""
         node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
         node.add_route("172.21.0.0/16", gateway="10.224.0.1", dev="eth0")
         for _ in range(2):
@@ -255,11 +255,11 @@ class TestRunning:
     def test_another_programs_replace_between_reading_and_changing_loses_nothing(
         self, node: KernelNode, tmp_path: Path
     ) -> None:
-        """The gateway of ours changes and a daemon replaces ours meanwhile: nothing of the daemon's is overwritten."""
+        """The gateway of ours changes and a daemon replaces ours meanwhile: no route of the daemon is overwritten."""
         old, new = (StaticRoute(destination="172.20.1.0/24", gateway=f"10.224.0.{n}", dev="eth0") for n in (1, 2))
         assert run(node, old)[0] == 0
         ip = shutil.which("ip")
-        # The daemon is quick: after every reading of the place it has replaced what stands first, once.
+        # The daemon is quick: after every reading of the place it has replaced the first route, once.
         (tmp_path / "ip").write_text(
             f'#!/bin/bash\ntext=$(cat)\n{ip} "$@" <<<"$text"; status=$?\n'
             f"if [[ $text == *'show table main exact'* && ! -e {tmp_path}/done ]]; then\n"
@@ -294,7 +294,7 @@ class TestRunning:
 
     @pytest.mark.parametrize("program", ["", "kill -9 $$", "head -c 9 >/dev/null; echo 172.16.1.0/24; exit 0"])
     def test_a_broken_ip_is_told_at_once(self, node: KernelNode, tmp_path: Path, program: str) -> None:
-        """Missing, killed, or ended half-way: no verdict is made of what it said, and nothing is waited for."""
+        """Missing, killed, or ended half-way: its output is no verdict, and the script does not wait."""
         if program:
             (tmp_path / "ip").write_text(f"#!/bin/bash\n{program}\n")
             (tmp_path / "ip").chmod(0o755)
@@ -304,12 +304,12 @@ class TestRunning:
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "env", f"PATH={tmp_path}", "/bin/bash"]
         done = subprocess.run(argv, input=script, capture_output=True, check=False, timeout=10)
         assert done.returncode == 1
-        reason = "ip ended before it had answered everything" if program else f"there is no program 'ip' in {tmp_path}"
+        reason = "ip ended early" if program else f"there is no program 'ip' in {tmp_path}"
         assert f"cannot see or change routes: {reason}" in done.stderr.decode()
         assert done.stderr.decode().count("\n") == 1
 
     def test_no_default_route_in_time(self, node: KernelNode) -> None:
-        """It fails hard, says what is missing, and has changed nothing."""
+        """It fails, names the missing default route, and has changed nothing."""
         whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
         assert run(node, whole, StaticRoute(destination="172.16.2.0/24", dev="ib0"), waits=1) == (
             1,
@@ -336,7 +336,7 @@ class TestRunning:
         assert all(line.endswith(reason) for line in said)
 
     def test_each_refused_route_is_named(self, node: KernelNode) -> None:
-        """With ip's own words; what succeeded stays, and so does what stood in the refused one's place."""
+        """With ip's own words; routes that succeeded stay, and so does the route in the refused one's place."""
         node.add_route("172.16.3.0/24", gateway="10.224.0.9", dev="eth0", protocol=142)
         routes = [
             StaticRoute(destination="172.16.1.0/24", gateway="10.9.9.9", dev="eth0"),
@@ -360,7 +360,7 @@ class TestRunning:
         assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route", "show", "172.16.0.0/16")
 
     def test_what_the_config_no_longer_has_goes(self, node: KernelNode) -> None:
-        """From every table, of every kind; others' routes beside it stay."""
+        """From every table, of every kind; foreign routes in the same tables stay."""
         node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
         node.add_route("172.21.0.0/16", dev="ib0", protocol=142, table=1000)
         node.add_route("172.22.0.0/16", kind="blackhole", protocol=142, table=100)
@@ -392,7 +392,7 @@ class TestRunning:
             assert ours(node) == [f"172.16.1.0/24 via 192.168.{number}.2 dev {name}"]
 
     def test_without_privilege(self, node: KernelNode) -> None:
-        """Whoever may not change routes is told so for each of them."""
+        """Without the privilege each route is reported as refused."""
         script = impatient(config_of([StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")]))
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "setpriv", "--bounding-set=-all", "--inh-caps=-all", "bash"]
         done = subprocess.run(argv, input=script, capture_output=True, check=False)

@@ -24,7 +24,7 @@ from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.displaced import RECORDS_PATH
-from hostrouting.static_routes.script import SCRIPT_PATH, UNIT_PATH, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, boot_unit
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, Plannable, Task, Undoable
 from phases.testing import ManualClock
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hostrouting.host import ObservedRoute, Route
     from hostrouting.host.netlink.commit import Failure
 
+SCRIPT_PATH, UNIT_PATH = DEPARTURE.paths
 CONFIG = config_of(
     [
         StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0"),
@@ -52,7 +53,7 @@ DROP_IN = "/etc/systemd/system/systemd-nspawn@.service.d/10-hostrouting.conf"
 
 
 class Killed(BaseException):
-    """As if by `kill -9`: no handler of ours catches it."""
+    """As if by `kill -9`: no handler catches it."""
 
 
 class MortalBackend(MemoryBackend):
@@ -71,7 +72,7 @@ class MortalBackend(MemoryBackend):
 
 
 def made_host() -> FakeHost:
-    """A GPU node: a default route, a fabric, and in our way: somebody's route, upstream's, and a stale one of ours."""
+    """A GPU node: a default route, a fabric, and in our way: a foreign route, upstream's, and a stale one of ours."""
     node = MortalBackend()
     node.add_link("eth0")
     node.add_address("eth0", "10.224.0.4/16")
@@ -123,7 +124,7 @@ class TestDo:
         script, unit = boot_unit(CONFIG).files
         assert host.files.read(SCRIPT_PATH) == script.content
         assert host.files.read(UNIT_PATH) == unit.content
-        assert host.services.state(ctx, "static-routes.service").unit_file_state == "enabled"
+        assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service")
         before = state(host)
         generation = host.files.tree.file(SCRIPT_PATH)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -133,17 +134,17 @@ class TestDo:
     def test_somebodys_route_is_displaced_with_a_warning(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """It is on record; so is one that has all of ours but the mark."""
+        """It has a record; so does a route that differs from ours by its protocol alone."""
         with caplog.at_level(logging.WARNING):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert [record.getMessage() for record in caplog.records] == [
             (
-                "route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' of somebody else is displaced by "
-                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it comes back when ours goes"
+                "foreign route '172.16.8.0/22 via 10.224.0.9 dev eth0 proto static' is displaced by "
+                "'172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142'; it is restored when ours is removed"
             ),
             (
-                "route '172.16.16.0/24 via 10.224.0.1 dev eth0' of somebody else is displaced by "
-                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it comes back when ours goes"
+                "foreign route '172.16.16.0/24 via 10.224.0.1 dev eth0' is displaced by "
+                "'172.16.16.0/24 via 10.224.0.1 dev eth0 proto 142'; it is restored when ours is removed"
             ),
         ]
         content = host.files.read(RECORDS_PATH)
@@ -188,7 +189,7 @@ class TestDo:
         assert host.files.tree.snapshot() == {}
 
     def test_zero_impact(self, ctx: Context) -> None:
-        """Without routes, on a node that never had any of ours, nothing is changed or asked of systemd."""
+        """Without routes, on a node without an earlier config, nothing is changed and systemd is not called."""
         host = FakeHost()
         host.routes.add_link("eth0")
         before = state(host)
@@ -229,13 +230,13 @@ class TestPlan:
         assert state(host) == before
 
     def test_afterwards_there_is_nothing_to_do(self, host: FakeHost, ctx: Context) -> None:
-        """What was done is not planned again."""
+        """Finished changes are not planned again."""
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
         assert task.plan(ctx) == []
 
     def test_what_only_its_attributes_tell_apart(self, host: FakeHost, ctx: Context) -> None:
-        """Somebody gave our route an mtu: 'was' and the very same words would leave a reader puzzled."""
+        """An operator gave our route an mtu: 'was' and the very same words would leave a reader puzzled."""
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
         ours = next(route for route in host.routes.routes() if route.destination == "172.16.8.0/22")
@@ -261,7 +262,7 @@ class TestPlan:
         assert state(host) == before
 
     def test_what_cannot_be_looked_up_now(self, ctx: Context) -> None:
-        """Nothing is waited for: the plan says what will be looked up, and leaves its place alone."""
+        """The plan does not wait: it names the fields that will be looked up, and leaves their place alone."""
         host = FakeHost()
         host.routes.add_link("eth0")
         host.routes.add_route("172.16.8.0/22", dev="eth0", protocol=OUR_PROTOCOL)
@@ -273,7 +274,7 @@ class TestPlan:
         assert ctx.clock.monotonic() == 0
 
     def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
-        """A connected route in the way is shown as what it is."""
+        """The plan shows a connected route in the way."""
         config = config_of([StaticRoute(destination="172.16.0.0/16")])
         assert "will be refused: the kernel's own route '172.16.0.0/16 dev ib0" in str(
             ConfigureStaticRoutes(config, host=host).plan(ctx)[0]
@@ -282,7 +283,7 @@ class TestPlan:
 
 class TestWaiting:
     def test_no_default_route_in_time(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """After 30 s it fails hard, says why and what to do; it said once that it waits; the gate is there."""
+        """After 30 s it fails, with the reason and the next step; it logged its wait once; the gate is there."""
         host = FakeHost()
         host.routes.add_link("eth0")
         before = others(host)
@@ -300,7 +301,7 @@ class TestWaiting:
         assert host.files.exists(DROP_IN)
 
     def test_it_comes_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
-        """A lease that comes after 5 s is waited for, and the log names what was taken from it."""
+        """A lease that comes after 5 s is waited for, and the log names the fields that it gave."""
         host = FakeHost()
         host.routes.add_link("eth0")
         host.routes.add_address("eth0", "10.224.0.4/16")
@@ -335,7 +336,7 @@ class TestWaiting:
 
 class TestRefusals:
     def refused(self, host: FakeHost, ctx: Context, *routes: StaticRoute, may_heal: bool = False) -> BackendError:
-        """Try these and one that is right: over an installed config, and where nothing of ours is.
+        """Try these and one that is right: over an installed config, and on a node without one.
 
         No route may have changed. An installed config stays as it was, unless time may heal the new one.
         """
@@ -356,7 +357,7 @@ class TestRefusals:
         return refuse(installed=True)
 
     def test_a_connected_route_in_the_way(self, host: FakeHost, ctx: Context) -> None:
-        """It is named, is still there, and the reader is told what to do."""
+        """It is named and left in place, and the error gives the next step."""
         error = self.refused(host, ctx, StaticRoute(destination="172.16.0.0/16"))
         assert isinstance(error, RouteRejectedError)
         assert list(map(str, error.refusals)) == [
@@ -368,7 +369,7 @@ class TestRefusals:
         ]
 
     def test_unreachable_gateways(self, host: FakeHost, ctx: Context) -> None:
-        """Each is named with the kernel's own words, beside whatever else is refused."""
+        """Each is named with the kernel's own words, together with all other refusals."""
         error = self.refused(
             host,
             ctx,
@@ -406,7 +407,7 @@ class TestRefusals:
         assert {"172.17.0.0/24", "172.17.1.0/24"} <= set(str(error).split())
 
     def test_a_plan_for_a_missing_device_that_is_to_be_looked_up(self, host: FakeHost, ctx: Context) -> None:
-        """No default route will ever give it a gateway: the plan says what the apply will."""
+        """No default route will ever give it a gateway: the plan says the same as the apply."""
         config = config_of([StaticRoute(destination="172.17.1.0/24", dev="eth7")])
         assert str(ConfigureStaticRoutes(config, host=host).plan(ctx)[0]) == (
             "+ 172.17.1.0/24 dev eth7 (will be refused: there is no network device eth7; correct its 'dev')"
@@ -487,7 +488,7 @@ class TestRefusals:
             )
 
     def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
-        """What Boot refuses is refused before any route is changed."""
+        """A refusal by Boot comes before any route is changed."""
         host.services.fail_at(1)
         before = state(host)
         with pytest.raises(UnitError):
@@ -507,7 +508,7 @@ class TestRefusals:
             ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
         assert caplog.messages == [
             (
-                "route '172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp', which we had displaced, is not put back: "
+                "displaced route '172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp' is not restored: "
                 "Nexthop has invalid gateway (Network is unreachable). It stays on record in "
                 f"{RECORDS_PATH}, and is tried again by reset"
             )
@@ -533,7 +534,7 @@ class TestRefusals:
             ConfigureStaticRoutes(NONE, host=host).do(ctx)
         assert caplog.messages == [
             (
-                "route '172.16.1.0/24 dev tun0 proto dhcp scope link', which we had displaced, is not put back: "
+                "displaced route '172.16.1.0/24 dev tun0 proto dhcp scope link' is not restored: "
                 "there is no device tun0 any more"
             )
         ]
@@ -574,7 +575,7 @@ FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
 class TestCrashes:
     @pytest.mark.parametrize("fault", FAULTS)
     def test_the_next_run_ends_in_the_wanted_state(self, fault: str, ctx: Context) -> None:
-        """Wherever a run broke off, the next one brings about what it was for."""
+        """Wherever a run broke off, the next one completes its work."""
         right = made_host()
         ConfigureStaticRoutes(CONFIG, host=right).do(ctx)
         broken = attempts(FAULTS[fault])
@@ -583,7 +584,7 @@ class TestCrashes:
             if isinstance(host.routes, MortalBackend):
                 host.routes.dies_in = None
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
-            # A run that was killed may leave behind ours what it was about to displace: ours decides, too.
+            # A run that was killed may leave a route after ours that it was about to displace: ours decides, too.
             assert ours(host) == ours(right)
             ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
             assert others(host) == others(made_host())

@@ -95,7 +95,7 @@ def test_a_refusal_that_stands_still_is_told_once() -> None:
         assert (said(), said()) == ([], [])
         told.write_text(told.read_text().replace(told.read_text().split("\n")[0], "1", 1))
         assert said() == [f"still: {first}"]
-        # What is left of a failed start is what systemd says of it.
+        # After a failed start only the messages of systemd are left.
         before = len(box.journal(f"--unit={UNIT}"))
         said()
         assert len(box.journal(f"--unit={UNIT}")) - before <= 3

@@ -57,7 +57,7 @@ def paths_of(unit: BootUnit) -> list[str]:
 
 
 def install_upstream(files: FileStore) -> None:
-    """Write upstream's units and scripts; they are yet to be enabled."""
+    """Write upstream's units, scripts and links, as `systemctl enable` makes them."""
     for name, after, wanted_by in ((STATIC, "", ""), (CHECK, f"{STATIC}.service", "WantedBy=multi-user.target")):
         script = f"{SCRIPT_DIRECTORY}/{name}.sh"
         text = f"""\
@@ -75,3 +75,5 @@ RequiredBy={NSPAWN}
 """
         files.write(script, f"#!/bin/bash\necho upstream >> /run/{name}.ran\n".encode(), mode=0o755)
         files.write(f"{UNIT_DIRECTORY}/{name}.service", text.encode(), mode=0o644)
+    for link in UPSTREAM_LINKS:
+        files.link(link, f"{UNIT_DIRECTORY}/{link.rpartition('/')[2]}")

@@ -73,7 +73,7 @@ def refusal(unit: str = KUBE) -> str:
     """Return the message of the gate for a unit that it refuses because one of our units has failed."""
     return (
         f"hostrouting: {unit} is refused, because routing is not right, or could not be checked; it starts by itself "
-        "once that is mended; what is wrong: journalctl -b -u static-routes.service -u probe-snat.service "
+        "once routing is right; for the reason: journalctl -b -u static-routes.service -u probe-snat.service "
         "-u check-route-overlap.service; systemd says: A dependency job for hostrouting-ready.service failed. "
         "See 'journalctl -xe' for details."
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from hostrouting import configure
-from hostrouting.boot import boot_script
+from hostrouting.boot import layout
 from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.packets.nft import NftCommand
@@ -47,12 +47,12 @@ _STEPS: Final = (
 @contextmanager
 def hurried() -> Iterator[None]:
     """Shorten the waits of all tasks in this process, and those of the boot scripts that it renders."""
-    text = boot_script._SHARED_FILE.read_text(encoding="utf-8")
+    text = layout._SHARED_FILE.read_text(encoding="utf-8")
     assert text.count("\nwaits=30 ") == 1
     with tempfile.TemporaryDirectory() as folder, ExitStack() as patched:
         shared = Path(folder, "shared.sh")
         shared.write_text(text.replace("\nwaits=30 ", f"\nwaits={_WAIT} "), encoding="utf-8")
-        patched.enter_context(patch.object(boot_script, "_SHARED_FILE", shared))
+        patched.enter_context(patch.object(layout, "_SHARED_FILE", shared))
         patched.enter_context(patch.object(configure, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))

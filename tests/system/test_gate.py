@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from phases import Context
 
 CHECK_UNIT = f"{CHECK}.service"
-PASSED = "hostrouting: not asked whether routing is right: /etc/aks-flex-node/hostrouting.disabled exists"
+PASSED = "hostrouting: routing is not checked: /etc/aks-flex-node/hostrouting.disabled exists"
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_no_verb_disturbs_what_runs(machine: GatedMachine) -> None:
             assert machine.pids() == pids
     machine.break_routing()
     with pytest.raises(UnitError, match=r"see: journalctl -b -u check-route-overlap\.service"):
-        machine.boot.start(machine.ctx, CHECK_UNIT)
+        machine.services.start(machine.ctx, CHECK_UNIT)
     for verb in ("start", "restart", "stop"):
         machine.systemctl(verb, "hostrouting-ready.service")
     assert machine.pids() == pids
@@ -89,7 +89,7 @@ def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) 
     assert not machine.boot.install(machine.ctx, STAND_INS[0])
     changed = stand_in(STATIC, "echo changed >> /run/aks-flex-node/static-routes.ran\n", service="Nice=5")
     assert machine.boot.install(machine.ctx, changed)
-    machine.boot.start(machine.ctx, changed.name)
+    machine.services.start(machine.ctx, changed.name)
     assert (machine.files.read("/run/aks-flex-node/static-routes.ran") or b"").endswith(b"changed\n")
     assert not machine.state(changed.name).needs_reload
     assert not machine.boot.install(machine.ctx, changed)
@@ -214,7 +214,7 @@ def test_removing_while_machines_run(machine: GatedMachine) -> None:
     pids = machine.pids()
     machine.break_routing()
     with pytest.raises(UnitError):
-        machine.boot.start(machine.ctx, CHECK_UNIT)
+        machine.services.start(machine.ctx, CHECK_UNIT)
     for unit in STAND_INS:
         runtime = [f"/run/aks-flex-node/{unit.name.removesuffix('.service')}.ran"]
         assert machine.boot.remove(machine.ctx, unit.name, [*paths_of(unit), *runtime])

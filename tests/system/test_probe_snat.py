@@ -263,7 +263,7 @@ def test_what_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], Non
         machine.wait_for(THEIR_END, unit=THEIRS, after=cursor)
         assert "filled" in machine.journal(f"--unit={THEIRS}")
         assert are_in_force(machine)
-        said = "hostrouting: the table ip6 azureSLBProbe has other rules than ours, which replace them"
+        said = "hostrouting: the table ip6 azureSLBProbe has other rules; those of hostrouting replace them"
         # A unit's own lines and systemd's reach the journal by different ways.
         machine.wait_for(said, unit=THEIRS, after=cursor)
         assert said in machine.journal(f"--unit={THEIRS}", "--priority=5")

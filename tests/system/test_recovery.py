@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RETRY = "hostrouting-retry.service"
 #: The message of recovery after its first look.
-STILL_WAITING = "hostrouting: still waiting: check-route-overlap does not succeed: stand-in: an overlap"
+STILL_WAITING = "hostrouting: units are still held: check-route-overlap does not succeed: stand-in: an overlap"
 #: The distribution's unit without the settings that a oneshot must not have; its command is still missing.
 ONESHOT = "[Service]\nType=oneshot\nWatchdogSec=0\nRestartForceExitStatus=\nExecStart=\n"
 #: Restart settings of a machine: those of the distribution (none) and those that operators write.
@@ -82,7 +82,7 @@ class TestTheGatesGo:
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.remove(machine.ctx, ASKING.name, paths_of(ASKING))
-            machine.wait_for("hostrouting: the gates were taken away meanwhile", unit=KUBE)
+            machine.wait_for("hostrouting: the gates were removed meanwhile", unit=KUBE)
             machine.wait_until_up(KUBE, after=self._cursor)
             assert machine.state(KUBE).is_running
             assert held(machine) == []
@@ -193,7 +193,7 @@ class TestItComesUp:
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.files.write(path, b"", mode=0o644)
             machine.wait_until_up()
-            said = f"hostrouting: not asked whether routing is right: {path} exists"
+            said = f"hostrouting: routing is not checked: {path} exists"
             assert said in machine.journal(f"--unit={KUBE}")
             machine.wait_for_retry()
             machine.files.remove(path)
@@ -288,7 +288,7 @@ class TestItStaysDown:
             machine.mend_routing()
             machine.wait_until_up()
             machine.wait_for_retry()
-            said = f"hostrouting: {unit} waits no longer: it was started, and does not come to ask for routing; "
+            said = f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
             assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
 
     def test_a_unit_whose_gate_is_taken_away(self, tmp_path: Path) -> None:

@@ -131,11 +131,11 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         machine.run("systemctl", "stop", KUBELET)
         first = "check-route-overlap does not succeed: 1 of 1 expected CIDRs would not leave by eth0 as a whole"
         where = "journalctl -b -u static-routes.service -u probe-snat.service -u check-route-overlap.service"
-        machine.wait_for(f"hostrouting: still waiting: {first}; see: {where}", unit=RETRY)
+        machine.wait_for(f"hostrouting: units are still held: {first}; see: {where}", unit=RETRY)
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
         # It tells of a change once a minute; this makes it begin anew.
         machine.run("systemctl", "kill", "--signal=KILL", RETRY)
-        machine.wait_for(f"hostrouting: still waiting: {first}:", unit=RETRY)
+        machine.wait_for(f"hostrouting: units are still held: {first}:", unit=RETRY)
         assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
         assert machine.payloads() == []
 
@@ -215,7 +215,6 @@ class TestLive:
 
         def upstream(image: Host) -> None:
             install_upstream(image.files)
-            image.services.enable(Context(timeout=30), "static-routes.service", "check-route-overlap.service")
 
         route = f"ip route add {CIDR} via 10.224.0.1 dev eth0\n"
         with GatedMachine(tmp_path, units=(), arrange=upstream, prepare=LINKS + DEFAULT_ROUTE + route) as machine:

@@ -8,8 +8,6 @@ import pytest
 from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, install_upstream, paths_of
 from support.gated_machine import KUBE, STAND_INS, GatedMachine, require_nspawn
 
-from phases import Context
-
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
@@ -26,7 +24,6 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
     def upstream(image: Host) -> None:
         install_upstream(image.files)
-        image.services.enable(Context(timeout=30), *UNITS)
 
     with GatedMachine(tmp_path, units=(), arrange=upstream) as machine:
         assert [machine.state(unit).sub_state for unit in UNITS] == ["exited", "exited"]
@@ -40,7 +37,7 @@ def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
     pids = machine.pids()
     for unit in STAND_INS:
         assert machine.boot.install(machine.ctx, unit)
-        machine.boot.start(machine.ctx, unit.name)
+        machine.services.start(machine.ctx, unit.name)
         assert machine.pids() == pids
     for unit in STAND_INS:
         ran = machine.files.read(f"/run/aks-flex-node/{unit.name.removesuffix('.service')}.ran")

@@ -211,7 +211,7 @@ TestTwoWorlds.settings = settings(
 
 
 def test_a_gateway_that_turned_into_an_address_of_the_nodes() -> None:
-    """A route by it is another one than before, and no packet is sent to it: what the machine above once found."""
+    """A route by it is another one than before, and no packet is sent to it: the state machine found this once."""
     by_gateway = Route.parse("0.0.0.0/0", gateway="10.0.0.7", dev="e0")
     routes = [
         Route.parse("0.0.0.0/0", dev="e0"),

@@ -1,16 +1,16 @@
-# --- what both boot scripts share
+# --- functions of both boot scripts
 
-# With -p bash takes no options and functions from the environment, be it systemd's: errexit would end a run unsaid.
+# With -p bash takes no options or functions from the environment: errexit, for example, would end a run silently.
 folder=/run/aks-flex-node
-protocol=142 # The mark of our routes.
-waits=30 # Seconds, in all, for what DHCP, a driver or the network's configuration brings late.
-# `now`: one look; the verdict is the same.
+protocol=142 # Marks the routes of hostrouting.
+waits=30 # Seconds to wait, in all, for DHCP, a driver or the network's configuration.
+# `now`: look once; the verdict is the same.
 [[ ${1-} == now ]] && waits=0
 end=$'Object "end" is unknown, try "ip help".\nCommand failed -:'
 
-# Ask ip all of `$1`, a command a line, with the options behind it; `answer` is what it said, or why that is not all.
-# The last line is none that ip knows: only an ip that has done all before it complains of it. Through a pipe: bash
-# would put a long here-document into a temporary file, and may have no place for one.
+# Run the ip commands in `$1`, one a line, with the options after it; set `answer` to the output, or to the reason why
+# it is incomplete. The last line is no command: ip complains of it only after it has run all others. Through a pipe: bash
+# would write a long here-document to a temporary file, and may have no room for one.
 ask() {
   local commands=$1
   [[ $commands != *[\"\'\\#]* ]] || by_number
@@ -21,12 +21,12 @@ ask() {
   elif ! type -P ip >/dev/null; then
     answer="there is no program 'ip' in $PATH; install iproute2"
   else
-    answer="ip ended before it had answered everything; the last that it said: ${answer##*$'\n'}"
+    answer="ip ended early; its last line: ${answer##*$'\n'}"
   fi
   return 1
 }
 
-# The same where everything has to succeed: no row of a table begins like a message.
+# The same, if every command must succeed: no row of a table begins like a message.
 look() {
   for _ in 1 2 3; do # A table may change while it is read.
     ask "$1" || return
@@ -36,8 +36,8 @@ look() {
   return 1
 }
 
-# In a batch ip reads a #, a quote and a backslash as a shell does, so a device with one of them in its name goes by its
-# number: `dev if7`. Changes `commands`.
+# In a batch ip reads a #, a quote and a backslash as a shell does, so a device with one of them in its name is given by
+# its number: `dev if7`. Changes `commands`.
 by_number() {
   local answer lines asked words line i
   split "$commands"
@@ -57,14 +57,14 @@ by_number() {
   commands=${commands%$'\n'}
 }
 
-# Seconds are counted by waiting: the wall clock may be set meanwhile.
+# Count seconds by waiting: the wall clock may be set meanwhile.
 wait_a_second() {
-  # A pipe that says nothing, so as to sleep without another program.
+  # Read from an empty pipe, to sleep without another program.
   [[ ${never-} ]] || exec {never}<> <(:)
   read -rt 1 -u "$never"
 }
 
-tell() { # priority, lines: each with its priority for the journal, plain for people
+tell() { # priority, lines: with a priority each for the journal, plain for a terminal
   if [[ ${JOURNAL_STREAM-} ]]; then
     printf '%s\n' "<$1>${2//$'\n'/$'\n'<$1>}"
   elif (($1 > 4)); then
@@ -74,9 +74,8 @@ tell() { # priority, lines: each with its priority for the journal, plain for pe
   fi
 }
 
-# Tell the verdict of a run. The journal gets it in full when it is another than last time; a bad one that stands still
-# it gets once a minute at most.
-tell_verdict() { # the file of last time, priority, lines
+# Report the verdict of a run. The journal gets a new verdict in full, and an unchanged bad one at most once a minute.
+tell_verdict() { # file with the last verdict, priority, lines
   last_told "$1"
   if [[ ! ${JOURNAL_STREAM-} || $last != "$3" ]]; then
     tell "$2" "$3"
@@ -89,7 +88,7 @@ tell_verdict() { # the file of last time, priority, lines
   return 0
 }
 
-last_told() { # the file of last time -> last, and when it was
+last_told() { # file with the last verdict -> last, last_time
   last='' last_time=0
   [[ ${JOURNAL_STREAM-} && -r $1 ]] || return 0
   IFS= read -rd '' last <"$1"
@@ -99,17 +98,17 @@ last_told() { # the file of last time -> last, and when it was
 
 split() { # text -> lines; thirty times as fast as mapfile
   local IFS=$'\n'
-  # shellcheck disable=SC2206 # It is to be split.
+  # shellcheck disable=SC2206 # Split at line ends.
   lines=($1)
 }
 
-# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table, its type
-# of service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_dead, and into `rest`:
-# what is behind the destination but for the metric, the protocol and the state of the links.
-# shellcheck disable=SC2034 # Not each script needs all of it.
+# Split a route, as `ip -o route show` prints it, into `kind`, `destination`, `metric`, `elsewhere` (its table and type of
+# service), `mark` (its protocol), the next hops in hop_dev, hop_gateway, hop_onlink and hop_dead, and `rest`: the words
+# after the destination without the metric, the protocol and the state of the links.
+# shellcheck disable=SC2034 # Neither script uses all of them.
 parse_route() {
   local words word i dev='' gateway='' onlink='' dead=''
-  # Next hops come behind a backslash and a tab; a backslash alone is part of a device's name.
+  # Next hops follow a backslash and a tab; a backslash alone is part of a device's name.
   # shellcheck disable=SC2206 # Split at white space.
   words=(${1//\\$'\t'/ } nexthop)
   kind=unicast metric=0 elsewhere='' mark='' hop_dev=() hop_gateway=() hop_onlink=() hop_dead=()
@@ -130,7 +129,7 @@ parse_route() {
         dev='' gateway='' onlink='' dead=''
         ;;
       onlink) onlink=' onlink' ;;
-      # What has its value behind it: a device may be called anything, even `linkdown`.
+      # Words with a value after them: a device may have any name, even `linkdown`.
       dev | via | metric | table | tos | proto)
         i=$((i + 1))
         case $word in
@@ -148,9 +147,9 @@ parse_route() {
   rest=${rest%' nexthop'}
 }
 
-# Split a route of table main if it is one of the node's own default routes: one for a type of service is for few
-# packets, and one with our mark cannot be what we go by. `leads_out` is the device of its first next hop that is not
-# dead, by which the kernel sends; none if all are.
+# Split a route of table main if it is a default route of the node: not one for a type of service, which few packets
+# take, and not one of hostrouting's. `leads_out` is the device of its first next hop that is not dead, by which the
+# kernel sends; empty if all are dead.
 own_default() {
   local i
   leads_out=''

@@ -1,1 +1,1 @@
-"""Files and the run lock: those of this machine, or of an offline image."""
+"""Files and the run lock of this machine or of an offline image."""

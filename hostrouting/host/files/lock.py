@@ -46,7 +46,7 @@ class WaitingLock(ABC):
         """Take the lock and return the function that releases it; return None if another run has it."""
 
     @abstractmethod
-    def holder(self) -> str:
+    def holder_name(self) -> str:
         """Return the holder's name for messages."""
 
     @contextmanager
@@ -64,7 +64,7 @@ class WaitingLock(ABC):
         waiting = ctx.child(timeout=_LONGEST_WAIT) if ctx.deadline is None else ctx
         announced = None
         while (release := attempt()) is None:
-            holder = self.holder()
+            holder = self.holder_name()
             if holder != announced:
                 _logger.info("waiting for another run of hostrouting (%s)", holder, extra={"holder": holder})
                 announced = holder
@@ -132,7 +132,7 @@ class FileLock(WaitingLock):
                 raise
             os.close(descriptor)
 
-    def holder(self) -> str:
+    def holder_name(self) -> str:
         """See `WaitingLock`."""
         try:
             descriptor = self._open(os.O_RDONLY)

@@ -1,10 +1,10 @@
 """Paths below a root folder that no symbolic link can leave.
 
-An image to be prepared is somebody else's tree: `/etc/systemd/system` in it may lead over links that are
-absolute, or that climb with `..`. Followed by the kernel they would end on the machine that prepares the
-image. So we walk ourselves, one component at a time from the root folder's descriptor, and read links as
-the target machine will: an absolute one starts again at the root, `..` ends at it. Working on descriptors
-rather than on a computed path also means that nobody can swap a folder for a link in between.
+An image is a foreign tree: `/etc/systemd/system` in it may lead over absolute links, or over links that climb with
+`..`. Followed by the kernel, they would end on the machine that prepares the image. So this module walks one component
+at a time from the descriptor of the root folder, and reads links as the target machine will: an absolute one starts
+again at the root, and `..` ends at it. Because it uses descriptors and no computed path, no other process can swap a
+folder for a link in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_LINKS", "file_errors", "open_parent", "path_parts", "shown_path", "sync_folder"]
 
-#: Where the kernel gives up with ELOOP, too.
+#: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
 _FOLDER_MODE: Final = 0o755
 
@@ -38,9 +38,9 @@ def open_parent(
 ) -> Iterator[tuple[int, str]]:
     """Yield the descriptor of the folder that holds `path` below `root`, and the last name of `path` in it.
 
-    With `follow`, the last name is no symbolic link (unless somebody makes it one right now). With `create`,
-    folders that are missing on the way are made. `passing` is called with the descriptor of every folder on the way.
-    OSError where the way does not exist.
+    With `follow`, the last name is no symbolic link (unless another process makes it one right now). With `create`,
+    missing folders are made. `passing` is called with the descriptor of every folder on the way. Raise OSError if the
+    folder does not exist.
     """
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is not an absolute path")
@@ -79,7 +79,7 @@ def open_parent(
 
 @contextmanager
 def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
-    """Translate what the system says of a file into our error: what was tried, on which path, and the reason."""
+    """Translate an error of the system into HostFileError with the action, the path and the reason."""
     try:
         yield
     except OSError as error:
@@ -88,7 +88,7 @@ def file_errors(verb: str, root: str, path: str) -> Iterator[None]:
 
 
 def shown_path(root: str, path: str) -> str:
-    """The path as one would write it on this machine.
+    """Return the path as written on this machine.
 
     >>> shown_path("/srv/image", "/etc/hosts"), shown_path("/", "/etc/hosts")
     ('/srv/image/etc/hosts', '/etc/hosts')
@@ -97,14 +97,14 @@ def shown_path(root: str, path: str) -> str:
 
 
 def path_parts(path: str) -> list[str]:
-    """The components of a path, the first one last, so that pop() takes them in order."""
+    """Return the components of a path, the first one last, so that pop() takes them in order."""
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 
 def _open_folder(name: str, opened: ExitStack, *, dir_fd: int | None) -> int:
-    # The root may be reached over links, and what we were told to use: only below it nothing is followed.
+    # The caller may reach the root over links; only below it none is followed by the kernel.
     nofollow = 0 if dir_fd is None else os.O_NOFOLLOW
-    # O_PATH asks for no more than the right to pass through.
+    # O_PATH needs only the right to pass through.
     flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | nofollow
     descriptor = os.open(name, flags, dir_fd=dir_fd)
     opened.callback(os.close, descriptor)
@@ -131,7 +131,7 @@ def _make_folder(name: str, parent: int) -> None:
 
 
 def sync_folder(folder: int) -> None:
-    """Have what changed in a folder (names, that is) on the disk; a file's own fsync does not cover its name."""
+    """Sync the names of a folder to the disk, since a file's own fsync does not cover its name."""
     # The walk's descriptors are O_PATH, which the kernel does not sync.
     readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:

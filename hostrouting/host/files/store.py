@@ -1,4 +1,4 @@
-"""Files of this machine or of an offline image: written whole or not at all, and only if they differ."""
+"""Files of this machine or of an offline image: written as a whole or not at all, and only if they differ."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["RootedFiles"]
 
-#: Between a file's name and a random end, behind a dot, this makes the name of its successor under way. systemd passes
-#: over names that begin with a dot, so that a leftover is never taken for a unit or a drop-in.
+#: Stands between a dot with the file's name and a random end, and so makes the name of a file under way. systemd
+#: ignores names that begin with a dot, so it never takes a leftover for a unit or a drop-in.
 _UNDER_WAY: Final = ".hostrouting-"
-#: It holds something, or a file system is mounted on it.
+#: The folder is not empty, or a file system is mounted on it.
 _NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY})
 _HEX: Final = frozenset("0123456789abcdef")
-#: The kernel's words where there is nothing of that name: nothing at all, or a file where a folder would have to be.
+#: The kernel's errors for an absent name: nothing is there, or a file is in the place of a folder.
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
 class RootedFiles:
-    """The files below `root`, which no symbolic link can lead out of: `/` is this machine, all else an image.
+    """The files below `root`, from which no symbolic link leads out: `/` is this machine, any other root an image.
 
-    It fulfils `FileStore`, whose description says what the methods promise.
+    It implements `FileStore`.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -180,7 +180,7 @@ class RootedFiles:
             obstacles.append(_obstacle(folder, size))
 
         with self._errors("write below", path):
-            # The way ends at the last folder that is there; with a name behind it, `path` itself is on the way.
+            # The walk ends at the last folder that exists; with a name after it, `path` itself is part of the walk.
             with suppress(FileNotFoundError), open_parent(self._root, f"{path}/.anything", passing=look):
                 pass
             if obstacles[-1] is not None:
@@ -225,7 +225,7 @@ def _descriptor(name: str, flags: int, folder: int, mode: int = 0) -> Iterator[i
 
 
 def _open_quietly(name: str, folder: int) -> AbstractContextManager[int]:
-    """Open for reading whatever has that name, but no link; O_NONBLOCK, or a fifo would wait for its writer."""
+    """Open a name for reading, but no link; O_NONBLOCK because a fifo would wait for its writer."""
     return _descriptor(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, folder)
 
 
@@ -235,10 +235,10 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _inspect(folder: int, name: str, content: bytes) -> int | None:
-    """Return the mode of the file if it holds exactly `content`; None if it is another one, or no file at all."""
+    """Return the mode of the file if it holds exactly `content`; None for another file or none at all."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        # The size spares us to read, say, a log that somebody put there.
+        # The size avoids reading a large file of another program.
         if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
             return None
         with _open_quietly(name, folder) as descriptor:
@@ -254,7 +254,7 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(content)
             os.fchmod(descriptor, mode)
-            # Before the rename, or after a loss of power the name may lead to an empty file.
+            # Before the rename: after a loss of power the name may otherwise lead to an empty file.
             os.fsync(descriptor)
             os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -264,7 +264,7 @@ def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
 
 
 def _link_text(folder: int, name: str) -> str | None:
-    """Return the text of a symbolic link; None for anything else, and for nothing."""
+    """Return the text of a symbolic link; None for anything else and for an absent name."""
     try:
         return os.readlink(name, dir_fd=folder)
     except FileNotFoundError:
@@ -282,7 +282,7 @@ def _replace_by_link(folder: int, name: str, target: str) -> None:
         try:
             os.rename(successor, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileNotFoundError:
-            # A link cannot be locked, so the sweep of another writer may have taken it for a leftover.
+            # A link cannot be locked, so another writer's sweep may have taken it for a leftover.
             continue
         except BaseException:
             with suppress(OSError):
@@ -293,10 +293,10 @@ def _replace_by_link(folder: int, name: str, target: str) -> None:
 
 @contextmanager
 def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
-    """Make the new file under a name of its own, locked, so that no other writer's sweep takes it for a leftover."""
+    """Create the new file under a temporary name, locked, so that no other writer's sweep takes it for a leftover."""
     while True:
         successor = _successor_name(name)
-        # Nobody else can open it, and so nobody can hold the lock against us, until it gets its final mode.
+        # Until the file gets its final mode no other user can open it, so none can hold the lock.
         with _descriptor(successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder, 0o600) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # A sweep may have come between the two steps; then this file has no name any more.
@@ -306,10 +306,10 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _sweep(folder: int) -> bool:
-    """Take away what killed writers left: the kernel dropped their locks when they died. Whether there was anything."""
+    """Remove the leftovers of killed writers, whose locks the kernel has dropped; return True if there were any."""
     swept = False
     for leftover in filter(_is_under_way, _entries(".", folder)):
-        # Gone meanwhile, or locked by a writer who lives (BlockingIOError): either way not ours to take.
+        # It is gone meanwhile, or a live writer holds its lock (BlockingIOError): leave it.
         with suppress(FileNotFoundError, BlockingIOError):
             status = os.stat(leftover, dir_fd=folder, follow_symlinks=False)
             if status.st_uid != os.geteuid():
@@ -326,13 +326,13 @@ def _sweep(folder: int) -> bool:
 
 
 def _has_lock(device: int, inode: int) -> bool:
-    # The kernel's own list: to try the lock would be to hold it for a moment.
+    # From the kernel's own list: trying the lock would hold it for a moment.
     wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
     return wanted in Path("/proc/locks").read_text(encoding="utf-8").split()
 
 
 def _obstacle(folder: int, size: int) -> int | None:
-    """The kernel's number for why nothing of that size can be made in the folder; None if it can."""
+    """Return the errno for which nothing of that size can be written into the folder; None if it can."""
     room = os.fstatvfs(folder)
     if room.f_flag & os.ST_RDONLY:
         return errno.EROFS
@@ -343,7 +343,7 @@ def _obstacle(folder: int, size: int) -> int | None:
 
 
 def _exposure(path: str, status: os.stat_result) -> list[str]:
-    """Why others than root and ourselves could change what lies there; empty if they cannot."""
+    """Return the reasons why users other than root and ours could change the file; empty if they cannot."""
     if status.st_uid not in {0, os.geteuid()}:
         return [f"{path} belongs to the user {status.st_uid}"]
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -357,7 +357,7 @@ def _entries(name: str, folder: int) -> list[str]:
 
 
 def _is_under_way(name: str) -> bool:
-    # Exactly as `_successor_name` has it: a name that only resembles it is somebody else's.
+    # Exactly the form of `_successor_name`: a name that only resembles it is another program's.
     before, mark, end = name.rpartition(_UNDER_WAY)
     return bool(mark) and len(before) > 1 and before[0] == "." and len(end) == 16 and not set(end) - _HEX
 

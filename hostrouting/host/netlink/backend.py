@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 
+__all__ = [
+    "NetlinkBackend",
+]
+
 
 class NetlinkBackend(Adapter):
     """The routes of this process's network namespace, or of the one named `netns` (a name, or a path).

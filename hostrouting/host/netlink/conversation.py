@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.frames import Request
 
+__all__ = [
+    "BATCH",
+    "Adapter",
+    "Conversation",
+    "open_conversation",
+]
+
 _Result = TypeVar("_Result")
 
 #: Messages a send. All their answers are queued before `send` returns, and with the default receive buffer exactly

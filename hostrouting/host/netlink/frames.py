@@ -19,6 +19,35 @@ from hostrouting.net.addresses import address_bits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+__all__ = [
+    "ACK",
+    "AF_INET",
+    "DONE",
+    "DUMP",
+    "DUMP_INTERRUPTED",
+    "ERROR",
+    "HEADER_LENGTH",
+    "NOOP",
+    "REQUEST",
+    "UNREADABLE",
+    "Request",
+    "address_of",
+    "attribute",
+    "attributes",
+    "barrier",
+    "checked_length",
+    "checked_message_length",
+    "error_of",
+    "header",
+    "is_end_of_dump",
+    "message",
+    "message_start",
+    "messages",
+    "next_hops",
+    "number_of",
+    "word",
+]
+
 AF_INET: Final = 2
 
 REQUEST: Final = 0x1

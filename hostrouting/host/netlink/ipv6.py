@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.net.routes import ObservedRoute
 
+__all__ = [
+    "NetlinkIPv6",
+]
+
 _logger = logging.getLogger(__name__)
 
 #: How the kernel says that no route leads there, or one that blocks: EINVAL is a blackhole, EACCES a prohibition; and

@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute
 
+__all__ = [
+    "ADDRESSES",
+    "ROUTES",
+    "filter_requests",
+    "lookup_request",
+    "pack_route",
+    "parse_bpf_names",
+    "parse_routes",
+    "parse_usable_addresses",
+    "parse_youngest",
+    "preference",
+]
+
 _IPV6: Final = socket.AF_INET6
 ROUTES: Final = Request(GETROUTE, rtmsg.pack(_IPV6, 0, 0, 0, 0, 0, 0, 0, 0), "ip -6 route show table all")
 ADDRESSES: Final = Request(22, struct.pack("=BBBBI", _IPV6, 0, 0, 0, 0), "ip -6 address")

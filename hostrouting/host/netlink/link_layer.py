@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
     from phases import Context
 
+__all__ = [
+    "NetlinkLinkLayer",
+]
+
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
 #: Of a hardware address, as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import Extra
 
+__all__ = [
+    "ADDRESSES",
+    "KNOWN_NEIGHBOUR",
+    "LINKS",
+    "NEIGHBOURS",
+    "RULES",
+    "RULE_ACTIONS",
+    "link_name",
+    "parse_devices",
+    "parse_names",
+    "parse_rules",
+    "unknown_selectors",
+]
+
 # An ifinfomsg that asks for names and states, not for the statistics (which are most of a link's message).
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")

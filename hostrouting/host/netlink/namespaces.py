@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = [
+    "in_namespace",
+    "open_here",
+    "open_in_namespace",
+]
+
 _CLONE_NEWNET: Final = 0x40000000
 _NAMED_NAMESPACES: Final = "/run/netns"
 

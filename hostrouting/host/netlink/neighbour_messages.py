@@ -21,6 +21,18 @@ from hostrouting.net.links import Neighbour, Station, neighbour_order
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+__all__ = [
+    "ADDRESSES",
+    "DELNEIGH",
+    "NEIGHBOURS",
+    "NEWNEIGH",
+    "STATIONS",
+    "NeighbourTable",
+    "pack_neighbour",
+    "parse_neighbours",
+    "parse_stations",
+]
+
 NEWNEIGH: Final = 28
 DELNEIGH: Final = 29
 _AF_BRIDGE: Final = 7

@@ -61,6 +61,14 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.route_writer import Signature
     from hostrouting.net.routes import Extra
 
+__all__ = [
+    "RouteReader",
+    "UnknownDeviceError",
+    "encapsulation_of",
+    "gateway_of",
+    "strike_seen",
+]
+
 #: Attributes that have a field, and those that only answers carry (source asked for, incoming device, cache info, mark,
 #: expiry, user). All others are `extra`.
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})

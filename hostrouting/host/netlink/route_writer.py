@@ -27,6 +27,21 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.net.routes import Encapsulation, NextHop, ObservedRoute, Route
 
+__all__ = [
+    "BEHIND_DST",
+    "DELROUTE",
+    "DST_HEADER",
+    "GETROUTE",
+    "NEWROUTE",
+    "TABLE_COMPAT",
+    "RouteWriter",
+    "Signature",
+    "dump_request",
+    "pack_attributes",
+    "pack_lookups",
+    "rtmsg",
+]
+
 NEWROUTE: Final = 24
 DELROUTE: Final = 25
 GETROUTE: Final = 26

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = [
+    "program_names",
+]
+
 #: The number of bpf(2); where it is another one, we see what tc has, and no more.
 _BPF: Final = {"x86_64": 321, "aarch64": 280}
 _PROG_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _PROG_QUERY = 13, 15, 16

@@ -1,1 +1,1 @@
-"""nft and ebtables: the packet rules of the machine, through their tools."""
+"""nft and ebtables: the machine's packet rules, through their programs."""

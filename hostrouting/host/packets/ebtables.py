@@ -1,4 +1,4 @@
-"""ebtables by way of its own programs: they alone know what their rules mean."""
+"""ebtables through its programs, which alone know the meaning of their rules."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ __all__ = ["EbtablesCommand"]
 
 _logger = logging.getLogger(__name__)
 
-#: How long one process may take to put back what another did: the caller's context may be over by then.
+#: The time that one process may take to undo another's change: the caller's context may be over by then.
 _SECONDS_TO_PUT_BACK: Final = 60.0
 
 
 class EbtablesCommand:
-    """The ebtables rules of this machine, or of where `prefix` leads: `("ip", "netns", "exec", NAME)`, say.
+    """The ebtables rules of this machine, or of another place that `prefix` enters: `("ip", "netns", "exec", NAME)`.
 
-    It fulfils `Ebtables`, whose description says what the methods promise. Of identical rules in a chain the first are
-    deleted, whichever were named.
+    It implements `Ebtables`. Of identical rules in a chain it deletes the first ones, whichever were named.
     """
 
     def __init__(self, prefix: Sequence[str] = ()) -> None:
@@ -60,7 +59,7 @@ class EbtablesCommand:
         denied = False
         for backend in BACKENDS:
             if backend == "legacy" and not legacy_may_have_rules():
-                continue  # that is no gap in what we saw
+                continue  # a table that was never loaded has no rules
             try:
                 text = find(ctx, self._prefix, backend).save(ctx)
             except ToolNotFoundError as error:
@@ -86,7 +85,7 @@ class EbtablesCommand:
         found, absent = matches(change.before, rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
-        # In the order of the chain: the tool looks for each from its beginning, and so finds it there.
+        # In the order of the chain: the program searches from its beginning, and so finds each rule at once.
         change.make([Command("-D", rule) for rule in found], progress)
 
     def insert(
@@ -98,7 +97,7 @@ class EbtablesCommand:
 
 
 class _Change:
-    """One call of `delete` or `insert`: what it found, what it has done, and how that is taken back."""
+    """One call of `delete` or `insert`: the rules before it, the commands done so far, and their rollback."""
 
     def __init__(self, ctx: Context, prefix: Sequence[str], rules: Sequence[EbtablesRule], done: str) -> None:
         ctx.check()
@@ -111,7 +110,7 @@ class _Change:
         self.before = self._read(ctx)
 
     def make(self, commands: Sequence[Command], progress: Callable[[int], None] | None) -> None:
-        """Make all of the change, or nothing of it."""
+        """Make all of the change or nothing of it."""
         done: list[Command] = []
         under_way: list[Command] = []
         try:
@@ -128,7 +127,7 @@ class _Change:
             culprit = error.rule.line if error.rule else f"one of these: {_titles(under_way)}"
             raise BackendError(f"not {self._word}: {culprit}: {error}\n{self._take_back(done)}") from error
         except BaseException:
-            # The context ended, say. Whether the kernel still got the last batch, nobody told us.
+            # The context may have ended, for example, and the kernel may have got the last batch all the same.
             if under_way and self._got_through([*done, *under_way]):
                 done += under_way
             _logger.warning("ebtables: interrupted: %s", self._take_back(done))
@@ -138,7 +137,7 @@ class _Change:
             raise BackendError(f"{words}; find and stop that first\n{self._take_back(lasting)}")
 
     def _outcome(self, commands: Sequence[Command], now: Iterable[EbtablesRule]) -> tuple[list[Command], list[Command]]:
-        """The commands that are in force, and those that are not, by the rules that are there now."""
+        """Split the commands into those in force and those not in force, by the rules that are there now."""
         sign = -1 if self._word == "deleted" else 1
         missing = Counter(map(identity, self.before))
         for command in commands:
@@ -147,7 +146,7 @@ class _Change:
         lasting: list[Command] = []
         undone: list[Command] = []
         for command in commands:
-            # Too many of a rule that was deleted, or too few of one that was inserted.
+            # A deleted rule is there too often, or an inserted one too rarely.
             if sign * missing[identity(command.rule)] > 0:
                 missing[identity(command.rule)] -= sign
                 undone.append(command)
@@ -156,14 +155,14 @@ class _Change:
         return lasting, undone
 
     def _got_through(self, commands: Sequence[Command]) -> bool:
-        """Whether all the commands are in force; if that cannot be read, taking them back says what went wrong."""
+        """Return True if all the commands are in force, or if that cannot be read, which the rollback reports."""
         try:
             return not self._outcome(commands, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))[1]
         except (BackendError, DeadlineExceededError):
             return True
 
     def _take_back(self, done: Sequence[Command]) -> str:
-        """Put back what was deleted, or delete what was inserted; what became of that, in words."""
+        """Roll back the commands that were done; return a sentence about the result."""
         if not done:
             return f"nothing was {self._word}"
         rules = [command.rule for command in done]
@@ -176,7 +175,7 @@ class _Change:
                 back = [Command("-D", rule) for rule in matches(now, rules)[0]]
             for tools, batch in self._batches(back):
                 reasons += _as_far_as_possible(tools, batch)
-            # What is read back says whether it held; the tool's reasons say more.
+            # A second reading shows the result; the program's own reasons say more.
             still = self._outcome(done, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))[0]
             reasons = reasons or [command.rule.line for command in still]
         except (BackendError, DeadlineExceededError) as error:
@@ -189,7 +188,7 @@ class _Change:
         )
 
     def _read(self, ctx: Context) -> list[EbtablesRule]:
-        """The rules of the backends that the change is about."""
+        """Return the rules of the backends that the change is about."""
         try:
             return [
                 rule for backend, tools in self._tools.items() for rule in parse_save(tools.save(ctx), backend=backend)
@@ -205,10 +204,11 @@ class _Change:
 
 
 def _insertions(present: Sequence[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
-    """How each rule comes to where `placed` has it, chain by chain, and there from the back to the front.
+    """Return the commands that insert each rule where `placed` puts it, chain by chain, from the last to the first.
 
-    The tool counts its way to a position, rule by rule. From the back it passes only what was there already, and none
-    of the thousands that came before; to the first place, and to the end, it need not count at all.
+    The program counts its way to a position, rule by rule. From the end of the chain it passes only rules that were
+    there before, not the thousands that it has just inserted. To the first place and to the end it does not count at
+    all.
     """
     layouts: dict[tuple[str, str], list[EbtablesRule | None]] = {}
     for rule in present:
@@ -220,7 +220,7 @@ def _insertions(present: Sequence[EbtablesRule], rules: Iterable[EbtablesRule]) 
 
 
 def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
-    """The commands that make a chain look so; None is a rule that is there."""
+    """Yield the commands that give a chain this layout; None stands for a rule that is already there."""
     there = layout.count(None)
     end = max((number for number, rule in enumerate(layout, 1) if rule is None), default=0)
     yield from (Command("-A", rule) for rule in layout[end:] if rule is not None)
@@ -232,7 +232,7 @@ def _from_the_back(layout: list[EbtablesRule | None]) -> Iterator[Command]:
 
 
 def _as_far_as_possible(tools: Tools, batch: Sequence[Command]) -> list[str]:
-    """Do a batch, or, if it is refused, each command of it for itself; what could not be done and why."""
+    """Run a batch, or each command alone if the batch is refused; return the refusals with their reasons."""
     reasons = []
     try:
         tools.change(Context(timeout=_SECONDS_TO_PUT_BACK), batch)
@@ -245,5 +245,5 @@ def _as_far_as_possible(tools: Tools, batch: Sequence[Command]) -> list[str]:
 
 
 def _titles(commands: Sequence[Command]) -> str:
-    """The first rule, and how many there are besides."""
+    """Return the first rule and the number of the others."""
     return titles([command.rule for command in commands])

@@ -1,7 +1,7 @@
-"""What the ebtables port speaks: rules of the table `nat`, as ebtables-save prints them.
+"""The values of the ebtables port: rules of the table `nat`, as ebtables-save prints them.
 
-A rule's words are kept as they were printed, quotes and all: only so they say the same to the tool again. To compare
-what two backends, or two versions, printed, there is `EbtablesRule.normal`.
+A rule keeps its words as they were printed, with their quotes: only these mean the same to the program again.
+`EbtablesRule.normal` compares rules that two backends or two versions printed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKENDS", "EbtablesReading", "EbtablesRule", "listing_to_save", "matches", "parse_save", "why_unsafe"]
 
-#: Each has a ruleset of its own, and both are in force.
+#: Each backend has its own ruleset, and both are in force.
 BACKENDS: Final = ("nft", "legacy")
 
-#: Words as ebtables-restore tells them apart: at blanks and tabs, but not between double quotes.
+#: The words that ebtables-restore reads: blanks and tabs separate them, except between double quotes.
 _WORDS: Final = re.compile(r'(?:"[^"]*"|[^ \t])+')
-#: Counters in all the forms that they are printed in: iptables' way before a rule, with EBTABLES_SAVE_COUNTER=yes
-#: behind it, and as the legacy tool lists them. Neither begins with a repetition, which would make a search quadratic.
+#: Counters in every printed form: before a rule as iptables prints them, after it with EBTABLES_SAVE_COUNTER=yes, and
+#: as the legacy program lists them. No alternative begins with a repetition, which would make a search quadratic.
 _COUNTERS_BEFORE: Final = re.compile(r"\[[0-9]+:[0-9]+\] ")
 _COUNTERS_BEHIND: Final = re.compile(r"(?:(?<=[ \t])-c [0-9]+ [0-9]+|, pcnt = [0-9]+ -- bcnt = [0-9]+)\Z")
-#: As much of a line as an error shows.
+#: The most characters of a line that an error shows.
 _MOST_CHARACTERS: Final = 100
 
 
 class EbtablesRule(NamedTuple):
-    """A rule, and where it stands.
+    """A rule and its place.
 
     >>> rule = EbtablesRule.parse("-A PREROUTING -p ARP -j arpreply --arpreply-mac 2:0:0:0:0:a", backend="legacy")
     >>> rule.chain, rule.position
@@ -41,17 +41,17 @@ class EbtablesRule(NamedTuple):
     (('--arpreply-mac', '02:00:00:00:00:0a'), ('--arpreply-target', 'DROP'), ('-j', 'arpreply'), ('-p', 'ARP'))
     """
 
-    #: `nft` or `legacy`: each has a ruleset of its own, and both are in force.
+    #: `nft` or `legacy`: each has its own ruleset, and both are in force.
     backend: str
     chain: str
-    #: From 1, among the rules of its chain.
+    #: The number in its chain, from 1.
     position: int
-    #: The rule's description word by word, as its backend prints it, without `-A CHAIN` and without counters.
+    #: The description word by word, as its backend prints it, without `-A CHAIN` and without counters.
     spec: tuple[str, ...]
 
     @classmethod
     def parse(cls, line: str, *, backend: str, position: int = 1) -> EbtablesRule:
-        """The rule of a line that ebtables-save printed; ValueError for any other line."""
+        """Parse a line that ebtables-save printed; raise ValueError for any other line."""
         before = _COUNTERS_BEFORE.match(line)
         bare = line[before.end() if before else 0 :].rstrip(" \t")
         behind = _COUNTERS_BEHIND.search(bare)
@@ -70,10 +70,10 @@ class EbtablesRule(NamedTuple):
 
     @property
     def normal(self) -> tuple[tuple[str, str], ...]:
-        """The sorted (option, value) pairs of the rule in one spelling, whatever backend printed it.
+        """The sorted (option, value) pairs of the rule in one spelling, whichever backend printed it.
 
-        `! ` before the value says that it is inverted. Hardware addresses are in lower case with leading zeros, single
-        addresses without a mask, and defaults that some backends leave out are there.
+        `! ` before the value inverts it. Hardware addresses are in lower case with leading zeros, single addresses have
+        no mask, and the defaults that some backends leave out are filled in.
         """
         pairs = [(option, _value(option, value)) for option, value in _pairs(self.spec)]
         named = dict(pairs)
@@ -84,26 +84,26 @@ class EbtablesRule(NamedTuple):
 
 
 class EbtablesReading(NamedTuple):
-    """All the rules that could be seen, and what could not."""
+    """All the rules that could be read, and notes on the rest."""
 
     rules: tuple[EbtablesRule, ...]
-    #: Why a backend was not read: it is not installed, the kernel does not support it, privilege is missing.
+    #: Reasons why a backend was not read: it is not installed, the kernel does not support it, or privilege is missing.
     notes: tuple[str, ...] = ()
-    #: One of them is that privilege is missing: there may be rules that root would have seen.
+    #: Privilege is missing, so root might see more rules.
     denied: bool = False
-    #: What each backend's ebtables-save printed, for the backup: (backend, text).
+    #: The output of each backend's ebtables-save, for the backup: (backend, text).
     texts: tuple[tuple[str, str], ...] = ()
 
 
 def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
-    r"""The rules of the table `nat` in what ebtables-save printed, chain by chain, each in its order.
+    r"""Return the rules of the table `nat` in the output of ebtables-save, chain by chain, each in its order.
 
     >>> parse_save("*nat\n:OUTPUT ACCEPT\n-A OUTPUT -j DROP\n", backend="nft")
     [EbtablesRule(backend='nft', chain='OUTPUT', position=1, spec=('-j', 'DROP'))]
     """
     chains: dict[str, list[EbtablesRule]] = {}
     table = ""
-    # Not splitlines(): a log prefix may hold what Unicode takes for the end of a line.
+    # Not splitlines(): a log prefix may contain a character that Unicode calls the end of a line.
     for number, line in enumerate(text.split("\n"), 1):
         words = line.split(maxsplit=1)
         if not words or line.startswith("#") or line == "COMMIT":
@@ -121,7 +121,7 @@ def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
                 shown = line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
                 raise BackendError(
                     f"cannot read the rules of ebtables ({backend}): line {number} of them is no line of "
-                    f"ebtables-save: {shown!r}; see what the program says by itself"
+                    f"ebtables-save: {shown!r}; run the program by hand to see its output"
                 ) from error
             chain = chains.setdefault(rule.chain, [])
             chain.append(rule._replace(position=len(chain) + 1))
@@ -129,7 +129,7 @@ def parse_save(text: str, *, backend: str) -> list[EbtablesRule]:
 
 
 def listing_to_save(text: str) -> str:
-    r"""What `ebtables -L` printed, in the form of ebtables-save.
+    r"""Turn the output of `ebtables -L` into that of ebtables-save.
 
     >>> print(listing_to_save("Bridge table: nat\n\nBridge chain: OUTPUT, entries: 1, policy: ACCEPT\n-j DROP \n"))
     *nat
@@ -152,16 +152,16 @@ def listing_to_save(text: str) -> str:
 
 
 def identity(rule: EbtablesRule) -> tuple[str, str, tuple[str, ...]]:
-    """What a deletion goes by: everything but the position."""
+    """Return the key by which a deletion finds a rule: everything but the position."""
     return rule.backend, rule.chain, rule.spec
 
 
 def matches(
     present: Iterable[EbtablesRule], asked: Iterable[EbtablesRule]
 ) -> tuple[list[EbtablesRule], list[EbtablesRule]]:
-    """Which of the rules that are `present` go when those `asked` for are deleted, in the order of their chains.
+    """Return the `present` rules that a deletion of those `asked` for deletes, in the order of their chains.
 
-    Also those that were asked for in vain. Of identical rules the first go, as the tools have it.
+    Return the rules that are absent as well. Of identical rules the first are deleted, as the programs do it.
     """
     wanted = Counter(map(identity, asked))
     found = []
@@ -173,7 +173,7 @@ def matches(
 
 
 def placed(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[tuple[EbtablesRule, int | None]]:
-    """Each of the `rules` with the position at which it is to be inserted, in that order; None for the chain's end."""
+    """Pair each of the `rules` with the position of its insertion, in that order; None is the end of the chain."""
     lengths = Counter((rule.backend, rule.chain) for rule in present)
     steps: list[tuple[EbtablesRule, int | None]] = []
     for rule in sorted(rules, key=lambda rule: (BACKENDS.index(rule.backend), rule.chain, rule.position)):
@@ -184,9 +184,9 @@ def placed(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> li
 
 
 def why_unsafe(rule: EbtablesRule) -> str | None:
-    """Why the rule's words cannot be handed to the tool so that it reads what was printed; None if they can.
+    """Return the reason why the program would not read the rule's words as they were printed; None if it would.
 
-    The tools print a log prefix as it is, so that one with a quote or a backslash in it reads as something else.
+    The programs print a log prefix as it is: with a quote or a backslash in it, it reads as something else.
 
     >>> print(why_unsafe(EbtablesRule.parse('-A OUTPUT --log-prefix "a b" -j DROP', backend="nft")))
     None
@@ -203,12 +203,12 @@ def why_unsafe(rule: EbtablesRule) -> str | None:
 
 
 def arguments(rule: EbtablesRule) -> list[str]:
-    """The words of a rule as a program takes them: without the quotes that keep them together in a file."""
+    """Return the words of a rule as arguments of a program: without the quotes that hold them together in a file."""
     return [_inside(word) for word in rule.spec]
 
 
 def titles(rules: Sequence[EbtablesRule]) -> str:
-    """The first rule, and how many there are besides."""
+    """Return the first rule and the number of the others."""
     more = f" (and {len(rules) - 1} more)" if len(rules) > 1 else ""
     return f"{rules[0].line} ({rules[0].backend}){more}"
 
@@ -218,7 +218,7 @@ def _inside(word: str) -> str:
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The options with their values; `!` stands before the value, or, in newer versions, before the option."""
+    """Yield the options with their values; `!` stands before the value or, in newer versions, before the option."""
     option, values = "", list[str]()
     inverted = False
     for word, after in pairwise([*words, ""]):
@@ -243,7 +243,7 @@ def _value(option: str, value: str) -> str:
 
 
 def _mac(value: str) -> str:
-    """`02:00:00:00:00:01`, with `/mask` unless that is full; a name (`Unicast`, `BGA`) in lower case."""
+    """Return a hardware address with leading zeros and without a full mask, and a name (`Unicast`) in lower case."""
     mac, _, mask = (
         ":".join(group.zfill(2) for group in part.split(":")) if ":" in part else part
         for part in value.lower().partition("/")
@@ -252,7 +252,7 @@ def _mac(value: str) -> str:
 
 
 def _address(value: str) -> str:
-    """A single address without its mask, IPv6 compressed, masks as lengths; what is no such thing stays."""
+    """Return a single address without its mask, IPv6 compressed, and a mask as a length; leave other text as it is."""
     import ipaddress  # most runs never see a rule
 
     text, _, mask = value.partition("/")
@@ -265,7 +265,7 @@ def _address(value: str) -> str:
 
 
 def _length(mask: str, most: int) -> int:
-    """The length of a mask; ValueError if it has holes (ebtables takes such, ipaddress would take some as inverse)."""
+    """Return the length of a mask; raise ValueError for one with holes, which ebtables accepts."""
     import ipaddress
 
     if not mask or mask.isdecimal():
@@ -292,7 +292,7 @@ _PROTOCOLS: Final = {
     "0x86dd": "IPv6",
     "ipv6": "IPv6",
 }
-#: Some versions leave the default of a target out, some print it.
+#: Some versions print the default of a target, some leave it out.
 _TARGET_DEFAULTS: Final = {
     "arpreply": ("--arpreply-target", "DROP"),
     "dnat": ("--dnat-target", "ACCEPT"),

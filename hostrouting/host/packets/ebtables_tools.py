@@ -1,7 +1,7 @@
-"""The ebtables programs: which of them is there, what it says, and how a rule is given to it.
+"""The ebtables programs: which are installed, how to read their rules, and how to change them.
 
-Two programs share the name, and each has rules of its own: that of iptables-nft, and the old one, `legacy`. Machines
-have either or both, as `ebtables-nft` and `ebtables-legacy`, or one of them as plain `ebtables`.
+Two programs share the name, and each has its own rules: that of iptables-nft, and the older `legacy`. A machine has
+either or both, as `ebtables-nft` and `ebtables-legacy`, or one of them as plain `ebtables`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,25 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-#: Debian's, and close to what others call them.
+__all__ = [
+    "Command",
+    "LegacyTools",
+    "NftTools",
+    "RefusedError",
+    "Tools",
+    "UnseenError",
+    "find",
+    "legacy_may_have_rules",
+]
+
+#: Debian's package names; other distributions use similar ones.
 _PACKAGES: Final = {"nft": "iptables", "legacy": "ebtables"}
-#: With this in the environment, ebtables-save prints counters, and no two readings are the same.
+#: With `yes`, ebtables-save prints counters, and no two readings are the same.
 _ENVIRONMENT: Final = {"EBTABLES_SAVE_COUNTER": "no"}
 
 
 class Command(NamedTuple):
-    """One thing to do in the table `nat`: `-D`, `-A`, or `-I` at a position."""
+    """One command in the table `nat`: `-D`, `-A`, or `-I` at a position."""
 
     verb: str
     rule: EbtablesRule
@@ -41,7 +52,7 @@ class Command(NamedTuple):
 
 
 class UnseenError(Exception):
-    """A backend cannot be read; that is a note to whoever reads, and `refusal` to whoever wants to change it."""
+    """A backend cannot be read: the text is a note for a reading, and `refusal` is the error for a change."""
 
     def __init__(self, note: str, *, denied: bool) -> None:
         self.refusal = PermissionDeniedError(note) if denied else BackendError(note)
@@ -49,7 +60,7 @@ class UnseenError(Exception):
 
 
 class RefusedError(Exception):
-    """The tool said no, in its own words, and did nothing; `rule` is the one that it refused, where it says so."""
+    """The program refused a change in its own words, and did nothing; `rule` is the refused one, if it says so."""
 
     def __init__(self, words: str, rule: EbtablesRule | None) -> None:
         self.rule = rule
@@ -57,9 +68,9 @@ class RefusedError(Exception):
 
 
 class Tools:
-    """The programs of one backend; `name` is that of the program, by which it is called."""
+    """The programs of one backend; `name` is the program to call."""
 
-    #: How many commands go into one process, which does all of them or nothing.
+    #: The most commands for one process, which does all of them or nothing.
     most: int
 
     def __init__(self, prefix: Sequence[str], backend: str, name: str) -> None:
@@ -68,11 +79,11 @@ class Tools:
         self.name = name
 
     def save(self, ctx: Context) -> str:
-        """The rules as ebtables-save prints them; UnseenError says why they cannot be seen."""
+        """Return the rules as ebtables-save prints them; raise UnseenError if they cannot be read."""
         raise NotImplementedError
 
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
-        """Do up to `most` commands, or, with a RefusedError, none of them."""
+        """Run up to `most` commands, or raise RefusedError and run none of them."""
         raise NotImplementedError
 
     def _read(self, ctx: Context, *argv: str) -> str:
@@ -92,7 +103,7 @@ class Tools:
 class NftTools(Tools):
     """ebtables-nft: a file of up to a thousand commands is one transaction of the kernel."""
 
-    # One process takes 10,000 as well. But then nobody hears of progress, and one refusal costs all that time.
+    # One process takes 10,000 as well, but reports no progress then, and one refusal costs the whole time.
     most = 1000
 
     def save(self, ctx: Context) -> str:
@@ -102,32 +113,32 @@ class NftTools(Tools):
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
         """See `Tools.change`."""
         lines = [" ".join([*command.words, *command.rule.spec]) for command in commands]
-        # Without --noflush the table would be emptied first.
+        # Without --noflush the program would first empty the table.
         argv = [*self.prefix, f"{self.name}-restore", "--noflush"]
         try:
             run_command(ctx, argv, input="\n".join(["*nat", *lines, "COMMIT", ""]), env=with_sbin())
         except CommandFailedError as error:
             words = _words(error)
-            # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`; `*nat` is line 1.
-            # Where the kernel refuses a deletion (1.8.9 has such trouble with --among), the line may be another rule's.
+            # `line 3 failed: Bad rule`, `line 3: RULE_APPEND failed`, `Error occurred at line: 3`; `*nat` is line 1. If
+            # the kernel refuses a deletion (1.8.9 does for some rules with --among), the line may be another rule's.
             found = re.search(r"line:? (\d+)\b(?!: RULE_DELETE)", words)
             index = int(found[1]) - 2 if found else -1
             raise RefusedError(words, commands[index].rule if 0 <= index < len(commands) else None) from error
 
 
 class LegacyTools(Tools):
-    """The old ebtables: a process for each rule.
+    """The legacy ebtables: a process for each rule.
 
-    It could work on a file and commit that (`--atomic-commit`), but then rules that somebody else adds in between are
-    lost: the kernel's interface is to replace the whole table, for one rule too, and the less time between its reading
-    and its writing, the better. `--concurrent` takes the lock that other users of the tool may take.
+    It could change a file and commit that (`--atomic-commit`), but would lose the rules that another program adds in
+    between: the kernel replaces the whole table, for one rule too. So the time between reading and writing must be
+    short. `--concurrent` takes the lock that other users of the program may take.
     """
 
     most = 1
 
     def save(self, ctx: Context) -> str:
         """See `Tools.save`."""
-        # Not ebtables-legacy-save: it asks /usr/sbin/ebtables, and that may well be ebtables-nft.
+        # Not ebtables-legacy-save: it calls /usr/sbin/ebtables, which may be ebtables-nft.
         return listing_to_save(self._read(ctx, self.name, "-t", "nat", "-L"))
 
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
@@ -144,10 +155,10 @@ _KINDS: Final[dict[str, type[Tools]]] = {"nft": NftTools, "legacy": LegacyTools}
 
 
 def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
-    """The programs of a backend, under whatever name; ToolNotFoundError if there are none."""
+    """Return the programs of a backend, under any of their names; raise ToolNotFoundError if there are none."""
     for name in (f"ebtables-{backend}", "ebtables"):
         version = _version(ctx, prefix, name)
-        # What the old one calls itself depends on its age: `v2.0.11 (legacy)`, `v2.0.10-4`.
+        # The legacy program's answer depends on its version: `v2.0.11 (legacy)`, `v2.0.10-4`.
         if version is not None and ("nf_tables" in version) == (backend == "nft"):
             return _KINDS[backend](prefix, backend, name)
     raise ToolNotFoundError(
@@ -156,10 +167,10 @@ def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
 
 
 def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None = None) -> bool:
-    """Whether the kernel has the old table `nat`, or cannot get it by being asked.
+    """Return False if the kernel has no legacy table `nat` and no program has asked for it yet.
 
-    Asking for it makes the kernel load the module, and hook it into every bridge. Whoever only reads must not do that.
-    A table that was never loaded has no rules.
+    To ask for the table makes the kernel load its module and hook it into every bridge, so a reader must not ask. A
+    table that was never loaded has no rules.
     """
     try:
         loaded = Path(modules).read_text()
@@ -175,11 +186,11 @@ def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None =
 
 
 def _version(ctx: Context, prefix: Sequence[str], name: str) -> str | None:
-    """What the program says of itself; None if it is not there."""
+    """Return the program's version line; None if it is not installed."""
     try:
         return run_command(ctx, [*prefix, name, "--version"], env=with_sbin()).stdout
     except CommandFailedError as error:
-        # What runs it in another namespace (ip, nsenter, env, ...) names it, and none of them begins with that name.
+        # The programs that run it elsewhere (ip, nsenter, env) name it in their errors, and none begins with that name.
         missing = any(
             name in line and not line.startswith(name) and "No such file or directory" in line
             for line in error.stderr.splitlines()
@@ -190,6 +201,6 @@ def _version(ctx: Context, prefix: Sequence[str], name: str) -> str | None:
 
 
 def _words(error: CommandFailedError) -> str:
-    """What the tool said, in one line, without its invitation to read the help."""
+    """Return the program's words in one line, without its advice to read the help."""
     lines = (line.strip() for line in (error.stderr or error.stdout).splitlines())
     return " ".join(line for line in lines if line and not line.startswith("Try `")) or str(error)

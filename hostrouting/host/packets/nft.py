@@ -1,4 +1,4 @@
-"""nftables by way of `nft`, which alone knows how its language becomes what the kernel has."""
+"""nftables through `nft`, which alone knows how the kernel represents its language."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["NftCommand", "check_table_name", "normalised"]
 
-#: As much of nft's words as an error shows: it begins with the first mistake.
+#: The most characters of nft's words that an error shows: the first mistake comes first.
 _MOST_WORDS: Final = 2000
-#: nft reads its arguments as one line of its language. Whatever else is in a name would be read as more of that line.
+#: nft reads its arguments as one line of its language, and would read any other character in a name as more of it.
 _FAMILY: Final = re.compile(r"ip6?|inet|arp|bridge|netdev")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
-#: All that nft says of a table that is not there; newer ones go on `; did you mean table ...`.
+#: nft's whole answer for an absent table; newer versions go on `; did you mean table ...`.
 _NO_SUCH_TABLE: Final = re.compile(r"^Error: (Could not process rule: )?No such file or directory", re.MULTILINE)
 _NO_PRIVILEGE: Final = re.compile(r"Operation not permitted|you must be root", re.IGNORECASE)
 
@@ -29,8 +29,7 @@ _NO_PRIVILEGE: Final = re.compile(r"Operation not permitted|you must be root", r
 class NftCommand:
     """The nftables of the network namespace that `command` runs in.
 
-    `command` is how to call nft, for those who reach it through something else (`ip netns exec NAME nft`).
-    It fulfils `Nftables`, whose description says what the methods promise.
+    `command` is how to call nft, possibly through another program (`ip netns exec NAME nft`). It implements `Nftables`.
     """
 
     def __init__(self, command: Sequence[str] = ("nft",)) -> None:
@@ -52,7 +51,7 @@ class NftCommand:
         try:
             return _objects(said, what)
         except BackendError:
-            # In words, nft has no trouble with flags.
+            # As text, nft prints flags correctly.
             if not self._shows(ctx, "list", "table", family, name, beginning=f"table {family} {name} "):
                 raise
         return [{"table": {"family": family, "name": name, "unreadable": True}}]
@@ -66,7 +65,7 @@ class NftCommand:
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""
-        # Although nothing is changed, this needs privilege: the kernel is asked, too, in a transaction that is dropped.
+        # The kernel checks the ruleset as well, in a transaction that is dropped, so this needs privilege.
         try:
             self._run(ctx, "-c", "-f", "-", text=ruleset)
         except CommandFailedError as error:
@@ -74,12 +73,13 @@ class NftCommand:
 
     def _refused(self, ctx: Context, error: CommandFailedError, what: str) -> BackendError:
         translated = _translated(error, what)
-        # Owned tables are refused in the very words of a lack of privilege; but without privilege nothing is shown.
+        # nft reports an owned table in the same words as missing privilege. Without privilege it lists no tables,
+        # either.
         if isinstance(translated, PermissionDeniedError) and self._shows(ctx, "list", "tables"):
             first, *_ = error.stderr.strip().splitlines()
             return BackendError(
-                f"cannot {what}: another process owns the table, and nobody else may change it as long as that runs; "
-                f"`nft list ruleset` shows the table's `flags owner`, and who that is\n{first}"
+                f"cannot {what}: another process owns the table, and only this process may change it while it runs; "
+                f"`nft list ruleset` shows the table's `flags owner` and the process\n{first}"
             )
         return translated
 
@@ -100,7 +100,7 @@ def check_table_name(family: str, name: str) -> None:
     >>> check_table_name("ip6", "a; flush ruleset")
     Traceback (most recent call last):
     hostrouting.exceptions.BackendError: nft knows no table 'ip6 a; flush ruleset': a family, and a name that begins \
-with a letter and has letters, digits and _ . / - only
+    with a letter and has letters, digits and _ . / - only
     """
     if not _FAMILY.fullmatch(family) or not _NAME.fullmatch(name):
         raise BackendError(
@@ -110,7 +110,7 @@ with a letter and has letters, digits and _ . / - only
 
 
 def normalised(value: Any) -> Any:
-    """What libnftables-json(5) describes, without what differs from reading to reading, or from nft to nft.
+    """Return libnftables-json(5) without the parts that differ between readings or versions of nft.
 
     >>> normalised({"rule": {"handle": 4, "expr": [{"counter": {"packets": 1, "bytes": 60}}, {"accept": None}]}})
     {'rule': {'expr': [{'counter': None}, {'accept': None}]}}
@@ -124,10 +124,10 @@ def normalised(value: Any) -> Any:
         if key == "counter":
             kept[key] = _counter(one)
         elif key in {"table", "chain"} and isinstance(one, dict):
-            # Of a table or chain nft tells the comment since 1.1 only; rules have always had theirs.
+            # nft prints the comment of a table or chain only since 1.1; it has always printed those of rules.
             kept[key] = normalised({name: other for name, other in one.items() if name != "comment"})
         elif key == "right" and isinstance(one, dict) and isinstance(one.get("set"), list) and len(one["set"]) == 1:
-            # A comparison with a set of one is one with that, and newer releases say so.
+            # A comparison with a set of one equals a comparison with its element, which newer releases print.
             kept[key] = normalised(one["set"][0])
         elif key != "handle":
             kept[key] = normalised(one)
@@ -135,25 +135,25 @@ def normalised(value: Any) -> Any:
 
 
 def _counter(value: Any) -> Any:
-    """A counter that has a name keeps it, whether it is an object of the table or referred to by a rule."""
+    """Return a counter's name, if it has one, be it an object of the table or a rule's reference; None otherwise."""
     if not isinstance(value, dict):
         return value
     return normalised({key: one for key, one in value.items() if key not in {"packets", "bytes"}}) or None
 
 
 def _objects(said: str, what: str) -> list[dict[str, Any]]:
-    import json  # 8 ms that only those who read should pay
+    import json  # 8 ms, only for readings
 
-    message = f"cannot {what}: nft answered what is no listing in JSON: {said.strip()[:200]!r}"
+    message = f"cannot {what}: nft printed no listing in JSON: {said.strip()[:200]!r}"
     try:
         objects = [normalised(one) for one in json.loads(said)["nftables"] if "metainfo" not in one]
-        # For flags of a table nft 1.0.6 writes whatever is in its memory there, and often ends in the middle of it.
+        # nft 1.0.6 prints uninitialised memory for the flags of a table, and often stops in the middle of it.
         has_flags = any("flags" in one.get("table", ()) for one in objects)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BackendError(message) from error
     if has_flags:
         raise BackendError(message)
-    # Before 1.0.6, nft shows each chain with its rules behind it; since then all chains first. The sort is stable.
+    # Before 1.0.6, nft prints each chain with its rules; since then all chains first. The sort is stable.
     return sorted(objects, key=lambda one: "rule" in one)
 
 

@@ -1,4 +1,4 @@
-"""systemd by way of `systemctl`, whose exit status is the answer: the manager that runs, or the links in an image."""
+"""systemd: the running manager through `systemctl`, whose exit status is the answer, or the unit files of an image."""
 
 from __future__ import annotations
 
@@ -19,23 +19,20 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["OfflineSystemctl", "Systemctl", "journal_advice", "unit_error"]
+__all__ = ["OfflineUnits", "Systemctl", "journal_advice", "unit_error"]
 
 _logger = logging.getLogger(__name__)
 
-_PROPERTIES: Final = (
-    "Id,LoadState,ActiveState,SubState,Result,MainPID,UnitFileState,NeedDaemonReload,DropInPaths,Requires"
-)
-#: systemctl refuses to show a template. So we ask about an instance that nobody has, which systemd loads to answer
-#: and forgets again.
+_PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemonReload,DropInPaths,Requires"
+#: systemctl does not show a template. So it is asked about an unused instance, which systemd loads for the answer.
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
 class Systemctl:
     """The systemd that runs this machine.
 
-    `command` is how to call systemctl, for those who reach it through something else (`nsenter ... systemctl`).
-    It fulfils `ServiceManager`, whose description says what the methods promise.
+    `command` is how to call systemctl, possibly through another program (`nsenter ... systemctl`). It implements
+    `ServiceManager`.
     """
 
     def __init__(self, command: Sequence[str] = ("systemctl",)) -> None:
@@ -48,22 +45,6 @@ class Systemctl:
         """See `ServiceManager.daemon_reload`."""
         self._run(ctx, "daemon-reload")
 
-    def enable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.enable`."""
-        if units:
-            # Without --no-reload every call would reload; whoever changes several things reloads once.
-            self._run(ctx, "enable", "--no-reload", "--", *units)
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.disable`."""
-        # One by one: systemctl refuses a whole call in which one unit has neither file nor links.
-        for unit in units:
-            try:
-                self._run(ctx, "disable", "--no-reload", "--", unit)
-            except UnitError:
-                if self.state(ctx, unit).exists:
-                    raise
-
     def start(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.start`."""
         self._run(ctx, "start", "--", unit, advice=journal_advice(unit))
@@ -75,7 +56,7 @@ class Systemctl:
         except UnitError:
             if self.state(ctx, unit).exists:
                 raise
-        # A failed unit is not running, so that stop leaves it failed, and in the manager's memory, even without a file.
+        # A failed unit is not running, so stop leaves it failed, and in the manager's memory, even without a file.
         if self.state(ctx, unit).active_state == "failed":
             self._run(ctx, "reset-failed", "--", unit)
 
@@ -87,7 +68,8 @@ class Systemctl:
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:
         """See `ServiceManager.running`."""
-        # A pattern finds what systemd has loaded. A backslash in it, as in `foo\x2dbar@`, is one, and escapes nothing.
+        # A pattern finds the units that systemd has loaded. A backslash, as in `foo\x2dbar@`, is literal and escapes
+        # nothing.
         asked = instance_of(unit, "*")
         with _readable(asked):
             states = list(map(_unit_state, self._show(ctx, _PROPERTIES, [asked])))
@@ -105,7 +87,7 @@ class Systemctl:
 
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
-        # What unit files give in seconds, systemd shows by another name.
+        # systemd shows a duration under another name than unit files use.
         shown_as = {f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name: name for name in names}
         asked = instance_of(unit, _NOBODYS_INSTANCE)
         found = dict.fromkeys(names, "")
@@ -117,7 +99,7 @@ class Systemctl:
         return found
 
     def _show(self, ctx: Context, properties: str, units: Sequence[str]) -> list[dict[str, str]]:
-        """Ask about units or patterns: what `systemctl show` prints, one block for each, a blank line in between."""
+        """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between."""
         shown = self._run(ctx, "show", f"--property={properties}", "--", *units)
         return [
             dict(line.partition("=")[::2] for line in block.splitlines())
@@ -126,13 +108,16 @@ class Systemctl:
         ]
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
-        return _run(ctx, [*self._command, *arguments], advice=advice)
+        try:
+            return run_command(ctx, [*self._command, *arguments]).stdout
+        except CommandFailedError as error:
+            raise unit_error(error, advice) from error
 
 
-class OfflineSystemctl:
-    """The units of an image: links are made and removed by `systemctl --root`, nothing is ever started.
+class OfflineUnits:
+    """The units of an image, by their files; nothing is ever started.
 
-    It fulfils `ServiceManager`, whose description says what the methods promise.
+    It implements `ServiceManager`.
     """
 
     def __init__(self, root: str) -> None:
@@ -146,21 +131,6 @@ class OfflineSystemctl:
         """See `ServiceManager.daemon_reload`."""
         self._leave_out(ctx, "daemon-reload")
 
-    def enable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.enable`."""
-        if units:
-            self._run(ctx, "enable", "--", *units)
-
-    def disable(self, ctx: Context, *units: str) -> None:
-        """See `ServiceManager.disable`."""
-        # One by one and lenient, as Systemctl.disable.
-        for unit in units:
-            try:
-                self._run(ctx, "disable", "--", unit)
-            except UnitError:
-                if self.state(ctx, unit).exists:
-                    raise
-
     def start(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.start`."""
         self._leave_out(ctx, "start", unit)
@@ -171,13 +141,10 @@ class OfflineSystemctl:
 
     def state(self, ctx: Context, unit: str) -> UnitState:
         """See `ServiceManager.state`."""
+        ctx.check()
         if self._unit_files.path(unit) is None:
             return UnitState(unit)
-        if self._unit_files.is_masked(unit):
-            return UnitState(unit, load_state="masked", unit_file_state="masked")
-        # is-enabled prints the state and exits 1 for each that is not a kind of `enabled`.
-        said = _run(ctx, [*self._command, "is-enabled", "--", unit], check=False)
-        return UnitState(unit, load_state="loaded", unit_file_state=said.strip())
+        return UnitState(unit, load_state="masked" if self._unit_files.is_masked(unit) else "loaded")
 
     def running(self, ctx: Context, unit: str) -> list[UnitState]:  # noqa: ARG002 - the port asks with a unit
         """See `ServiceManager.running`."""
@@ -194,52 +161,38 @@ class OfflineSystemctl:
         ctx.check()
         return settings(self._unit_files.texts(unit).values(), *names)
 
-    @property
-    def _command(self) -> tuple[str, str]:
-        return "systemctl", f"--root={self._root}"
-
-    def _run(self, ctx: Context, *arguments: str) -> str:
-        return _run(ctx, [*self._command, *arguments])
-
     def _leave_out(self, ctx: Context, *verb: str) -> None:
         ctx.check()
         words = " ".join(verb)
         _logger.info("offline: no 'systemctl %s' in the image %s", words, self._root, extra={"root": self._root})
 
 
-def _run(ctx: Context, argv: Sequence[str], *, advice: str = "", check: bool = True) -> str:
-    try:
-        return run_command(ctx, argv, check=check).stdout
-    except CommandFailedError as error:
-        raise unit_error(error, advice) from error
-
-
 def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
-    """Translate a refusal of systemctl: its command, status and words, and what to do next."""
+    """Translate a refusal of systemctl into its command, status and words, and the next step."""
     return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
 
 
 @contextmanager
 def _readable(*units: str) -> Iterator[None]:
-    """Make a UnitError of what is wrong with the properties that systemctl prints."""
+    """Return a UnitError for properties that systemctl prints and that cannot be read."""
     try:
         yield
     except (LookupError, ValueError) as error:
         command = shlex.join(["systemctl", "show", "--", *units])
         raise UnitError(
-            f"what `{command}` printed cannot be read: {error!r}; see whether systemd itself is well: systemctl status"
+            f"cannot read the output of `{command}`: {error!r}; check the state of systemd: systemctl status"
         ) from error
 
 
 def journal_advice(unit: str) -> str:
-    """Where one reads why a unit did not do as told."""
+    """Return the command that shows why a unit failed."""
     return f"see: journalctl -b -u {unit}"
 
 
 def _next_steps(error: CommandFailedError, advice: str) -> Iterable[str]:
     if error.status is None:
         yield "is systemd installed, and systemctl on PATH?"
-    # systemctl names no reason in its status; its words pick the advice, nothing else.
+    # systemctl's status names no reason; only its words select the advice.
     elif "has not been booted with systemd" in error.stderr:
         yield "systemd does not run here; to prepare an image, use the offline mode (--root DIR)"
     else:
@@ -255,10 +208,9 @@ def _unit_state(properties: dict[str, str]) -> UnitState:
         load_state=properties["LoadState"],
         active_state=properties["ActiveState"],
         sub_state=properties["SubState"],
-        # Kinds of unit that run nothing (targets, slices) have neither result nor process.
+        # Units that run nothing (targets, slices) have neither a result nor a process.
         result=properties.get("Result", "success"),
         main_pid=int(properties.get("MainPID", "0")),
-        unit_file_state=properties["UnitFileState"],
         needs_reload=properties["NeedDaemonReload"] == "yes",
         drop_ins=frozenset(_names(properties["DropInPaths"])),
         requires=frozenset(_names(properties["Requires"])),
@@ -266,5 +218,5 @@ def _unit_state(properties: dict[str, str]) -> UnitState:
 
 
 def _names(shown: str) -> list[str]:
-    """The names or paths of a list; systemctl quotes those with a backslash, of which unit names may have some."""
+    """Return the names or paths in a list; systemctl quotes those with a backslash, which unit names may contain."""
     return shlex.split(shown) if '"' in shown else shown.split()

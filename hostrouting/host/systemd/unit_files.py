@@ -1,4 +1,4 @@
-"""Unit files with their drop-ins, read where no systemd runs that could be asked."""
+"""Unit files with their drop-ins, read without a running systemd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNIT_FOLDERS", "UnitFiles"]
 
-#: Where systemd looks for units of the system, first come first served.
+#: The folders in which systemd looks for units of the system; the first match counts.
 UNIT_FOLDERS: Final = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -21,25 +21,25 @@ UNIT_FOLDERS: Final = (
     "/lib/systemd/system",
 )
 _UNIT_NAME: Final = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
-#: Of a file; the folder of a unit's drop-ins ends in two characters more.
+#: For a file; the folder of a unit's drop-ins has two characters more.
 _LONGEST_NAME: Final = 253
 
 
 class UnitFiles:
-    """Reads unit files with their drop-ins as systemd would, as far as we need: no specifiers, no aliases."""
+    """Reads unit files with their drop-ins as systemd does, without specifiers and aliases."""
 
     def __init__(self, files: FileStore) -> None:
         self._files = files
 
     def texts(self, unit: str) -> dict[str, str]:
-        """The unit file and then each drop-in, text by path; nothing where there is no unit file."""
+        """Return the text of the unit file and then of each drop-in, by path; nothing if there is no unit file."""
         path = self.path(unit)
         return {} if path is None else {found: self._text(found) for found in (path, *self._drop_ins(unit))}
 
     def path(self, unit: str) -> str | None:
-        """Where the unit file is, the template's for an instance that has none of its own; None if nowhere.
+        """Return the path of the unit file, for an instance without a file that of its template, or None.
 
-        A name that systemd takes for none, as of a path, leads nowhere.
+        A name that systemd does not accept, such as a path, has none.
         """
         if not _UNIT_NAME.fullmatch(unit) or len(unit) > _LONGEST_NAME:
             return None
@@ -47,20 +47,20 @@ class UnitFiles:
         return next((path for path in candidates if self._masks(path) or self._files.read(path) is not None), None)
 
     def words(self, unit: str, section: str, key: str) -> list[str]:
-        """The words of one setting, see `words`."""
+        """Return the words of one setting, see `words`."""
         return words(self.texts(unit).values(), section, key)
 
     def is_masked(self, unit: str) -> bool:
-        """Whether the unit file is a link to /dev/null."""
+        """Return True if the unit file is a link to /dev/null."""
         path = self.path(unit)
         return path is not None and self._masks(path)
 
     def ordered_before(self, unit: str) -> frozenset[str]:
-        """What the files say by `Before=`, followed from unit to unit."""
+        """Return the units that this one is `Before=`, followed from unit to unit."""
         return reach(unit, lambda ring: {after for name in ring for after in self.words(name, "Unit", "Before")})
 
     def _drop_ins(self, unit: str) -> list[str]:
-        """The drop-ins, by file name: of two with one name the more specific unit's and the earlier folder's counts."""
+        """Return the drop-ins, one for each file name: the more specific unit's, then the earlier folder's."""
         paths: dict[str, str] = {}
         for name in _names(unit):
             for folder in UNIT_FOLDERS:
@@ -70,7 +70,7 @@ class UnitFiles:
         return [path for _, path in sorted(paths.items())]
 
     def _masks(self, path: str) -> bool:
-        # By the link itself: in an image there is no /dev/null to be met.
+        # By the text of the link: an image has no /dev/null.
         return self._files.read_link(path) == "/dev/null"
 
     def _text(self, path: str) -> str:

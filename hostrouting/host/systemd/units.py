@@ -19,16 +19,16 @@ __all__ = [
     "words",
 ]
 
-#: Settings that one assignment of another name sets, too.
+#: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
-#: Settings of which each assignment adds one.
+#: Settings to which each assignment adds a value.
 _ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo")
-#: The units of time of which a setting of ours could make sense; systemd knows longer ones.
+#: The units of time that make sense here; systemd knows longer ones.
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class UnitState(NamedTuple):
-    """A unit as systemd sees it, in systemd's own words (`systemctl show`)."""
+    """A unit in systemd's own words (`systemctl show`)."""
 
     name: str
     #: `loaded`, `not-found`, `masked`, `bad-setting`, `error`.
@@ -36,36 +36,30 @@ class UnitState(NamedTuple):
     #: `active`, `inactive`, `failed`, `activating`, `deactivating`, `reloading`.
     active_state: str = "inactive"
     sub_state: str = "dead"
-    #: `success`, or how its last run failed: `exit-code`, `timeout`, `signal`, ...
+    #: `success`, or the failure of the last run: `exit-code`, `timeout`, `signal`, ...
     result: str = "success"
     main_pid: int = 0
-    #: `enabled`, `disabled`, `static`, `masked`, ...; empty where there is no unit file.
-    unit_file_state: str = ""
-    #: The file, or a drop-in that systemd has read, changed since. What is new shows in the two below instead.
+    #: The file, or a drop-in that systemd has read, has changed since. New drop-ins and links show in the two fields
+    #: below.
     needs_reload: bool = False
     #: The paths of the drop-ins that systemd has read.
     drop_ins: frozenset[str] = frozenset()
-    #: What a start of this unit pulls in and needs, by the settings and links that systemd has read.
+    #: The units that a start of this one starts and needs, by the settings and links that systemd has read.
     requires: frozenset[str] = frozenset()
 
     @property
     def exists(self) -> bool:
-        """Whether systemd has a unit of this name, be it masked or broken."""
+        """True if systemd has a unit of this name, even a masked or broken one."""
         return self.load_state != "not-found"
 
     @property
-    def enabled(self) -> bool:
-        """Whether something pulls it in by its [Install] section."""
-        return self.unit_file_state in {"enabled", "enabled-runtime"}
-
-    @property
     def is_running(self) -> bool:
-        """Whether it is up; a unit that waits for its gate (`activating`) is not."""
+        """True if the unit is up; one that waits for its gate (`activating`) is not."""
         return self.active_state in {"active", "reloading"}
 
 
 def is_template(unit: str) -> bool:
-    """Whether the name is a template's, which itself can never run.
+    """Return True for the name of a template, which itself can never run.
 
     >>> is_template("systemd-nspawn@.service"), is_template("systemd-nspawn@kube1.service")
     (True, False)
@@ -74,7 +68,7 @@ def is_template(unit: str) -> bool:
 
 
 def instance_of(template: str, instance: str) -> str:
-    """The name of an instance; the name of a unit that is no template stays as it is.
+    """Return the name of an instance; return the name of any other unit unchanged.
 
     >>> instance_of("systemd-nspawn@.service", "kube1")
     'systemd-nspawn@kube1.service'
@@ -83,7 +77,7 @@ def instance_of(template: str, instance: str) -> str:
 
 
 def template_of(unit: str) -> str | None:
-    """The template of an instance, or None.
+    """Return the template of an instance, or None.
 
     >>> template_of("systemd-nspawn@kube1.service")
     'systemd-nspawn@.service'
@@ -94,7 +88,7 @@ def template_of(unit: str) -> str | None:
 
 
 def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> frozenset[str]:
-    """Everything that `ahead_of` leads to from `unit`, however many steps away; asked once for each ring of units."""
+    """Return every unit that `ahead_of` leads to from `unit`, in any number of steps; call it once for each step."""
     reached: set[str] = set()
     ring = frozenset({unit})
     while ring:
@@ -104,9 +98,9 @@ def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> fro
 
 
 def words(texts: Iterable[str], section: str, key: str) -> list[str]:
-    r"""The words that a setting ends up with: assignments add up, an empty one starts afresh.
+    r"""Return the words that a setting ends up with: assignments add up, an empty one starts afresh.
 
-    Only dependencies cannot be taken back: in [Unit] an empty assignment does nothing.
+    Only dependencies stay: in [Unit] an empty assignment does nothing.
 
     >>> words(["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"], "Service", "ExecStart")
     ['/bin/b', '-c']
@@ -134,7 +128,7 @@ def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
-    r"""What settings end up with, text by name: the last assignment, or a line for each where they add up.
+    r"""Return the final text of each setting: the last assignment, or a line for each if assignments add up.
 
     >>> text = "[Service]\nTimeoutSec=5\nExecStartPre=/a\nExecStartPre=/b"
     >>> settings([text], "TimeoutStartSec", "ExecStartPre", "User")
@@ -154,7 +148,7 @@ def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
 
 
 def seconds(text: str) -> float:
-    """How long a duration is, as unit files write it and as systemd shows it; what cannot be read is endless.
+    """Return the seconds of a duration, as unit files and systemd write it; infinity for text that cannot be read.
 
     >>> seconds("1min 30s"), seconds("90"), seconds("500ms"), seconds("infinity")
     (90.0, 90.0, 0.5, inf)

@@ -1,4 +1,4 @@
-"""What `Ebtables` promises, as tests. See `hostrouting.testing.contracts`."""
+"""The promises of `Ebtables`, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["EbtablesContract"]
 
 
 def arp_rule(number: int) -> str:
-    """A rule like those that answer for a pod."""
+    """Return a rule that answers for a pod."""
     address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
     return f"-A PREROUTING -p ARP --arp-op Request --arp-ip-dst {address} -j arpreply --arpreply-mac 02:00:00:00:00:01"
 
@@ -32,14 +32,14 @@ INVERTED = "-A OUTPUT -p IPv4 -o ! eth0 --ip-src ! 10.0.0.0/8 -j DROP"
 
 
 class EbtablesContract:
-    """What `Ebtables` promises. `ebtables` has no rules of its own; `load` and `lines` reach them another way."""
+    """The promises of `Ebtables`. `ebtables` has no rules at first; `load` and `lines` reach them another way."""
 
-    #: The backend that the tests put their rules into.
+    #: The backend that the tests use.
     backend = "nft"
 
     @pytest.fixture
     def ebtables(self) -> Ebtables:
-        """The rules to be asked for."""
+        """The rules under test."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -52,16 +52,16 @@ class EbtablesContract:
         raise NotImplementedError
 
     def lines(self, ebtables: Ebtables) -> list[str]:
-        """All rules, as ebtables-save prints them."""
+        """Return all rules, as ebtables-save prints them."""
         raise NotImplementedError
 
     def rule(self, line: str, position: int = 1) -> EbtablesRule:
-        """The rule of a line."""
+        """Return the rule of a line."""
         return EbtablesRule.parse(line, backend=self.backend, position=position)
 
     @pytest.fixture
     def pick(self, ebtables: Ebtables, ctx: Context) -> Callable[..., list[EbtablesRule]]:
-        """The rules of these lines as a reading shows them."""
+        """A function that returns the rules of these lines from a reading."""
 
         def pick(*lines: str) -> list[EbtablesRule]:
             return [rule for rule in ebtables.read(ctx).rules if rule.line in lines]
@@ -69,11 +69,11 @@ class EbtablesContract:
         return pick
 
     def test_no_rules_read_as_none(self, ebtables: Ebtables, ctx: Context) -> None:
-        """A machine without rules is answered for without an error."""
+        """A machine without rules is no error."""
         assert ebtables.read(ctx).rules == ()
 
     def test_rules_are_read_chain_by_chain(self, ebtables: Ebtables, ctx: Context) -> None:
-        """Each rule has its chain, its position in that, and its words as printed."""
+        """Each rule has its chain, its position there, and its words as printed."""
         self.load(ebtables, ONE, SNAT, DNAT, LOG, INVERTED)
         rules = ebtables.read(ctx).rules
         assert [(rule.chain, rule.position, rule.line) for rule in rules] == [
@@ -89,7 +89,7 @@ class EbtablesContract:
         assert rules[0].spec[:4] == ("-p", "ARP", "--arp-op", "Request")
 
     def test_a_reading_has_the_text_for_a_backup(self, ebtables: Ebtables, ctx: Context) -> None:
-        """What ebtables-save printed is there, by backend."""
+        """The text of ebtables-save is in the reading, by backend."""
         self.load(ebtables, ONE, LOG)
         text = dict(ebtables.read(ctx).texts)[self.backend].split("\n")
         assert "*nat" in text
@@ -118,7 +118,7 @@ class EbtablesContract:
         assert self.lines(ebtables) == before
 
     def test_an_insertion_beyond_the_end_is_at_the_end(self, ebtables: Ebtables, ctx: Context) -> None:
-        """A chain that got shorter takes the rule all the same."""
+        """A chain that got shorter still takes the rule."""
         self.load(ebtables, ONE)
         ebtables.insert(ctx, [self.rule(THREE, 90), self.rule(TWO, 80), self.rule(FOUR, 1)])
         assert self.lines(ebtables) == [FOUR, ONE, TWO, THREE]
@@ -138,7 +138,7 @@ class EbtablesContract:
         assert self.lines(ebtables) == before
 
     def test_the_position_named_does_not_matter_for_a_deletion(self, ebtables: Ebtables, ctx: Context) -> None:
-        """A rule that has moved meanwhile is found by what it says."""
+        """A rule that has moved since is found by its words."""
         self.load(ebtables, ONE, TWO)
         ebtables.delete(ctx, [self.rule(TWO, 7)])
         assert self.lines(ebtables) == [ONE]
@@ -146,7 +146,7 @@ class EbtablesContract:
     def test_a_rule_that_is_not_there_is_refused(
         self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
     ) -> None:
-        """The error names it, and the rules that are there stay, too."""
+        """The error names it, and the other rules stay."""
         self.load(ebtables, ONE, TWO)
         with pytest.raises(BackendError, match=r"nothing was deleted: .*--arp-ip-dst 10\.0\.0\.3 .*is not there"):
             ebtables.delete(ctx, [*pick(ONE), self.rule(THREE, 2), *pick(TWO)])
@@ -155,14 +155,14 @@ class EbtablesContract:
         assert self.lines(ebtables) == [ONE, TWO]
 
     def test_an_insertion_into_a_chain_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
-        """The error names the rule, or the batch where the tool does not say which it was; nothing is inserted."""
+        """The error names the rule, or the batch if the program does not name the rule; nothing is inserted."""
         self.load(ebtables, ONE)
         with pytest.raises(BackendError, match=r"not inserted: (.*-A NOWHERE -j DROP|one of these: ).*\n.*nothing "):
             ebtables.insert(ctx, [self.rule(TWO), self.rule("-A NOWHERE -j DROP")])
         assert self.lines(ebtables) == [ONE]
 
     def test_words_that_the_tool_would_misread_are_refused(self, ebtables: Ebtables, ctx: Context) -> None:
-        """Before anything is changed, and with the word."""
+        """The error names the word, and comes before any change."""
         self.load(ebtables, ONE)
         odd = self.rule('-A OUTPUT --log-level info --log-prefix "a"b" -j DROP')
         with pytest.raises(BackendError, match=r'the word "a"b" has a quote'):
@@ -183,7 +183,7 @@ class EbtablesContract:
     def test_progress_ends_with_the_number_of_rules(
         self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
     ) -> None:
-        """It grows, and says in the end that all are done."""
+        """It grows, and ends with the number of all rules."""
         self.load(ebtables, ONE, TWO, THREE)
         for change in (ebtables.delete, ebtables.insert):
             calls: list[int] = []
@@ -193,7 +193,7 @@ class EbtablesContract:
         assert self.lines(ebtables) == [ONE, TWO, THREE]
 
     def test_a_context_that_is_over_changes_nothing(self, ebtables: Ebtables) -> None:
-        """Nor does it read."""
+        """It reads nothing, either."""
         self.load(ebtables, ONE)
         ctx = Context()
         ctx.cancel("enough")

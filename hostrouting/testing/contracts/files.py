@@ -1,4 +1,4 @@
-"""What `FileStore` promises, as tests. See `hostrouting.testing.contracts`."""
+"""The promises of `FileStore`, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ __all__ = ["FileStoreContract"]
 
 
 class FileStoreContract:
-    """What `FileStore` promises. `files` has a tree of its own for every test, empty or with folders only."""
+    """The promises of `FileStore`. Each test has a fresh tree in `files`, empty or with folders only."""
 
     @pytest.fixture
     def files(self) -> FileStore:
-        """The files to be asked."""
+        """The files under test."""
         raise NotImplementedError
 
     def mode(self, files: FileStore, path: str) -> int:
-        """The permission bits of a file."""
+        """Return the permission bits of a file."""
         raise NotImplementedError
 
     def stamp(self, files: FileStore, path: str) -> object:
-        """Something that differs after every writing of the file's content: its mtime and inode, say."""
+        """Return a value that differs after every write of the file's content, such as its mtime and inode."""
         raise NotImplementedError
 
     def make_link(self, files: FileStore, path: str, target: str) -> None:
@@ -37,7 +37,7 @@ class FileStoreContract:
         raise NotImplementedError
 
     def give_away(self, files: FileStore, path: str, user: int) -> None:
-        """Let another user own what bears this name; skip the test where that cannot be done."""
+        """Let another user own the path; skip the test if that is impossible."""
         raise NotImplementedError
 
     def open_up(self, files: FileStore, folder: str, mode: int) -> None:
@@ -45,30 +45,30 @@ class FileStoreContract:
         raise NotImplementedError
 
     def locked(self, files: FileStore, path: str) -> AbstractContextManager[None]:
-        """Let somebody hold a lock on an existing file while the block runs."""
+        """Let another process hold a lock on an existing file while the block runs."""
         raise NotImplementedError
 
     def test_what_was_written_is_read(self, files: FileStore) -> None:
-        """A written file reads back byte for byte, has its mode, and that was a change."""
+        """A written file reads back byte for byte, has its mode, and counts as a change."""
         assert files.write("/etc/ours/a", b"\0one\n\xff", mode=0o644) is True
         assert files.read("/etc/ours/a") == b"\0one\n\xff"
         assert self.mode(files, "/etc/ours/a") == 0o644
 
     def test_an_empty_file_is_a_file(self, files: FileStore) -> None:
-        """No content is content, too."""
+        """Empty content is content, too."""
         assert files.write("/etc/ours/a", b"", mode=0o600) is True
         assert files.read("/etc/ours/a") == b""
         assert files.exists("/etc/ours/a")
 
     def test_the_same_again_is_no_change(self, files: FileStore) -> None:
-        """A file that is right already is not touched."""
+        """A file that is right stays untouched."""
         files.write("/etc/ours/a", b"one\n", mode=0o755)
         before = self.stamp(files, "/etc/ours/a")
         assert files.write("/etc/ours/a", b"one\n", mode=0o755) is False
         assert self.stamp(files, "/etc/ours/a") == before
 
     def test_other_content_is_a_change(self, files: FileStore) -> None:
-        """A file of the same length but with other bytes is replaced, mode and all."""
+        """A file of the same length with other bytes is replaced, and its mode set."""
         files.write("/etc/ours/a", b"one\n", mode=0o644)
         before = self.stamp(files, "/etc/ours/a")
         assert files.write("/etc/ours/a", b"two\n", mode=0o755) is True
@@ -77,7 +77,7 @@ class FileStoreContract:
         assert self.stamp(files, "/etc/ours/a") != before
 
     def test_another_mode_alone_is_a_change_of_the_mode_alone(self, files: FileStore) -> None:
-        """Right bytes with the wrong mode: the mode is set, the content is not written again."""
+        """With the right bytes and a wrong mode, the mode is set and the content is not written again."""
         files.write("/etc/ours/a", b"one\n", mode=0o644)
         before = self.stamp(files, "/etc/ours/a")
         assert files.write("/etc/ours/a", b"one\n", mode=0o755) is True
@@ -85,7 +85,7 @@ class FileStoreContract:
         assert self.stamp(files, "/etc/ours/a") == before
 
     def test_nothing_reads_as_none(self, files: FileStore) -> None:
-        """What is absent, or lies below what is absent or no folder, is an answer and no error."""
+        """A path that is absent, or lies below one that is absent or no folder, is an answer and no error."""
         files.write("/etc/ours/a", b"", mode=0o644)
         for path in ("/etc/ours/b", "/etc/theirs/b", "/etc/ours/a/b"):
             assert files.read(path) is None
@@ -96,20 +96,20 @@ class FileStoreContract:
             assert files.remove_directory_if_empty(path) is False
 
     def test_names_are_sorted_and_those_of_one_folder(self, files: FileStore) -> None:
-        """A folder lists its own entries, folders among them, and not what lies deeper."""
+        """A folder lists its own entries, folders among them, and no deeper ones."""
         for name in ("c", "a", "b/deeper"):
             files.write(f"/etc/ours/{name}", b"", mode=0o644)
         assert files.names("/etc/ours") == ["a", "b", "c"]
 
     def test_a_removed_file_is_gone(self, files: FileStore) -> None:
-        """The first removal takes it away, the second finds nothing."""
+        """The first removal removes the file, the second finds none."""
         files.write("/etc/ours/a", b"one\n", mode=0o644)
         assert files.remove("/etc/ours/a") is True
         assert not files.exists("/etc/ours/a")
         assert files.remove("/etc/ours/a") is False
 
     def test_only_an_empty_folder_goes(self, files: FileStore) -> None:
-        """A folder with something in it stays, an empty one goes."""
+        """A folder that is not empty stays, an empty one goes."""
         files.write("/etc/ours/a", b"", mode=0o644)
         assert files.remove_directory_if_empty("/etc/ours") is False
         files.remove("/etc/ours/a")
@@ -118,7 +118,7 @@ class FileStoreContract:
         assert not files.exists("/etc/ours")
 
     def test_a_folder_is_no_file(self, files: FileStore) -> None:
-        """Reading, replacing or removing a folder as if it were a file is refused, and the reason given."""
+        """Reading, replacing or removing a folder as if it were a file is refused with the reason."""
         files.write("/etc/ours/a", b"", mode=0o644)
         with pytest.raises(HostFileError, match=r"cannot read .*/etc/ours: Is a directory"):
             files.read("/etc/ours")
@@ -136,7 +136,7 @@ class FileStoreContract:
         assert files.read("/etc/ours") == b"one\n"
 
     def test_reading_follows_links(self, files: FileStore) -> None:
-        """A link reads as its target, and says where it leads."""
+        """A link reads as its target, and `read_link` returns its text."""
         files.write("/etc/ours/a", b"one\n", mode=0o644)
         self.make_link(files, "/etc/ours/near", "a")
         self.make_link(files, "/etc/ours/far", "/etc/ours/a")
@@ -146,7 +146,7 @@ class FileStoreContract:
         assert files.read_link("/etc/ours/a") is None
 
     def test_a_link_to_nothing_exists(self, files: FileStore) -> None:
-        """A link to nothing reads as nothing, but its name is taken."""
+        """A link to an absent file reads as absent, but its name is taken."""
         files.write("/etc/ours/a", b"", mode=0o644)
         self.make_link(files, "/etc/ours/broken", "/nowhere")
         assert files.read("/etc/ours/broken") is None
@@ -184,7 +184,7 @@ class FileStoreContract:
         assert files.names("/srv/ours") == ["b"]
 
     def test_a_link_is_made(self, files: FileStore) -> None:
-        """It says what it was told to, is no change the second time, and leads there."""
+        """It has the given text, is no change the second time, and leads to its target."""
         files.write("/etc/ours/new/a", b"one\n", mode=0o644)
         assert files.link("/etc/ours/now", "new") is True
         assert files.link("/etc/ours/now", "new") is False
@@ -201,14 +201,14 @@ class FileStoreContract:
         assert files.read_link("/etc/ours/a") == "/nowhere"
 
     def test_a_folder_does_not_become_a_link(self, files: FileStore) -> None:
-        """What is in it would be lost."""
+        """Its content would be lost."""
         files.write("/etc/ours/a", b"", mode=0o644)
         with pytest.raises(HostFileError, match=r"cannot link .*/etc/ours: Is a directory"):
             files.link("/etc/ours", "/srv/ours")
         assert files.names("/etc/ours") == ["a"]
 
     def test_modes_are_those_of_files(self, files: FileStore) -> None:
-        """A link has the mode of its file; a folder, a link to nothing and nothing have none."""
+        """A link has the mode of its file; a folder, a broken link and an absent path have none."""
         files.write("/etc/ours/a", b"", mode=0o750)
         files.link("/etc/ours/link", "a")
         files.link("/etc/ours/broken", "b")
@@ -216,7 +216,7 @@ class FileStoreContract:
         assert files.mode("/etc/ours") is None
 
     def test_an_owner_is_of_the_name_itself(self, files: FileStore) -> None:
-        """A link has an owner of its own, a folder has one, and nothing has none; what is written is the writer's."""
+        """A link and a folder have an owner, an absent path has none; a written file belongs to the writer."""
         files.write("/etc/ours/a", b"one\n", mode=0o644)
         writer = files.owner("/etc/ours/a")
         files.link("/etc/ours/link", "a")
@@ -227,14 +227,14 @@ class FileStoreContract:
         assert [files.owner("/etc/ours/a"), files.owner("/etc/ours/link")] == [writer, 65534]
 
     def test_what_only_root_can_change_is_not_exposed(self, files: FileStore) -> None:
-        """Folders of mode 0755 and less on the way; where the way ends, there is nothing to be changed."""
+        """Folders of mode 0755 and less expose nothing, and neither does an absent path."""
         files.write("/srv/ours/deep/a", b"", mode=0o644)
         for path in ("/srv/ours/deep/a", "/srv/ours", "/srv/ours/b/c/d", "/srv/ours/deep/a/b"):
             assert files.exposed(path) is None
 
     @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
     def test_a_folder_that_others_may_write_to_exposes_all_below(self, files: FileStore, mode: int) -> None:
-        """What is in it and what is deeper, sticky or not; what lies beside it is not exposed."""
+        """The content and all below it, with a sticky bit or not; the folder next to it is not exposed."""
         files.write("/srv/ours/deep/a", b"", mode=0o644)
         files.write("/srv/theirs/a", b"", mode=0o644)
         self.open_up(files, "/srv/ours", mode)
@@ -243,14 +243,14 @@ class FileStoreContract:
         assert files.exposed("/srv/theirs/a") is None
 
     def test_another_users_folder_exposes_all_below(self, files: FileStore) -> None:
-        """Its owner may put anything in the place of what is there."""
+        """Its owner may replace all that is there."""
         files.write("/srv/ours/deep/a", b"", mode=0o644)
         self.give_away(files, "/srv/ours", 65534)
         assert str(files.exposed("/srv/ours/deep/a")).endswith("/srv/ours belongs to the user 65534")
 
     @pytest.mark.parametrize("target", ["/srv/open/deep", "../srv/open/deep", "/srv/between"])
     def test_links_are_followed_to_what_is_exposed(self, files: FileStore, target: str) -> None:
-        """Every folder on the way counts, also of links to links."""
+        """Every folder on the way counts, and links to links, too."""
         files.write("/srv/open/deep/a", b"", mode=0o644)
         files.write("/etc/ours", b"", mode=0o644)
         files.link("/srv/between", "open/deep")
@@ -260,7 +260,7 @@ class FileStoreContract:
         assert str(files.exposed("/etc/link/a")).endswith("/srv/open (mode 0777)")
 
     def test_a_name_is_changed(self, files: FileStore) -> None:
-        """Files, links and whole folders keep what they are; what is absent is an answer."""
+        """Files, links and whole folders stay the same; an absent path is an answer."""
         files.write("/etc/ours/a/b", b"one\n", mode=0o640)
         files.link("/etc/ours/link", "/nowhere")
         assert files.rename("/etc/ours/a", "c") is True
@@ -280,14 +280,14 @@ class FileStoreContract:
         assert (files.read("/etc/ours/a"), files.read("/etc/ours/b")) == (b"one\n", b"two\n")
 
     def test_where_there_is_room_nothing_is_refused(self, files: FileStore) -> None:
-        """Nor is anything made, be the folder there or not."""
+        """The call makes nothing, if the folder exists or not."""
         files.write("/etc/ours/a", b"", mode=0o644)
         for folder in ("/etc/ours", "/etc/theirs/deep", "/"):
             files.refuse_unwritable(folder, size=4096)
         assert files.names("/etc") == ["ours"]
 
     def test_links_in_a_circle_are_refused(self, files: FileStore) -> None:
-        """A way that never ends is an error, as in the kernel."""
+        """An endless chain of links is an error, as in the kernel."""
         files.write("/etc/a", b"", mode=0o644)
         self.make_link(files, "/etc/here", "there")
         self.make_link(files, "/etc/there", "here")
@@ -297,7 +297,7 @@ class FileStoreContract:
             files.write("/etc/here/a", b"", mode=0o644)
 
     def test_a_lock_is_seen(self, files: FileStore) -> None:
-        """While somebody holds a lock on a file it is locked, by whatever name it is reached; others are not."""
+        """While a lock is held, the file is locked under each of its names; other files are not."""
         for name in ("a", "b"):
             files.write(f"/run/other/{name}", b"", mode=0o644)
         self.make_link(files, "/run/other/link", "a")
@@ -309,5 +309,5 @@ class FileStoreContract:
         assert not files.is_locked("/run/other/a")
 
     def test_what_is_absent_is_not_locked(self, files: FileStore) -> None:
-        """No file, no folder, no lock."""
+        """An absent file has no lock."""
         assert not files.is_locked("/run/other/a")

@@ -1,4 +1,4 @@
-"""What `LinkLayer` promises of changes, as tests; with its promises of reading they are the whole contract."""
+"""The promises of `LinkLayer` for changes, as tests; with those for reading they are the whole contract."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def things(*groups: Sequence[Neighbour | ObservedRoute]) -> list[Neighbour | Obs
 
 
 class LinkLayerContract(LinkReadingContract):
-    """`node` is fresh for every test, a loopback device and nothing else; `layer` sees that node."""
+    """Each test has a fresh `node` with a loopback device only; `layer` sees that node."""
 
     # --- apply
 
@@ -53,7 +53,7 @@ class LinkLayerContract(LinkReadingContract):
         assert state(layer) == before
 
     def test_only_what_is_named_is_removed(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Its twins of another device, metric or table stay."""
+        """The same object with another device, metric or table stays."""
         azure0.add_route("fd00:9::/64", "azv2")
         azure0.add_route("fd00:9::/64", "azure0", metric=7)
         azure0.add_route("fd00:9::/64", "azv2", table=1000)
@@ -67,7 +67,7 @@ class LinkLayerContract(LinkReadingContract):
         assert routes == [one for one in before[1] if one != route]
 
     def test_routes_of_two_devices_stand_beside_each_other(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """As every device's own `fe80::/64` does: with the same metric, in the same table; and each goes by itself."""
+        """Like the `fe80::/64` of each device: with the same metric, in the same table. Each is removed alone."""
         one, two = (ObservedRoute.parse("fd00:9::/64", dev, metric=1024, protocol=3) for dev in ("azure0", "azv2"))
         layer.apply(add=[one, two])
         layer.apply(remove=[one])
@@ -91,7 +91,7 @@ class LinkLayerContract(LinkReadingContract):
         remove: Sequence[Neighbour | ObservedRoute] = (),
         add: Sequence[Neighbour | ObservedRoute] = (),
     ) -> RouteRejectedError:
-        """Apply what must be refused, and see that nothing changed."""
+        """Apply a batch that must be refused; assert that nothing changed."""
         before = state(layer)
         with pytest.raises(RouteRejectedError) as caught:
             layer.apply(remove=remove, add=add)
@@ -100,7 +100,7 @@ class LinkLayerContract(LinkReadingContract):
         return caught.value
 
     def test_removing_what_is_not_there_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """A neighbour is ENOENT, a route ESRCH; every refusal is named, and what was there stays."""
+        """A neighbour is ENOENT, a route ESRCH; every refusal is named, and the other objects stay."""
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         there = layer.neighbours()[0]
         error = self.refused(
@@ -123,7 +123,7 @@ class LinkLayerContract(LinkReadingContract):
     def test_a_neighbour_that_differs_is_not_removed(
         self, azure0: LinkNode, layer: LinkLayer, detail: dict[str, object]
     ) -> None:
-        """Somebody else has got the address since, or the kernel learned it: that is ENOENT, and says what is there."""
+        """Another program changed the entry, or the kernel learned it: ENOENT, and the reason shows the entry."""
         azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC)
         wanted = layer.neighbours()[0]._replace(**detail)  # type: ignore[arg-type] # of the fields' own types
         error = self.refused(layer, remove=[wanted])
@@ -144,7 +144,7 @@ class LinkLayerContract(LinkReadingContract):
         assert [refusal.errno for refusal in self.refused(layer, remove=[wanted]).refusals] == [errno.ESRCH]
 
     def test_an_occupied_place_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """EEXIST, for neighbours that somebody put there or that were learned, and for routes; the rest is not done."""
+        """EEXIST for neighbours, added or learned, and for routes; the rest of the batch is rolled back."""
         azure0.add_neighbour("10.240.0.8", "azure0", POD_MAC, permanent=False)
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         azure0.add_route("fd00:9::9/128", "azv2")
@@ -168,14 +168,14 @@ class LinkLayerContract(LinkReadingContract):
         assert [refusal.errno for refusal in error.refusals] == [errno.EEXIST]
 
     def test_a_missing_device_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """ENODEV, and its name is given."""
+        """ENODEV, and the error names it."""
         error = self.refused(layer, add=[Neighbour("10.240.0.9", "azv9", POD_MAC, permanent=True)])
         assert [refusal.errno for refusal in error.refusals] == [errno.ENODEV]
         assert "azv9" in error.refusals[0].reason
         assert str(error).startswith("1 neighbour change was refused:")
 
     def test_a_refusal_by_the_kernel_takes_the_batch_back(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """What no reading foresees (a gateway that nobody reaches) is the last of a batch: all before it is undone."""
+        """The kernel refuses the last change of a batch, an unreachable gateway: all changes before it are undone."""
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC, flags=NTF_ROUTER, protocol=77)
         azure0.add_route("fd00:9::9/128", "azv2")
@@ -214,12 +214,12 @@ class LinkLayerContract(LinkReadingContract):
     def test_what_could_not_be_found_again_is_refused(
         self, azure0: LinkNode, layer: LinkLayer, odd: Neighbour | ObservedRoute
     ) -> None:
-        """EINVAL for what the kernel would show in another form, or not at all: it could not be verified."""
+        """EINVAL for objects that the kernel would show in another form, or not at all: they could not be verified."""
         assert [refusal.errno for refusal in self.refused(layer, add=[odd]).refusals] == [errno.EINVAL]
         assert [refusal.errno for refusal in self.refused(layer, remove=[odd]).refusals] == [errno.EINVAL]
 
     def test_the_same_thing_twice_is_refused(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """What a batch has removed cannot be removed again, nor what it has added be added."""
+        """An object cannot be removed twice in a batch, or added twice."""
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         there = layer.neighbours()[0]
         assert [refusal.errno for refusal in self.refused(layer, remove=[there, there]).refusals] == [errno.ENOENT]
@@ -229,7 +229,7 @@ class LinkLayerContract(LinkReadingContract):
     # --- bulk
 
     def test_thousands_are_read_and_deleted(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """More than any buffer holds, in one batch; and put back in another."""
+        """More than any buffer holds, in one batch; and restored in another."""
         many = [
             Neighbour(f"10.240.{number // 250 + 1}.{number % 250 + 1}", "azure0", POD_MAC, permanent=True)
             for number in range(3000)
@@ -242,7 +242,7 @@ class LinkLayerContract(LinkReadingContract):
         assert len(layer.neighbours()) == 3000
 
     def test_it_may_be_used_from_any_thread(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """A thread other than the one that made it gets the same answers."""
+        """Another thread than the one that made it gets the same answers."""
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         answers: list[object] = []
         thread = threading.Thread(target=lambda: answers.append(layer.neighbours()))

@@ -1,4 +1,4 @@
-"""What `LinkLayer` promises of what it reads and asks, as tests."""
+"""The promises of `LinkLayer` for readings and for questions on the link, as tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NTF_ROUTER = 0x80
 
 
 class LinkNode(Protocol):
-    """A node in a test's hands: what `MemoryLinkLayer` has beside the port's methods."""
+    """The handles of a node: the methods of `MemoryLinkLayer` that the port does not have."""
 
     def add_device(
         self,
@@ -37,21 +37,21 @@ class LinkNode(Protocol):
         up: bool = True,
         carrier: bool = True,
     ) -> None:
-        """A new device; without a kind, any with Ethernet addresses. `carrier`: whether its wire leads anywhere."""
+        """Add a device; without a kind, one with Ethernet addresses. `carrier` is the state of its wire."""
 
     def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
-        """A veth (up, or not) that leads to a pod with these addresses, which are good at once."""
+        """Add a veth (up or not) that leads to a pod with these addresses, which are usable at once."""
 
     def remove_device(self, name: str) -> None:
-        """The device goes, and what lies on it."""
+        """Remove a device with its neighbours and routes."""
 
     def add_neighbour(
         self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
     ) -> None:
-        """An entry of the neighbour table; with `permanent=False` one that the kernel learned."""
+        """Add an entry to the neighbour table; with `permanent=False` one that the kernel learned."""
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False, vlan: int = 0) -> None:
-        """A bridge learns who is behind its port."""
+        """Let a bridge learn the port of a hardware address."""
 
     def add_route(
         self,
@@ -63,11 +63,11 @@ class LinkNode(Protocol):
         protocol: int = 3,
         table: int = 254,
     ) -> None:
-        """An IPv6 route."""
+        """Add an IPv6 route."""
 
 
 def state(layer: LinkLayer) -> tuple[list[Neighbour], list[ObservedRoute]]:
-    # A device's own link-local network comes and goes by itself, some time after its link.
+    # A device's link-local network comes and goes by itself, some time after its link.
     return layer.neighbours(), [route for route in layer.routes() if route.destination != "fe80::/64"]
 
 
@@ -76,7 +76,7 @@ def pods_of(layer: LinkLayer) -> list[ObservedRoute]:
 
 
 class LinkReadingContract:
-    """`node` is fresh for every test, a loopback device and nothing else; `layer` sees that node."""
+    """Each test has a fresh `node` with a loopback device only; `layer` sees that node."""
 
     @pytest.fixture
     def node(self) -> LinkNode:
@@ -85,12 +85,12 @@ class LinkReadingContract:
 
     @pytest.fixture
     def layer(self, node: LinkNode) -> LinkLayer:
-        """The link layer to be asked, which sees `node`."""
+        """The link layer under test, which sees `node`."""
         raise NotImplementedError
 
     @pytest.fixture
     def azure0(self, node: LinkNode) -> LinkNode:
-        """A node with a bridge that has its address, one pod's device on it, and one beside it."""
+        """A node with a bridge that has an address, a pod's device on it, and another one next to it."""
         node.add_device("azure0", kind="bridge", mac="02:00:00:00:0a:00", addresses=["10.240.0.4/16", "fd00:1::4/64"])
         node.add_device("azv1", kind="veth", mac="02:00:00:00:0a:01", master="azure0")
         node.add_device("azv2", kind="veth", mac="02:00:00:00:0a:02")
@@ -99,13 +99,13 @@ class LinkReadingContract:
     # --- devices
 
     def test_a_fresh_node_has_a_loopback(self, node: LinkNode, layer: LinkLayer) -> None:
-        """Its device is `lo`, has no hardware address, and is of no kind."""
+        """Its device is `lo`, has no hardware address and no kind."""
         (lo,) = layer.devices()
         assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
         assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
 
     def test_devices_are_shown_with_kind_and_master(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """A bridge is a bridge, and its port says whose it is."""
+        """A bridge has its kind, and its port names the bridge."""
         by_name = {device.name: device for device in layer.devices()}
         assert by_name["azure0"].kind == "bridge"
         assert by_name["azure0"].mac == "02:00:00:00:0a:00"
@@ -114,18 +114,18 @@ class LinkReadingContract:
         assert by_name["azv2"].master is None
 
     def test_devices_come_by_index(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """The order is that of the interface indexes, each of which is another."""
+        """The order is that of the interface indexes, which differ."""
         indexes = [device.ifindex for device in layer.devices()]
         assert indexes == sorted(set(indexes))
 
     def test_a_device_that_is_down_says_so(self, node: LinkNode, layer: LinkLayer) -> None:
-        """`up` is what the administrator set."""
+        """`up` is the administrator's setting."""
         node.add_device("eth9", up=False)
         (eth9,) = [device for device in layer.devices() if device.name == "eth9"]
         assert eth9.up is False
 
     def test_a_device_without_carrier_says_so(self, node: LinkNode, layer: LinkLayer) -> None:
-        """`carrier` is what the wire says: gone with the other end, and with the device itself being down."""
+        """`carrier` is the state of the wire: gone with the other end, and with a device that is down."""
         node.add_device("azv1", kind="veth")
         node.add_device("azv2", kind="veth", carrier=False)
         node.add_device("azv3", kind="veth", up=False)
@@ -157,23 +157,23 @@ class LinkReadingContract:
         ]
 
     def test_a_neighbour_has_all_its_details(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Flags, and who put it there."""
+        """Its flags, and the protocol of the program that added it."""
         azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC, flags=NTF_ROUTER, protocol=77)
         assert layer.neighbours() == [
             Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=NTF_ROUTER, protocol=77)
         ]
 
     def test_a_learned_neighbour_is_not_permanent(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """What the kernel learned it may forget."""
+        """The kernel may forget an entry that it learned."""
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False)
         assert layer.neighbours() == [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False)]
 
     # --- stations
 
     def test_a_bridge_shows_what_it_learned(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Stations are sorted; what somebody put there is permanent.
+        """Stations are sorted; added ones are permanent.
 
-        A kernel whose bridges can filter VLANs has it once more for each VLAN of the port.
+        A kernel whose bridges can filter VLANs lists a station once more for each VLAN of the port.
         """
         azure0.learn("02:00:00:00:00:02", "azv1")
         azure0.learn("02:00:00:00:00:01", "azv1", permanent=True)
@@ -181,21 +181,21 @@ class LinkReadingContract:
         assert shown == [Station("02:00:00:00:00:01", "azv1", permanent=True), Station("02:00:00:00:00:02", "azv1")]
 
     def test_another_bridge_has_its_own_stations(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """What one bridge learned is not shown of another."""
+        """A station of one bridge is not listed for another."""
         azure0.add_device("cni0", kind="bridge")
         azure0.add_device("veth1", kind="veth", master="cni0")
         azure0.learn("02:00:00:00:00:02", "azv1")
         assert not [station for station in layer.stations("cni0") if station.mac == "02:00:00:00:00:02"]
 
     def test_what_is_no_bridge_has_no_stations(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Nor has one that does not exist."""
+        """Neither has a bridge that does not exist."""
         assert layer.stations("azv2") == []
         assert layer.stations("no-such-bridge") == []
 
     # --- routes
 
     def test_routes_of_every_table_are_shown(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """With gateway, metric, protocol and table; the local table's are left out."""
+        """With gateway, metric, protocol and table; the local table is left out."""
         azure0.add_route("fd00:9::9/128", "azv2")
         azure0.add_route("fd00:9::/64", "azure0", gateway="fd00:1::1", metric=7, protocol=77, table=1000)
         shown = [route for route in layer.routes() if route.destination.startswith("fd00:9:")]
@@ -206,7 +206,7 @@ class LinkReadingContract:
         assert 255 not in {route.table for route in layer.routes()}
 
     def test_routes_come_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """By number, not by text."""
+        """The order is that of numbers, not of text."""
         for last in ("10", "9", "a"):
             azure0.add_route(f"fd00:9::{last}/128", "azv2")
         assert [route.destination for route in pods_of(layer)] == ["fd00:9::9/128", "fd00:9::a/128", "fd00:9::10/128"]
@@ -215,7 +215,7 @@ class LinkReadingContract:
 
     @pytest.fixture
     def pods(self, node: LinkNode) -> LinkNode:
-        """A node with a bridge and a pod on it, a pod beside it, and a pod whose device is down."""
+        """A node with a bridge and a pod on it, a pod next to it, and a pod whose device is down."""
         node.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
         node.add_pod("azv1", "10.240.0.9", "fd00:1::9", master="azure0")
         node.add_pod("azv2", "10.240.0.10", "fd00:1::10")
@@ -223,12 +223,12 @@ class LinkReadingContract:
         return node
 
     def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """Of both families, behind the port of a bridge or behind a veth."""
+        """For both families, through the port of a bridge or through a veth."""
         asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
         assert layer.answering(Context(), asked) == set(asked)
 
     def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """Another address, another pod's device, the bridge, a device that is down, is gone, or is a loopback."""
+        """No answer for another address or pod's device, the bridge, a loopback, or a device that is down or gone."""
         asked = [
             *(("azv1", "10.240.0.8"), ("azv1", "fd00:1::8")),
             *(("azv1", "10.240.0.10"), ("azv2", "fd00:1::9")),
@@ -240,17 +240,17 @@ class LinkReadingContract:
         assert layer.answering(Context(), [*asked, *there]) == set(there)
 
     def test_a_pod_that_is_gone_answers_no_more(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """With its device goes who was behind it."""
+        """The pod goes with its device."""
         pods.remove_device("azv2")
         assert layer.answering(Context(), [("azv2", "10.240.0.10")]) == set()
 
     def test_answers_come_in_the_words_of_the_question(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """An address may be spelled in any way, and be asked for more than once."""
+        """An address may be written in any form, and asked for more than once."""
         asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
         assert layer.answering(Context(), asked) == {("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9")}
 
     def test_asking_changes_nothing(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """No neighbour, no route: also where somebody has said that the address is elsewhere."""
+        """No neighbour and no route changes, even if an entry says that the address is elsewhere."""
         for address in ("10.240.0.9", "fd00:1::9"):
             pods.add_neighbour(address, "azure0", POD_MAC)
             pods.add_neighbour(address, "azv1", POD_MAC)
@@ -262,7 +262,7 @@ class LinkReadingContract:
         assert state(layer) == before
 
     def test_many_are_asked_for_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """Two that are there are found among thousands that are not."""
+        """Two present addresses are found among thousands of absent ones."""
         there = [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")]
         missing = [("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)]
         missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
@@ -274,14 +274,14 @@ class LinkReadingContract:
 
     @pytest.mark.parametrize("odd", ["", "10.240.0", "10.240.0.9/32", "fd00::g", "fe80::1%azv1", "azv1", "1\0"])
     def test_what_is_no_address_is_refused(self, pods: LinkNode, layer: LinkLayer, odd: str) -> None:
-        """EINVAL, and it is named."""
+        """EINVAL, and the error names it."""
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), [("azv1", odd)])
         assert caught.value.errno == errno.EINVAL
         assert str(caught.value) == f"{odd!r} is no address that one could ask for on a link"
 
     def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """Whoever is not wanted any more does not ask."""
+        """A cancelled context asks nothing."""
         ctx = Context()
         ctx.cancel("enough")
         with pytest.raises(CancelledError):

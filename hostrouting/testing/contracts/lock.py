@@ -1,4 +1,4 @@
-"""What `RunLock` promises, as tests. See `hostrouting.testing.contracts`."""
+"""The promises of `RunLock`, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["RunLockContract"]
 
 
 class _Clock(ManualClock):
-    """Time that jumps ahead whenever somebody waits; `on_wait` is what happens meanwhile."""
+    """A clock that jumps to the end of each wait, and then calls `on_wait`."""
 
     def __init__(self) -> None:
         super().__init__(auto=True)
@@ -35,11 +35,11 @@ class _Clock(ManualClock):
 
 
 class RunLockContract:
-    """What `RunLock` promises. `lock` and `other` are two handles to one lock, as two runs would have them."""
+    """The promises of `RunLock`. `lock` and `other` are two handles to one lock, like those of two runs."""
 
     @pytest.fixture
     def lock(self) -> RunLock:
-        """A lock that nobody holds."""
+        """A free lock."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -48,7 +48,7 @@ class RunLockContract:
         raise NotImplementedError
 
     def test_a_free_lock_is_taken_at_once(self, lock: RunLock) -> None:
-        """Nobody waits for nobody, and after the block it is free again."""
+        """No run waits, and after the block the lock is free again."""
         clock = _Clock()
         for _ in range(3):
             with lock.hold(Context(clock=clock)):
@@ -70,7 +70,7 @@ class RunLockContract:
         assert "DeadlineExceededError" in repr(caught.value.__cause__)
 
     def test_a_cancelled_run_does_not_wait(self, lock: RunLock, other: RunLock) -> None:
-        """Cancelled while it waits, it ends as cancelled: nobody's deadline has passed."""
+        """A run that is cancelled while it waits ends as cancelled, not as late."""
         clock = _Clock()
         ctx = Context(timeout=30, clock=clock)
         clock.on_wait = lambda: ctx.cancel("enough")
@@ -78,11 +78,11 @@ class RunLockContract:
             pytest.fail("two runs at a time")
 
     def test_a_cancelled_run_does_not_begin(self, lock: RunLock) -> None:
-        """Not even a free lock is taken for one who gave up."""
+        """A cancelled run does not take even a free lock."""
         ctx = Context()
         ctx.cancel("enough")
         with pytest.raises(CancelledError, match="enough"), lock.hold(ctx):
-            pytest.fail("a run that nobody wants")
+            pytest.fail("a cancelled run began")
 
     def test_an_error_frees_the_lock(self, lock: RunLock, other: RunLock) -> None:
         """However the block ends, the next run gets the lock, and the error passes through."""
@@ -102,8 +102,39 @@ class RunLockContract:
             pass
         assert clock.waits == 3
 
+    def test_it_ends_without_a_deadline(self, lock: RunLock, other: RunLock) -> None:
+        """A run without a deadline does not wait for ever: its holder may be waiting for it."""
+        clock = _Clock()
+        with lock.hold(Context()), pytest.raises(LockHeldError), other.hold(Context(clock=clock)):
+            pytest.fail("two runs at a time")
+        assert clock.monotonic() == 600
+
+    def test_the_code_inside_holds_it(self, lock: RunLock, other: RunLock) -> None:
+        """The returned context, and all derived from it, hold the lock: `hold` does not wait, at any depth."""
+        clock = _Clock()
+        with (
+            lock.hold(Context(clock=clock)) as held,
+            other.hold(held.child(timeout=5)) as inner,
+            lock.hold(inner.shielded()),
+        ):
+            assert clock.waits == 0
+        with other.hold(Context(clock=clock)):
+            assert clock.waits == 0
+
+    def test_the_code_inside_takes_turns(self, lock: RunLock, other: RunLock) -> None:
+        """Of two tasks of a run that holds the lock, the second waits for the first, until its deadline."""
+        clock = _Clock()
+        with (
+            lock.hold(Context(clock=clock)) as held,
+            lock.hold(held),
+            pytest.raises(LockHeldError),
+            other.hold(held.child(timeout=30)),
+        ):
+            pytest.fail("two tasks at a time")
+        assert clock.monotonic() == 30
+
     def test_never_two_at_a_time(self, lock: RunLock, other: RunLock) -> None:
-        """Of many runs, in threads that all want it, only one is inside at any time."""
+        """Many threads want it, and only one has it at any time."""
         inside = []
         most = []
 

@@ -1,4 +1,4 @@
-"""What `Nftables` promises, as tests. See `hostrouting.testing.contracts`."""
+"""The promises of `Nftables`, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -130,20 +130,20 @@ _THEIRS_LISTED = _listing(
 
 
 class NftablesContract:
-    """What `Nftables` promises. `nftables` is empty for every test, and nobody else uses it."""
+    """The promises of `Nftables`. Each test has an empty ruleset in `nftables`."""
 
     @pytest.fixture
     def give_flag(self) -> Callable[[str, str], None]:
-        """Gives a table, by family and name, the flag `dormant`."""
+        """A function that gives a table, by family and name, the flag `dormant`."""
         raise NotImplementedError
 
     @pytest.fixture
     def nftables(self) -> Nftables:
-        """The ruleset to be asked."""
+        """The ruleset under test."""
         raise NotImplementedError
 
     def test_what_was_loaded_is_listed(self, nftables: Nftables) -> None:
-        """The table, its chains, its rules in order, their comments; no handles, and no numbers in counters."""
+        """The table, its chains, its rules in order and their comments; no handles, and no numbers in counters."""
         nftables.load(Context(), _OURS)
         assert nftables.table(Context(), "ip6", "ours") == _OURS_LISTED
 
@@ -161,7 +161,7 @@ class NftablesContract:
 
     @pytest.mark.parametrize("name", ["a b", "a; flush ruleset", "", "-h", "a\nflush ruleset", "4"])
     def test_no_name_is_more_than_a_name(self, nftables: Nftables, name: str) -> None:
-        """What nft would read as more than a name is refused, and does nothing."""
+        """A name that nft would read as more than a name is refused, and changes nothing."""
         nftables.load(Context(), _OURS)
         with pytest.raises(BackendError, match="nft knows no table"):
             nftables.table(Context(), "ip6", name)
@@ -185,13 +185,13 @@ class NftablesContract:
         ]
 
     def test_a_flushed_table_keeps_its_chains(self, nftables: Nftables) -> None:
-        """Only rules go; hooks and policies stay, which is why a table that drifted is deleted instead."""
+        """Only rules go. Hooks and policies stay, so a drifted table is deleted instead."""
         nftables.load(Context(), _THEIRS)
         nftables.load(Context(), "flush table inet theirs")
         assert nftables.table(Context(), "inet", "theirs") == _THEIRS_LISTED[:3]
 
     def test_a_deleted_table_is_gone(self, nftables: Nftables) -> None:
-        """Declared first, so that it is right also where there was none."""
+        """A declaration before the deletion makes it right for an absent table, too."""
         nftables.load(Context(), _OURS)
         for _ in range(2):
             nftables.load(Context(), "table ip6 ours\ndelete table ip6 ours")
@@ -200,7 +200,7 @@ class NftablesContract:
     def test_a_table_with_flags_is_there_and_no_more(
         self, nftables: Nftables, give_flag: Callable[[str, str], None]
     ) -> None:
-        """Whether or not this nft could show what is in it; and it is replaced and deleted as any other."""
+        """The listing says only that the table is there; it is replaced and deleted as any other."""
         unreadable = [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]
         for after, expected in ((_OURS, _OURS_LISTED), ("delete table ip6 ours", None), ("flush ruleset", None)):
             nftables.load(Context(), _OURS)
@@ -218,7 +218,7 @@ class NftablesContract:
         assert nftables.table(Context(), "inet", "theirs") == _THEIRS_LISTED
 
     def test_a_flush_of_all_is_of_all(self, nftables: Nftables) -> None:
-        """As a sibling does it."""
+        """Another program does it."""
         nftables.load(Context(), _THEIRS + _OURS)
         nftables.load(Context(), "flush ruleset")
         assert nftables.table(Context(), "inet", "theirs") is None
@@ -237,7 +237,7 @@ class NftablesContract:
             assert nftables.table(Context(), "inet", "theirs") == _THEIRS_LISTED
 
     def test_checking_changes_nothing(self, nftables: Nftables) -> None:
-        """What is right is accepted, and not in force."""
+        """A right script is accepted, and does not take effect."""
         nftables.check(Context(), _OURS)
         assert nftables.table(Context(), "ip6", "ours") is None
         nftables.load(Context(), _OURS)
@@ -245,7 +245,7 @@ class NftablesContract:
         assert nftables.table(Context(), "ip6", "ours") == _OURS_LISTED
 
     def test_an_empty_script_is_a_script(self, nftables: Nftables) -> None:
-        """Nothing is asked for, and nothing happens."""
+        """An empty script changes nothing."""
         nftables.load(Context(), "")
         nftables.load(Context(), "# nothing\n;\n")
 

@@ -1,8 +1,9 @@
-"""What `RouteBackend` promises of changes, as tests; with its promises of reading they are the whole contract."""
+"""The promises of `RouteBackend` for changes, as tests; with those for reading they are the whole contract."""
 
 from __future__ import annotations
 
 import errno
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.routes import SCOPE_LINK, NextHop, ObservedRoute, Route
 from hostrouting.testing.contracts.routes import RouteReadingContract, deciding, find, ours, place
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ _remove, _replace = RouteChange.remove, RouteChange.replace
 
 
 class RouteBackendContract(RouteReadingContract):
-    """`node` is fresh for every test: a loopback device that is up, and nothing else; `backend` sees that node."""
+    """Each test has a fresh `node` with a loopback device that is up, and nothing else; `backend` sees that node."""
 
     # --- applying
 
     def test_an_added_route_is_there_and_ours(self, eth0: Node, backend: RouteBackend) -> None:
-        """What was added is read back as it was wanted, with our protocol number."""
+        """An added route is read back as wanted, with the protocol number 142."""
         wanted = Route.parse("172.16.8.0/22", gateway="10.224.0.1", dev="eth0", metric=5, source="10.224.0.4")
         backend.apply([_add(wanted)])
         text = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 src 10.224.0.4 metric 5"
@@ -39,7 +40,7 @@ class RouteBackendContract(RouteReadingContract):
         assert find(backend, text).fulfils(wanted)
 
     def test_every_kind_can_be_added(self, eth0: Node, backend: RouteBackend) -> None:
-        """Blackholes, legs, other tables, gateways said to be on the link: all are read back as they were wanted."""
+        """Blackholes, multipath routes, other tables and on-link gateways are read back as wanted."""
         hops = (NextHop(Address.parse("10.224.0.9"), "eth0", weight=2), NextHop(None, "ib0"))
         wanted = [
             Route.parse("9.1.0.0/16", kind="blackhole"),
@@ -66,7 +67,7 @@ class RouteBackendContract(RouteReadingContract):
         ]
 
     def test_another_metric_is_another_route(self, eth0: Node, backend: RouteBackend) -> None:
-        """The metric is part of what the kernel tells routes apart by."""
+        """The metric is part of a route's place."""
         backend.apply([_add(Route.parse("9.0.0.0/8", dev="eth0", metric=metric)) for metric in (2, 1)])
         assert ours(backend) == [
             "9.0.0.0/8 dev eth0 proto 142 scope link metric 1",
@@ -83,14 +84,14 @@ class RouteBackendContract(RouteReadingContract):
         assert backend.routes() == [route for route in before if route != gone]
 
     def test_a_route_is_replaced_in_its_place(self, eth0: Node, backend: RouteBackend) -> None:
-        """Another gateway, device and protocol take the place of the old ones."""
+        """Another gateway, device and protocol replace the old ones."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         before = find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")
         backend.apply([_replace(before, Route.parse("9.0.0.0/8", gateway="172.16.0.9", dev="ib0"))])
         assert place(backend) == ["9.0.0.0/8 via 172.16.0.9 dev ib0 proto 142"]
 
     def test_a_replacement_takes_the_named_route_alone(self, eth0: Node, backend: RouteBackend) -> None:
-        """Of several routes in one place the others stay, also where one of them is the first."""
+        """Of several routes in one place the others stay, even if one of them is the first."""
         for gateway in "10.224.0.9", "10.224.0.1", "10.224.0.8":
             eth0.add_route("9.0.0.0/8", gateway=gateway, dev="eth0")
         backend.apply(
@@ -103,7 +104,7 @@ class RouteBackendContract(RouteReadingContract):
         ]
 
     def test_a_prepended_route_decides(self, eth0: Node, backend: RouteBackend) -> None:
-        """It stands before what is there, and in an empty place it is the only one."""
+        """It stands before the other routes of its place, and alone in an empty one."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0")
         ours = [Route.parse(f"{number}.0.0.0/8", gateway="10.224.0.1", dev="eth0") for number in (9, 8)]
         backend.apply([_prepend(route) for route in ours])
@@ -112,7 +113,7 @@ class RouteBackendContract(RouteReadingContract):
         assert deciding(backend, "8.1.1.1") == str(ours[1])
 
     def test_an_appended_route_stands_behind(self, eth0: Node, backend: RouteBackend) -> None:
-        """It decides when those before it are gone."""
+        """It decides when the routes before it are gone."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0")
         ours = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         backend.apply([_append(ours)])
@@ -121,7 +122,7 @@ class RouteBackendContract(RouteReadingContract):
         assert deciding(backend, "9.1.1.1") == str(ours)
 
     def test_identical_routes_of_two_protocols_coexist(self, eth0: Node, backend: RouteBackend) -> None:
-        """The protocol is part of what is identical, and of what a removal names."""
+        """Identical routes differ by their protocol, and a removal names it."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0", protocol=4)
         ours = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         backend.apply([_prepend(ours)])
@@ -130,7 +131,7 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == ["9.0.0.0/8 via 10.224.0.1 dev eth0 proto static"]
 
     def test_there_and_back_without_a_hole(self, eth0: Node, backend: RouteBackend) -> None:
-        """Prepend ours, remove theirs; append theirs, remove ours: the table is as before."""
+        """Prepend ours, remove the foreign route; append the foreign route, remove ours: the table is as before."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0", protocol=16)
         before = backend.routes()
         theirs = find(backend, "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp")
@@ -142,7 +143,7 @@ class RouteBackendContract(RouteReadingContract):
         assert backend.routes() == before
 
     def test_what_was_read_can_be_put_back(self, eth0: Node, backend: RouteBackend) -> None:
-        """Foreign routes of every kind, taken away and added again from what was read, are the same routes."""
+        """Foreign routes of every kind, removed and added again from a reading, are the same routes."""
         eth0.add_route("9.1.0.0/16", gateway="10.224.0.9", dev="eth0", metric=77, protocol=186)
         eth0.add_route("9.2.0.0/16", dev="eth0", source="10.224.0.4", protocol=16)
         eth0.add_route("9.3.0.0/16", kind="unreachable", table=99)
@@ -156,7 +157,7 @@ class RouteBackendContract(RouteReadingContract):
         assert backend.routes() == before
 
     def test_a_dead_next_hop_is_seen(self, eth0: Node, backend: RouteBackend) -> None:
-        """A leg whose device is down is dead, and still the same leg."""
+        """A next hop whose device is down is dead, and still the same next hop."""
         hops = (NextHop(Address.parse("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops, protocol=4))
         eth0.set_up("ib0", up=False)
@@ -165,7 +166,7 @@ class RouteBackendContract(RouteReadingContract):
         assert route.nexthops == hops
 
     def test_no_change_is_no_change(self, eth0: Node, backend: RouteBackend) -> None:
-        """An empty batch is fine and does nothing."""
+        """An empty batch changes nothing."""
         before = backend.routes()
         backend.apply([])
         assert backend.routes() == before
@@ -174,6 +175,29 @@ class RouteBackendContract(RouteReadingContract):
         """Without verification the same routes are installed."""
         backend.apply([_add(Route.parse("9.0.0.0/8", dev="eth0"))], verify=False)
         assert ours(backend) == ["9.0.0.0/8 dev eth0 proto 142 scope link"]
+
+    def test_unknown_attributes_are_kept(self, eth0: Node, backend: RouteBackend) -> None:
+        """An attribute that a backend does not understand is installed, read and removed with its route."""
+        # RTA_METRICS with an RTAX_MTU of 1400.
+        metrics = (8, struct.pack("=HHI", 8, 2, 1400))
+        wanted = Route(
+            network=9 << 24, prefix_length=8, gateway=Address.parse("10.224.0.1"), dev="eth0", extra=(metrics,)
+        )
+        backend.apply([_add(wanted)])
+        held = find(backend, str(wanted))
+        assert held.extra == (metrics,)
+        eth0.add_route("9.0.0.0/8", gateway="10.224.0.9", dev="eth0")
+        backend.apply([_remove(held)])
+        assert place(backend) == ["9.0.0.0/8 via 10.224.0.9 dev eth0"]
+
+    def test_verification_finds_a_route_that_did_not_last(self, eth0: Node, backend: RouteBackend) -> None:
+        """The kernel lets a removal without a metric take the route of the same batch; only a reading shows it."""
+        absent = ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, scope=SCOPE_LINK)
+        changes = [_add(Route.parse("9.0.0.0/8", dev="eth0", metric=7)), _remove(absent)]
+        backend.apply(changes, verify=False)
+        assert ours(backend) == []
+        with pytest.raises(RouteRejectedError, match="not there on reading back"):
+            backend.apply(changes)
 
     # --- refusals
 
@@ -187,7 +211,7 @@ class RouteBackendContract(RouteReadingContract):
         return caught.value
 
     def test_an_occupied_place_is_eexist(self, eth0: Node, backend: RouteBackend) -> None:
-        """Adding never displaces: what stands there stays, whoever it belongs to."""
+        """An addition never displaces a route, whoever owns it."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         error = self._refused(backend, _add(Route.parse("9.0.0.0/8", gateway="172.16.0.9", dev="ib0")))
         assert [(refusal.change, refusal.errno) for refusal in error.refusals] == [
@@ -195,12 +219,12 @@ class RouteBackendContract(RouteReadingContract):
         ]
 
     def test_a_connected_route_is_not_overwritten(self, eth0: Node, backend: RouteBackend) -> None:
-        """Metric 0 on a connected prefix is the kernel's own place."""
+        """Metric 0 on a connected prefix is the place of the kernel's route."""
         error = self._refused(backend, _add(Route.parse("172.16.0.0/16", gateway="10.224.0.1", dev="eth0")))
         assert error.errno == errno.EEXIST
 
     def test_removing_what_is_not_there_is_esrch(self, eth0: Node, backend: RouteBackend) -> None:
-        """A removal names what must be there."""
+        """A removal names a route that must be there."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         stale = find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")._replace(gateway=Address.parse("10.224.0.2"))
         assert self._refused(backend, _remove(stale)).errno == errno.ESRCH
@@ -209,13 +233,13 @@ class RouteBackendContract(RouteReadingContract):
     def test_adding_what_stands_there_is_eexist(
         self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange]
     ) -> None:
-        """A route cannot stand twice in one place, and is not moved within it."""
+        """A route cannot be in one place twice, and is not moved within it."""
         wanted = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         eth0.insert_route(wanted)
         assert self._refused(backend, verb(wanted)).errno == errno.EEXIST
 
     def test_what_another_program_changed_meanwhile_is_not_overwritten(self, eth0: Node, backend: RouteBackend) -> None:
-        """A replacement of what another program has replaced by then is refused, and theirs stays alone."""
+        """If another program has replaced the route, its replacement is refused and the other program's route stays."""
         eth0.add_route("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         old = find(backend, "9.0.0.0/8 via 10.224.0.1 dev eth0")
         eth0.insert_route(Route.parse("9.0.0.0/8", gateway="10.224.0.2", dev="eth0", protocol=16), replace=True)
@@ -224,7 +248,7 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == ["9.0.0.0/8 via 10.224.0.2 dev eth0 proto dhcp"]
 
     def test_a_rollback_leaves_what_took_the_place(self, eth0: Node, backend: RouteBackend) -> None:
-        """What was put back behind a route that is not ours any more is taken away again; that route stays."""
+        """A rollback removes its own addition after a route that is no longer ours; that route stays."""
         ours = Route.parse("9.0.0.0/8", gateway="10.224.0.1", dev="eth0")
         eth0.insert_route(ours)
         held = find(backend, str(ours))
@@ -234,7 +258,7 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == ["9.0.0.0/8 via 10.224.0.2 dev eth0 proto dhcp"]
 
     def test_a_rollback_keeps_the_order_of_a_place(self, eth0: Node, backend: RouteBackend) -> None:
-        """Routes that were removed, the last of a place first, come back in their order."""
+        """Removed routes, the last of a place first, come back in their order."""
         for gateway in "10.224.0.7", "10.224.0.9", "10.224.0.8":
             eth0.add_route("9.0.0.0/8", gateway=gateway, dev="eth0")
         standing = [route for route in backend.routes() if route.network == 9 << 24]
@@ -242,29 +266,29 @@ class RouteBackendContract(RouteReadingContract):
         self._refused(backend, *map(_remove, reversed(standing)), _remove(absent))
 
     def test_a_gateway_off_the_link_is_enetunreach(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel wants a gateway on the link of its device."""
+        """A gateway must be on the link of its device."""
         error = self._refused(backend, _add(Route.parse("9.0.0.0/8", gateway="172.16.0.9", dev="eth0")))
         assert error.errno == errno.ENETUNREACH
 
     def test_a_device_that_is_down_is_enetdown(self, eth0: Node, backend: RouteBackend) -> None:
-        """A route without gateway wants its device up."""
+        """A route without a gateway needs a device that is up."""
         eth0.set_up("ib0", up=False)
         assert self._refused(backend, _add(Route.parse("9.0.0.0/8", dev="ib0"))).errno == errno.ENETDOWN
 
     def test_a_foreign_source_address_is_einval(self, eth0: Node, backend: RouteBackend) -> None:
-        """A route cannot send from an address that the node does not hold."""
+        """A route cannot send from an address that the node does not have."""
         change = _add(Route.parse("9.0.0.0/8", dev="eth0", source="10.224.0.99"))
         assert self._refused(backend, change).errno == errno.EINVAL
 
     def test_missing_carrier_is_no_reason_to_refuse(self, node: Node, backend: RouteBackend) -> None:
-        """A link that is up takes routes, whatever its wire says."""
+        """A link that is up takes routes, even without carrier."""
         node.add_link("tun0", carrier=False)
         node.add_address("tun0", "10.5.0.1/16")
         backend.apply([_add(Route.parse("9.0.0.0/8", gateway="10.5.0.9", dev="tun0"))])
         assert ours(backend) == ["9.0.0.0/8 via 10.5.0.9 dev tun0 proto 142 linkdown"]
 
     def test_a_missing_device_is_named_before_anything_is_done(self, eth0: Node, backend: RouteBackend) -> None:
-        """A typing mistake in a device's name changes nothing."""
+        """A typing error in a device's name changes nothing."""
         before = backend.routes()
         changes = [_add(Route.parse("9.0.0.0/8", dev="eth0")), _add(Route.parse("8.0.0.0/8", dev="eht0"))]
         with pytest.raises(LinkNotFoundError) as caught:
@@ -274,7 +298,7 @@ class RouteBackendContract(RouteReadingContract):
         assert backend.routes() == before
 
     def test_one_refusal_undoes_the_whole_batch(self, eth0: Node, backend: RouteBackend) -> None:
-        """Additions, replacements and removals before and after the refused change are all taken back."""
+        """Additions, replacements and removals before and after the refused change are all rolled back."""
         for network in 8, 9:
             eth0.add_route(f"{network}.0.0.0/8", gateway="10.224.0.1", dev="eth0", metric=3, protocol=16)
         first, second = (route for route in backend.routes() if route.protocol == 16)
@@ -288,7 +312,7 @@ class RouteBackendContract(RouteReadingContract):
         )
 
     def test_every_refusal_is_named(self, eth0: Node, backend: RouteBackend) -> None:
-        """More refusals than a socket's queue holds: each is named, in order, and all that succeeded is taken back."""
+        """With more refusals than a socket's queue holds, each is named, in order, and the rest is rolled back."""
         routes = [
             Route(
                 network=20 << 24 | number << 8,

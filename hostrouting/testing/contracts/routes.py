@@ -1,4 +1,4 @@
-"""What `RouteBackend` promises of links, routes, rules and lookups, as tests."""
+"""The promises of `RouteBackend` for links, routes, rules and lookups, as tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from hostrouting.net.addresses import Address, format_ipv4, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, NextHop, Route
-from hostrouting.net.rules import Rule
+from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
     from hostrouting.host import Lookup, ObservedRoute, RouteBackend
@@ -33,7 +33,7 @@ def find(backend: RouteBackend, text: str) -> ObservedRoute:
 
 
 def place(backend: RouteBackend) -> list[str]:
-    """The routes of 9.0.0.0/8, where the tests of places happen, in their order."""
+    """Return the routes of 9.0.0.0/8, which the tests of places use, in their order."""
     return [str(route) for route in backend.routes() if route.network == 9 << 24]
 
 
@@ -47,7 +47,7 @@ def deciding(backend: RouteBackend, address: str) -> str:
 
 
 class RouteReadingContract:
-    """`node` is fresh for every test: a loopback device that is up, and nothing else; `backend` sees that node."""
+    """Each test has a fresh `node` with a loopback device that is up, and nothing else; `backend` sees that node."""
 
     @pytest.fixture
     def node(self) -> Node:
@@ -56,7 +56,7 @@ class RouteReadingContract:
 
     @pytest.fixture
     def backend(self, node: Node) -> RouteBackend:
-        """The backend to be asked, which sees `node`."""
+        """The backend under test, which sees `node`."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -85,7 +85,7 @@ class RouteReadingContract:
         assert others[2].addresses == ()
 
     def test_a_link_without_carrier_is_up(self, node: Node, backend: RouteBackend) -> None:
-        """Up is the administrator's word, carrier the wire's."""
+        """`up` is the administrator's setting, `carrier` the state of the wire."""
         node.add_link("tun0", carrier=False)
         assert [(link.up, link.carrier) for link in backend.links() if link.name == "tun0"] == [(True, False)]
 
@@ -134,7 +134,7 @@ class RouteReadingContract:
         }
 
     def test_routes_of_every_kind_are_read(self, eth0: Node, backend: RouteBackend) -> None:
-        """Metric, protocol, source, table and type are as they were given."""
+        """Metric, protocol, source, table and type are as given."""
         eth0.add_route("10.1.0.0/16", gateway="10.224.0.9", dev="eth0", metric=77, protocol=186)
         eth0.add_route("10.2.0.0/16", dev="eth0", source="10.224.0.4", protocol=16)
         eth0.add_route("10.3.0.0/16", kind="blackhole")
@@ -142,7 +142,7 @@ class RouteReadingContract:
         eth0.add_route("10.5.0.0/16", kind="prohibit")
         eth0.add_route("10.6.0.0/16", kind="throw", table=1000)
         eth0.add_route("10.7.0.1/32", gateway="10.224.0.9", dev="eth0", table=4294967295)
-        # The order of the tables is the kernel's own affair.
+        # The kernel chooses the order of the tables.
         assert sorted(str(route) for route in backend.routes() if 10 << 24 < route.network < 10 << 24 | 8 << 16) == [
             "10.1.0.0/16 via 10.224.0.9 dev eth0 proto bgp metric 77",
             "10.2.0.0/16 dev eth0 proto dhcp scope link src 10.224.0.4",
@@ -177,7 +177,7 @@ class RouteReadingContract:
         ]
 
     def test_a_link_that_goes_down_takes_its_routes(self, eth0: Node, backend: RouteBackend) -> None:
-        """No route is left over a device that is down, but for the local one of its address."""
+        """A device that is down keeps no route but the local one of its address."""
         eth0.set_up("ib0", up=False)
         assert [str(route) for route in backend.routes() if route.dev == "ib0"] == [
             "local 172.16.1.4 dev ib0 table local proto kernel scope host src 172.16.1.4"
@@ -191,7 +191,7 @@ class RouteReadingContract:
         assert backend.rules() == [Rule(priority, table=table, protocol=2) for priority, table in fresh]
 
     def test_rules_come_in_the_order_of_their_priority(self, node: Node, backend: RouteBackend) -> None:
-        """A rule shows its selectors and what it does; those of one priority keep the order they came in."""
+        """A rule shows its selectors and its action; rules of one priority keep their order of insertion."""
         own = parse_ipv4("10.224.0.4")
         added = [
             Rule(100, table=88, source=(own, 32)),
@@ -201,6 +201,18 @@ class RouteReadingContract:
         for rule in added:
             node.add_rule(rule)
         assert backend.rules()[1:4] == [added[2], added[0], added[1]]
+
+    def test_rules_keep_all_their_selectors(self, eth0: Node, backend: RouteBackend) -> None:
+        """A rule that a lookup by address does not decide is read with everything that it selects by."""
+        added = [
+            Rule(60, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
+            Rule(61, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
+            Rule(62, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
+            Rule(63, table=254, suppress_prefix_length=0, suppress_group=1),
+        ]
+        for rule in added:
+            eth0.add_rule(rule)
+        assert backend.rules()[1:5] == added
 
     # --- lookups
 
@@ -212,13 +224,13 @@ class RouteReadingContract:
         assert deciding(backend, "192.0.2.1") == "default via 10.224.0.1 dev eth0"
 
     def test_of_two_metrics_the_lower_decides(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel prefers the lower metric whatever came first."""
+        """The kernel prefers the lower metric, whichever route came first."""
         eth0.add_route("9.0.0.0/8", dev="ib0", metric=7)
         eth0.add_route("9.0.0.0/8", dev="eth0", metric=3)
         assert deciding(backend, "9.1.1.1") == "9.0.0.0/8 dev eth0 scope link metric 3"
 
     def test_every_leg_of_a_multipath_route_is_in_the_answer(self, eth0: Node, backend: RouteBackend) -> None:
-        """Neighbouring addresses leave by different devices, so the answer has to name them all."""
+        """Neighbouring addresses leave by different devices, so the answer names all of them."""
         hops = (NextHop(Address.parse("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
         eth0.insert_route(Route(network=9 << 24, prefix_length=8, nexthops=hops))
         for answer in ask(backend, "9.1.1.1", "9.1.1.2", "9.1.1.3"):
@@ -240,7 +252,7 @@ class RouteReadingContract:
     def test_routes_that_send_nothing_answer_with_an_errno(
         self, eth0: Node, backend: RouteBackend, kind: str, number: str
     ) -> None:
-        """Each of the three says no in its own way."""
+        """Each of the three kinds has its errno."""
         eth0.add_route("9.0.0.0/8", kind=kind)
         assert deciding(backend, "9.1.1.1") == number
 
@@ -258,7 +270,7 @@ class RouteReadingContract:
         assert deciding(backend, "8.1.1.1") == "default dev ib0 table 88 scope link"
 
     def test_a_rule_by_destination_chooses_the_table(self, eth0: Node, backend: RouteBackend) -> None:
-        """`to` holds for its addresses, and `not to` for all others."""
+        """`to` selects its addresses, and `not to` all others."""
         eth0.add_route("0.0.0.0/0", dev="ib0", table=88)
         eth0.add_rule(Rule(100, table=88, destination=(9 << 24, 8)))
         assert deciding(backend, "9.1.1.1") == "default dev ib0 table 88 scope link"
@@ -267,7 +279,7 @@ class RouteReadingContract:
         assert deciding(backend, "8.1.1.1") == "EACCES"
 
     def test_a_rule_by_source_wants_the_source(self, eth0: Node, backend: RouteBackend) -> None:
-        """A plain lookup misses a `from` rule; the same lookup with the source that the packet will have does not."""
+        """A lookup misses a `from` rule, and the same lookup with the source of the packet does not."""
         eth0.add_route("0.0.0.0/0", dev="ib0", table=88)
         eth0.add_rule(Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)))
         asked = [parse_ipv4("9.1.1.1")] * 2
@@ -281,7 +293,7 @@ class RouteReadingContract:
         assert answer == (parse_ipv4("9.1.1.1"), None, errno.ENETUNREACH)
 
     def test_resolving_names_the_path_and_the_source(self, eth0: Node, backend: RouteBackend) -> None:
-        """What one packet would meet: the gateway, the device, and the address that it is sent from."""
+        """The answer has one packet's gateway, device and source address."""
         asked = [parse_ipv4(text) for text in ("192.0.2.1", "172.16.9.9", "172.16.1.4")]
         paths = [answer.route for answer in backend.lookup(asked, resolve=True)]
         assert [path and (path.kind, path.dev, path.gateway, path.source) for path in paths] == [
@@ -291,7 +303,7 @@ class RouteReadingContract:
         ]
 
     def test_many_lookups_keep_their_order(self, eth0: Node, backend: RouteBackend) -> None:
-        """A thousand questions get a thousand answers, each to its own, refusals among them."""
+        """A thousand questions get a thousand answers, each in its place, refusals among them."""
         eth0.add_route("9.0.0.0/8", kind="prohibit")
         asked = [(9 + number % 2) << 24 | number for number in range(1000)]
         answers = backend.lookup(asked)
@@ -304,7 +316,7 @@ class RouteReadingContract:
         assert backend.lookup([]) == []
 
     def test_sources_must_match_destinations(self, node: Node, backend: RouteBackend) -> None:
-        """A source too few is a mistake of the caller's."""
+        """A missing source is an error of the caller."""
         with pytest.raises(ValueError, match="1 sources for 2 destinations: give one for each, or none"):
             backend.lookup([1 << 24, 2 << 24], sources=[None])
 

@@ -1,4 +1,4 @@
-"""What `ServiceManager` promises, as tests. See `hostrouting.testing.contracts`."""
+"""The promises of `ServiceManager`, as tests. See `hostrouting.testing.contracts`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _UNITS: Final = "/etc/systemd/system"
 
 
 class ServiceManagerContract:
-    """What `ServiceManager` promises of a machine and of an image alike.
+    """The promises of `ServiceManager` for a machine and for an image.
 
-    `files` are those of the machine or image whose units `services` manages; no test uses a unit of another test.
+    `files` are those of the machine or image whose units `services` manages; each test uses units that no other uses.
     """
 
     @pytest.fixture
@@ -31,7 +31,7 @@ class ServiceManagerContract:
 
     @pytest.fixture
     def services(self, files: FileStore) -> ServiceManager:
-        """The units to be managed."""
+        """The units under test."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -39,90 +39,21 @@ class ServiceManagerContract:
         """Long enough for every start here."""
         return Context(timeout=60)
 
-    def install(
-        self, files: FileStore, name: str, *, unit: str = "", install: str = "", program: str = "/bin/true"
-    ) -> None:
+    def install(self, files: FileStore, name: str, *, unit: str = "", program: str = "/bin/true") -> None:
         """Write a unit file: a oneshot that runs `program`."""
         text = f"[Unit]\n{unit}\n[Service]\nType=oneshot\nExecStart={program}\n"
-        files.write(f"{_UNITS}/{name}", f"{text}[Install]\n{install}\n".encode(), mode=0o644)
+        files.write(f"{_UNITS}/{name}", text.encode(), mode=0o644)
 
-    def test_a_unit_that_is_enabled_is_pulled_in(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """The links of [Install] are there after enable, gone after disable, and the state says so."""
-        self.install(files, "ct-a.service", install="RequiredBy=ct-ready.service\nWantedBy=ct-other.service")
-        links = (f"{_UNITS}/ct-ready.service.requires/ct-a.service", f"{_UNITS}/ct-other.service.wants/ct-a.service")
-        assert services.state(ctx, "ct-a.service").unit_file_state == "disabled"
-        services.enable(ctx, "ct-a.service")
-        assert [files.read(link) for link in links] == [files.read(f"{_UNITS}/ct-a.service")] * 2
-        services.daemon_reload(ctx)
-        assert services.state(ctx, "ct-a.service").enabled
-        services.disable(ctx, "ct-a.service")
-        assert [files.exists(link) for link in links] == [False, False]
-        services.daemon_reload(ctx)
-        assert services.state(ctx, "ct-a.service").unit_file_state == "disabled"
+    def require(self, files: FileStore, unit: str, requirement: str) -> None:
+        """Let a unit require another one by a link."""
+        files.link(f"{_UNITS}/{unit}.requires/{requirement}", f"{_UNITS}/{requirement}")
 
-    def test_enabling_and_disabling_twice_is_fine(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """What is as it should be stays so, in silence."""
-        self.install(files, "ct-twice.service", install="RequiredBy=ct-ready.service")
-        services.enable(ctx, "ct-twice.service")
-        services.enable(ctx, "ct-twice.service")
-        assert files.exists(f"{_UNITS}/ct-ready.service.requires/ct-twice.service")
-        services.disable(ctx, "ct-twice.service")
-        services.disable(ctx, "ct-twice.service")
-        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-twice.service")
-
-    def test_several_units_at_once(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """Enable and disable take any number of units, none included."""
-        names = ("ct-one.service", "ct-two.service")
-        for name in names:
-            self.install(files, name, install="RequiredBy=ct-several.service")
-        services.enable(ctx)
-        services.enable(ctx, *names)
-        assert files.names(f"{_UNITS}/ct-several.service.requires") == list(names)
-        services.disable(ctx)
-        services.disable(ctx, *names)
-        assert files.names(f"{_UNITS}/ct-several.service.requires") == []
-
-    def test_a_unit_without_install_is_static(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """There is nothing to enable in it, which is no error."""
-        self.install(files, "ct-static.service")
-        services.enable(ctx, "ct-static.service")
-        assert services.state(ctx, "ct-static.service").unit_file_state == "static"
-
-    def test_a_unit_without_file_cannot_be_enabled(self, services: ServiceManager, ctx: Context) -> None:
-        """The refusal names the command, its status and the unit."""
-        with pytest.raises(UnitError, match=r"systemctl .*enable .*ct-absent\.service.* ended with status 1: .*exist"):
-            services.enable(ctx, "ct-absent.service")
-
-    def test_a_masked_unit_cannot_be_enabled(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """A link to /dev/null in place of the unit file is a mask."""
-        self.mask(files, "ct-masked.service")
+    def test_a_link_to_dev_null_is_a_mask(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        """A masked unit exists, and says so."""
+        files.link(f"{_UNITS}/ct-masked.service", "/dev/null")
         services.daemon_reload(ctx)
         assert services.state(ctx, "ct-masked.service").load_state == "masked"
         assert services.state(ctx, "ct-masked.service").exists
-        with pytest.raises(UnitError, match="masked"):
-            services.enable(ctx, "ct-masked.service")
-
-    def mask(self, files: FileStore, name: str) -> None:
-        """Make a symbolic link to /dev/null in place of the unit file."""
-        raise NotImplementedError
-
-    def test_disabling_what_has_no_file_is_fine(self, services: ServiceManager, ctx: Context) -> None:
-        """There is nothing to take away."""
-        services.disable(ctx, "ct-absent.service")
-
-    def test_disabling_reaches_links_whose_file_is_gone(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """A unit that somebody removed by hand is not pulled in for ever."""
-        self.install(files, "ct-gone.service", install="RequiredBy=ct-ready.service")
-        services.enable(ctx, "ct-gone.service")
-        files.remove(f"{_UNITS}/ct-gone.service")
-        services.disable(ctx, "ct-gone.service", "ct-absent.service")
-        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-gone.service")
 
     def test_what_exists_is_known(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         """A unit file makes a unit, a template makes instances; a mere name makes nothing."""
@@ -134,12 +65,12 @@ class ServiceManagerContract:
             assert (state.active_state, state.main_pid, state.is_running) == ("inactive", 0, False)
         for name in ("ct-absent.service", "ct-none@.service"):
             state = services.state(ctx, name)
-            assert (state.name, state.exists, state.unit_file_state) == (name, False, "")
+            assert (state.name, state.exists) == (name, False)
 
     def test_order_is_followed_through_other_units(
         self, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """Whoever is before b, which is before c, is before c."""
+        """If a is before b and b before c, a is before c."""
         self.install(files, "ct-first@.service", unit="Before=ct-second.service")
         self.install(files, "ct-second.service", unit="Before=ct-third.service")
         self.install(files, "ct-third.service")
@@ -150,7 +81,7 @@ class ServiceManagerContract:
         assert not ours & services.ordered_before(ctx, "ct-third.service")
 
     def test_order_may_come_from_a_drop_in(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """A drop-in adds to what the unit file says, a template's for every instance, and can take nothing back."""
+        """A drop-in adds to the unit file, a template's for every instance, and can remove nothing."""
         self.install(files, "ct-dropped@.service", unit="Before=ct-fourth.service")
         text = "# [Other]\n[Unit]\nBefore=\nBefore = ct-fifth.service \\\n  ct-sixth.service\n;Before=ct-no.service\n"
         files.write(f"{_UNITS}/ct-dropped@.service.d/10-x.conf", text.encode(), mode=0o644)
@@ -159,7 +90,7 @@ class ServiceManagerContract:
         assert "ct-no.service" not in waiting
 
     def test_of_two_drop_ins_the_nearer_counts(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """An instance's own drop-in takes the place of the template's of the same name, and /etc goes before /run."""
+        """An instance's drop-in replaces the template's of the same name, and /etc goes before /run."""
         self.install(files, "ct-near@.service")
         for folder, name in (
             ("/etc/systemd/system/ct-near@.service.d", "ct-template.service"),
@@ -174,7 +105,7 @@ class ServiceManagerContract:
     def test_settings_end_up_as_the_drop_ins_say(
         self, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """The last assignment counts; of commands each is a line, and an empty one starts afresh."""
+        """The last assignment counts; commands are one a line, and an empty assignment starts afresh."""
         text = b"[Service]\nType=oneshot\nExecStart=/bin/true\nExecStartPre=/bin/true one\nTimeoutStartSec=20\n"
         files.write(f"{_UNITS}/ct-set@.service", text, mode=0o644)
         names = ("ExecStartPre", "TimeoutStartSec", "RootDirectory")
@@ -192,18 +123,16 @@ class ServiceManagerContract:
         assert seconds(after["TimeoutStartSec"]) == 65
 
     def test_settings_of_what_does_not_exist(self, services: ServiceManager, ctx: Context) -> None:
-        """There is nothing to be told, which is no error."""
+        """Nothing changed, which is no error."""
         assert services.settings(ctx, "ct-absent.service", "ExecStartPre") == {"ExecStartPre": ""}
 
     def test_nothing_is_done_for_one_who_gave_up(self, services: ServiceManager, files: FileStore) -> None:
         """A cancelled context ends every method before it does anything."""
-        self.install(files, "ct-late.service", install="RequiredBy=ct-ready.service")
+        self.install(files, "ct-late.service")
         ctx = Context()
         ctx.cancel("enough")
         for call in (
             lambda: services.daemon_reload(ctx),
-            lambda: services.enable(ctx, "ct-late.service"),
-            lambda: services.disable(ctx, "ct-late.service"),
             lambda: services.start(ctx, "ct-late.service"),
             lambda: services.stop(ctx, "ct-late.service"),
             lambda: services.state(ctx, "ct-late.service"),
@@ -213,24 +142,23 @@ class ServiceManagerContract:
         ):
             with pytest.raises(CancelledError, match="enough"):
                 call()
-        assert not files.exists(f"{_UNITS}/ct-ready.service.requires/ct-late.service")
 
 
 class LiveServiceManagerContract(ServiceManagerContract):
-    """What `ServiceManager` promises of a machine on which systemd runs."""
+    """The promises of `ServiceManager` for a machine on which systemd runs."""
 
     def install_daemon(self, files: FileStore, name: str) -> None:
         """Write a unit file: a service that runs until it is stopped."""
         files.write(f"{_UNITS}/{name}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
 
     def start_daemon(self, services: ServiceManager, files: FileStore, ctx: Context, name: str) -> UnitState:
-        """Have a service that runs."""
+        """Run a service."""
         self.install_daemon(files, name)
         services.start(ctx, name)
         return services.state(ctx, name)
 
     def test_a_oneshot_runs_to_its_end(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """After its start a oneshot is over, and well."""
+        """After its start a oneshot has ended with success."""
         self.install(files, "ct-oneshot.service")
         services.start(ctx, "ct-oneshot.service")
         state = services.state(ctx, "ct-oneshot.service")
@@ -244,7 +172,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert (state.active_state, state.sub_state, state.main_pid) == ("active", "exited", 0)
 
     def test_a_oneshot_that_fails_is_an_error(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """The error shows command, status, systemd's words, and where to read on; the state says how it failed."""
+        """The error has the command, the status, systemd's words and the next step; the state has the failure."""
         self.install(files, "ct-fails.service", program="/bin/false")
         with pytest.raises(
             UnitError, match=r"(?s)systemctl .*start .*ended with status 1: .*Job for .* failed"
@@ -255,12 +183,12 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert (state.active_state, state.result) == ("failed", "exit-code")
 
     def test_what_does_not_exist_cannot_start(self, services: ServiceManager, ctx: Context) -> None:
-        """Systemd's words name the unit."""
+        """The error has the unit's name in systemd's words."""
         with pytest.raises(UnitError, match=r"ended with status 5: .*Unit ct-absent\.service not found"):
             services.start(ctx, "ct-absent.service")
 
     def test_stopping_forgets_a_failure(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """After stop nothing is left of a failed unit, also if its file is gone meanwhile."""
+        """After stop systemd has forgotten a failed unit, even if its file is gone meanwhile."""
         self.install(files, "ct-forgotten.service", program="/bin/false")
         with pytest.raises(UnitError):
             services.start(ctx, "ct-forgotten.service")
@@ -272,13 +200,13 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert (state.active_state, state.exists) == ("inactive", False)
 
     def test_stopping_what_does_not_run_is_fine(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """Neither a unit at rest nor one that does not exist is an error."""
+        """Neither an inactive unit nor an absent one is an error."""
         self.install(files, "ct-rests.service")
         services.stop(ctx, "ct-rests.service")
         services.stop(ctx, "ct-absent.service")
 
     def test_a_service_runs_until_it_is_stopped(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """It has a process; a second start leaves that alone, a stop ends it."""
+        """It has a process; a second start leaves it alone, a stop ends it."""
         state = self.start_daemon(services, files, ctx, "ct-daemon.service")
         assert (state.active_state, state.sub_state, state.is_running) == ("active", "running", True)
         assert state.main_pid > 0
@@ -291,7 +219,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_running_instances_are_found_by_their_template(
         self, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """Exactly the instances that run, in order; by its own name a unit finds itself."""
+        """Exactly the running instances, in order; a unit's full name finds the unit."""
         self.install_daemon(files, r"ct-x\x2dy@.service")
         self.install_daemon(files, "ct-x@.service")
         for instance in ("two", "one", "over"):
@@ -306,34 +234,28 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert services.running(ctx, "ct-none@.service") == []
 
     def test_what_is_required_runs_first(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """A unit is refused while one that is RequiredBy= it fails, and starts again when that is mended."""
+        """A unit is refused while one that is RequiredBy= it fails, and starts again when that succeeds."""
         self.install(files, "ct-gate.service")
-        self.install(
-            files,
-            "ct-check.service",
-            unit="Before=ct-gate.service",
-            install="RequiredBy=ct-gate.service",
-            program="/bin/false",
-        )
-        services.enable(ctx, "ct-check.service")
+        self.install(files, "ct-check.service", unit="Before=ct-gate.service", program="/bin/false")
+        self.require(files, "ct-gate.service", "ct-check.service")
         services.daemon_reload(ctx)
         assert "ct-check.service" in services.state(ctx, "ct-gate.service").requires
         with pytest.raises(UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"):
             services.start(ctx, "ct-gate.service")
-        self.install(files, "ct-check.service", unit="Before=ct-gate.service", install="RequiredBy=ct-gate.service")
+        self.install(files, "ct-check.service", unit="Before=ct-gate.service")
         services.daemon_reload(ctx)
         services.start(ctx, "ct-gate.service")
 
     def test_a_missing_requirement_refuses_the_start(
         self, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """The gate holds when somebody has removed a unit file by hand, and systemd says which."""
+        """The gate holds if a unit file was removed by hand, and systemd names it."""
         self.install(files, "ct-needs.service", unit="Requires=ct-absent.service\nAfter=ct-absent.service")
         with pytest.raises(UnitError, match=r"Unit ct-absent\.service not found"):
             services.start(ctx, "ct-needs.service")
 
     def test_a_changed_file_wants_a_reload(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """What runs goes by what systemd read; that the file is another now is known, and goes with a reload."""
+        """A running unit follows the file that systemd read; the state shows a newer file, until a reload."""
         before = self.start_daemon(services, files, ctx, "ct-changed.service")
         assert not before.needs_reload
         files.write(f"{_UNITS}/ct-changed.service", b"[Service]\nExecStart=/bin/sleep 1000000\n", mode=0o644)
@@ -346,12 +268,12 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_drop_ins_and_links_count_once_they_are_read(
         self, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """A new drop-in and a new requirement of a unit that runs are in force after a reload, and not before."""
+        """A new drop-in and a new requirement of a running unit take effect with a reload, and not before."""
         before = self.start_daemon(services, files, ctx, "ct-extended.service")
-        self.install(files, "ct-extension.service", install="RequiredBy=ct-extended.service")
+        self.install(files, "ct-extension.service")
         drop_in = f"{_UNITS}/ct-extended.service.d/10-x.conf"
         files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
-        services.enable(ctx, "ct-extension.service")
+        self.require(files, "ct-extended.service", "ct-extension.service")
         stale = services.state(ctx, "ct-extended.service")
         assert (stale.drop_ins, "ct-extension.service" in stale.requires) == (frozenset(), False)
         services.daemon_reload(ctx)
@@ -362,7 +284,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
     def test_a_template_shows_what_its_next_instance_gets(
         self, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """Drop-ins of a template are those of an instance that is yet to be loaded."""
+        """Drop-ins of a template are those of an instance that is not loaded yet."""
         self.install_daemon(files, "ct-gated@.service")
         drop_in = f"{_UNITS}/ct-gated@.service.d/10-x.conf"
         files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
@@ -371,7 +293,7 @@ class LiveServiceManagerContract(ServiceManagerContract):
         assert services.state(ctx, "ct-gated@one.service").drop_ins == {drop_in}
 
     def test_names_with_a_backslash(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """By such names systemd writes a dash: they are known in requirements, in paths of drop-ins, and in orders."""
+        """Names with the escape for a dash are right in requirements, in paths of drop-ins, and in orders."""
         name = r"ct-dash@foo\x2dbar.service"
         self.install_daemon(files, "ct-dash@.service")
         files.write(

@@ -2,33 +2,33 @@
 # Starts the units that their gate has refused, once routing is right; run by hostrouting-retry.service.
 # Installed by hostrouting; 'hostrouting reset' removes it.
 #
-# While hostrouting-held@<gate>.service is active, <gate> waits: its drop-in has refused it, or asks just now. A unit
-# that somebody stops has lost its hostrouting-held@ by that, and is none of ours any more. So has one that passed.
-# This script looks at routing with the scripts that the units of hostrouting run, never by starting those, and ends
-# when nothing waits.
+# While hostrouting-held@<gate>.service is active, <gate> is held: its drop-in has refused it, or asks just now. A stop
+# of the unit stops its hostrouting-held@ as well, and the unit is no longer held; nor is one that has passed.
+# This script checks routing with the scripts of hostrouting's units, never by starting those units, and ends when no
+# unit is held.
 
 set -fu
 export LC_ALL=C
 
 folder=/etc/aks-flex-node
 required=/etc/systemd/system/hostrouting-ready.service.requires
-# Where the units keep the verdict that they told last.
+# The files with the verdict that each script logged last.
 verdicts=(/run/aks-flex-node/static-routes.told /run/aks-flex-node/route-overlap.told)
 shortest_pause=2 longest_pause=10 # seconds
 
-declare -A held=()    # gate: when its hostrouting-held@ was started or reloaded, which is when it asked last
-declare -A started=() # gate: when it had asked last as this script started it
-declare -A unasked=() # gate: how often it was started since then, and has not asked again
-declare -A seen=()    # every gate that was held while this script ran
+declare -A held=()    # gate: time of its last question, when its hostrouting-held@ was started or reloaded
+declare -A started=() # gate: time of its last question when this script started it
+declare -A unasked=() # gate: number of starts since then without a question
+declare -A seen=()    # gates that were held while this script ran
 declare -A enabled=() # gates that were enabled when they were first seen
-declare -A state=()   # gate: its properties as `systemctl show` last told, one a line
-told='' quiet=60      # what the journal was told last, and the seconds since
+declare -A state=()   # gate: its properties from `systemctl show`, one a line
+told='' quiet=60      # the last message, and the seconds since
 
-# Set `lines` to what systemd shows of these units: PROPERTIES UNIT..., and `end` after each.
+# Set `lines` to properties of units, with `end` after each unit: PROPERTIES UNIT...
 show() {
     local text IFS=$'\n'
     text=$(systemctl show --property="$1" -- "${@:2}")
-    # No here-string, which needs room in /tmp when it is long.
+    # No here-string: a long one needs room in /tmp.
     # shellcheck disable=SC2206
     lines=(${text//$'\n\n'/$'\nend\n'} end)
 }
@@ -66,12 +66,12 @@ look_at() {
     done
 }
 
-# Set `answer` to one property of a unit that was looked at.
+# Set `answer` to one property of a unit in `state`.
 property() {
     answer=$'\n'${state[$1]-}
     [[ $answer == *$'\n'"$2="* ]] || { answer=''; return; }
     answer=${answer#*$'\n'"$2="} answer=${answer%%$'\n'*}
-    # systemctl quotes names that have a backslash.
+    # systemctl quotes names with a backslash.
     answer=${answer//\"/} answer=${answer//\\\\/\\}
 }
 
@@ -90,14 +90,14 @@ forget_unwanted() {
 }
 
 forget() {
-    echo "<5>hostrouting: $1 waits no longer: $2"
+    echo "<5>hostrouting: $1 is no longer held: $2"
     systemctl stop -- "hostrouting-held@$1.service"
-    # In quotes that keep the name from being read twice: it may have a backslash.
+    # Single quotes, so that bash does not expand the name twice: it may have a backslash.
     # shellcheck disable=SC2016
     unset -v 'held[$1]' 'seen[$1]' 'enabled[$1]' 'started[$1]' 'unasked[$1]'
 }
 
-# Set `open` to the reason why no gate asks; as in the drop-in of the gates.
+# Set `open` to the reason why the gates are open, as their drop-in does.
 break_glass() {
     local file words
     open=''
@@ -109,14 +109,14 @@ break_glass() {
     [[ -n $open ]]
 }
 
-# Do what the units of hostrouting would do, one look each, without waiting for anything; says what is wrong.
+# Run the scripts of hostrouting's units once, without waiting; print the first failure.
 look() {
     local unit command said
-    # Or the scripts would take this for the journal, and note as told what is told to nobody.
+    # Otherwise the scripts would log to the journal, and record a verdict that no unit has logged.
     unset -v JOURNAL_STREAM
     for unit in static-routes probe-snat check-route-overlap; do
         [[ -L $required/$unit.service ]] || continue
-        # Where it leads nowhere, or to a mask, a gate cannot pass.
+        # With a broken link, or a link to a mask, no gate can pass.
         [[ -f $required/$unit.service ]] || { echo "$unit.service has no unit file, or is masked"; return 1; }
         case $unit in
             probe-snat) command=(timeout 15 nft -f "$folder/probe-snat.nft") ;;
@@ -126,7 +126,7 @@ look() {
     done
 }
 
-# Whether routing is right; 75 if another run did not end within 10 s.
+# Succeed if routing is right; return 75 if another run holds the lock for 10 s.
 is_right() {
     problem=$(
         exec 2>&1 9< "$folder" || exit
@@ -134,7 +134,7 @@ is_right() {
     )
 }
 
-# Tell of a change, at most once a minute; in full, unless a unit has done so.
+# Log a new problem, at most once a minute; in full, unless a unit has logged it.
 tell_problem() {
     local text=$problem first=${problem%%$'\n'*}
     ((quiet >= 60)) && [[ $problem != "$told" ]] || return 0
@@ -142,11 +142,11 @@ tell_problem() {
     if [[ $(cat "${verdicts[@]}" 2> /dev/null) == *"${problem#*does not succeed: }"* ]]; then
         text="${first%:}; see: journalctl -b -u static-routes.service -u probe-snat.service -u check-route-overlap.service"
     fi
-    text="hostrouting: still waiting: $text"
+    text="hostrouting: units are still held: $text"
     echo "<4>${text//$'\n'/$'\n<4>'}"
 }
 
-# Start what waits, and what could not start because of it.
+# Start the held units, and the units that could not start because of them.
 release() {
     local gate active line tries names=() ungated=()
     look_at "${!held[@]}"
@@ -157,7 +157,7 @@ release() {
             systemctl stop -- "hostrouting-held@$gate.service"
             continue
         elif [[ -n $answer || ($active != inactive && $active != failed) ]]; then
-            # It asks, or ends a refusal, or is about to restart: a start would change nothing. It is looked at again.
+            # It asks, ends a refusal, or is about to restart: a start would change nothing. Check it again.
             [[ -n ${started[$gate]-} ]] || pause=$shortest_pause
             continue
         fi
@@ -169,8 +169,8 @@ release() {
             property "$gate" DropInPaths
             [[ $answer == *'/10-hostrouting.conf'* ]] || ungated+=("hostrouting-held@$gate.service")
         else
-            # It was started and does not even come to ask: something else of it fails.
-            forget "$gate" "it was started, and does not come to ask for routing; see: systemctl status $gate"
+            # It was started and never asked: another part of it fails.
+            forget "$gate" "it was started and never asked for routing; see: systemctl status $gate"
         fi
     done
     ((${#names[@]})) || return 0
@@ -179,13 +179,13 @@ release() {
     told=$line
     find_dependents "${names[@]}"
     systemctl reset-failed -- "${names[@]}" 2> /dev/null
-    # Dependents first: they pull in what they require, so that nothing is lost if this script is killed here.
+    # Dependents first: they start the units that they require, even if this script is killed here.
     systemctl start --no-block -- "${dependents[@]}" "${names[@]}"
-    # A gate that was taken away meanwhile does not say who has passed.
+    # A gate that was removed meanwhile does not stop the mark of a unit that has passed.
     ((${#ungated[@]} == 0)) || systemctl stop -- "${ungated[@]}"
 }
 
-# Start what could not start because of units that have come up by themselves.
+# Start the units that could not start because of units that have come up by themselves.
 start_dependents() {
     local gate up=()
     look_at "${!seen[@]}"
@@ -198,7 +198,7 @@ start_dependents() {
 }
 
 # Set `dependents` to the units that require one of these, directly or through others, were never started in this boot,
-# and would have been: a target that is active wants them.
+# and are wanted by an active target.
 find_dependents() {
     local unit by next targets=() ring=("$@")
     local -A known=() wanted_by=()
@@ -246,13 +246,13 @@ while :; do
     forget_unwanted
     ((${#held[@]})) || break
     if break_glass; then
-        release "not asked whether routing is right: $open"
+        release "routing is not checked: $open"
     elif is_right; then
-        # Read again: somebody may have stopped a unit meanwhile.
+        # Read again: a unit may have been stopped meanwhile.
         list_held
         release 'routing is right'
     elif (($? == 75)); then
-        # Another run holds the lock, and 10 s are over already.
+        # Another run holds the lock, and 10 s have passed.
         ((quiet += 10, pause = shortest_pause))
     else
         tell_problem

@@ -1,7 +1,7 @@
 """Hypothesis strategies for ebtables rules, as lines that the backends print.
 
-cni_lines    the rules that azure-vnet makes
-rule_lines   those, and others of every sort that an operator might have
+cni_lines     the rules that azure-vnet makes
+rule_lines    those, and other rules of every sort
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NETWORKS = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(1, 31),
 )
-#: The tool takes a word that is only an exclamation mark for a negation, and refuses it there.
+#: The program takes a lone exclamation mark for a negation, and refuses it there.
 _PREFIXES = st.text("abc 01:-!", min_size=1, max_size=20).filter(lambda text: text.strip() not in {"", "!"})
 
 
 def _macs(backend: str) -> st.SearchStrategy[str]:
-    """The old backend leaves leading zeros out."""
+    """Draw hardware addresses; the legacy backend prints no leading zeros."""
     form = "{:02x}" if backend == "nft" else "{:x}"
     return st.lists(st.integers(0, 255), min_size=6, max_size=6).map(
         lambda groups: ":".join(form.format(group) for group in groups)
@@ -38,7 +38,7 @@ def _macs(backend: str) -> st.SearchStrategy[str]:
 
 
 def cni_lines(backend: str = "nft") -> st.SearchStrategy[str]:
-    """A rule that azure-vnet makes: of a pod, or of the node."""
+    """Draw a rule that azure-vnet makes, of a pod or of the node."""
     macs = _macs(backend)
     return st.one_of(
         st.builds(
@@ -67,7 +67,7 @@ def cni_lines(backend: str = "nft") -> st.SearchStrategy[str]:
 
 
 def rule_lines(backend: str = "nft") -> st.SearchStrategy[str]:
-    """A rule of any sort: by protocol, address, device, mark, rate, inverted or not, with a log or another target."""
+    """Draw a rule by protocol, address, device, mark or rate, inverted or not, with a log or another target."""
     return cni_lines(backend) | _other_lines(backend)
 
 
@@ -85,8 +85,7 @@ def _other_lines(draw: Callable[[st.SearchStrategy[Any]], Any], backend: str) ->
         words += ["-o" if chain != "PREROUTING" else "-i", *_maybe_not(draw), draw(_DEVICES)]
     if not inverted:
         words += draw(_of_protocol(protocol, macs))
-    # One of these at most: beside a log ebtables-nft 1.8.9 may not print the mark or the limit, and then what it prints
-    # is not what it holds.
+    # At most one of these: next to a log, ebtables-nft 1.8.9 may leave the mark or the limit out of its output.
     extras = [
         "",
         "--mark 0x1",
@@ -104,7 +103,7 @@ def _maybe_not(draw: Callable[[st.SearchStrategy[Any]], Any]) -> list[str]:
 
 
 def _of_protocol(protocol: str, macs: st.SearchStrategy[str]) -> st.SearchStrategy[list[str]]:
-    """Matches that only this protocol has."""
+    """Draw matches that only this protocol has."""
     nothing = st.just(list[str]())
     if protocol == "ARP":
         return nothing | st.builds(lambda ip, mac: ["--arp-ip-src", ip, "--arp-mac-src", mac], _IPV4 | _NETWORKS, macs)

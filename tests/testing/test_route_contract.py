@@ -1,0 +1,62 @@
+"""The route contract fails for backends that are almost right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import RouteRejectedError
+from hostrouting.net.rules import Rule
+from hostrouting.testing import MemoryBackend
+from hostrouting.testing.contracts import RouteBackendContract
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import ObservedRoute, RouteChange
+
+
+class ForgetsAttributes(MemoryBackend):
+    def routes(self) -> list[ObservedRoute]:
+        """Drop the unknown attributes of every route."""
+        return [route._replace(extra=()) for route in super().routes()]
+
+
+class ForgetsSelectors(MemoryBackend):
+    def rules(self) -> list[Rule]:
+        """Keep only the addresses of a rule, its table and its action."""
+        return [Rule(*rule[:7]) for rule in super().rules()]
+
+
+class NeverVerifies(MemoryBackend):
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        """Drop `verify`, as a wrapper may."""
+        super().apply(changes, verify=False)
+
+
+class AlwaysVerifies(MemoryBackend):
+    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+        """Drop `verify` in the other way."""
+        super().apply(changes)
+
+
+LASTING = "test_verification_finds_a_route_that_did_not_last"
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise", "failure"),
+    [
+        (ForgetsSelectors, "test_rules_keep_all_their_selectors", AssertionError),
+        (ForgetsAttributes, "test_unknown_attributes_are_kept", RouteRejectedError),
+        (NeverVerifies, LASTING, pytest.fail.Exception),
+        (AlwaysVerifies, LASTING, RouteRejectedError),
+    ],
+)
+def test_the_contract_notices(broken: type[MemoryBackend], promise: str, failure: type[BaseException]) -> None:
+    """A backend that drops one thing fails the one test of it."""
+    backend = broken()
+    backend.add_link("eth0")
+    backend.add_address("eth0", "10.224.0.4/16")
+    with pytest.raises(failure):
+        getattr(RouteBackendContract(), promise)(backend, backend)
