@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import BackendError
-from hostrouting.fib.rules import TOS_BITS, Packet, selected
+from hostrouting.fib.rules import TOS_BITS, Packet, Policy
 from hostrouting.fib.sources import source_by
 from hostrouting.fib.tables import Tables, deleted, inserted, key_of
 from hostrouting.net.routes import (
@@ -81,9 +81,9 @@ class Fib:
     """
 
     tables: Tables
-    policy: tuple[Rule, ...] = FIRST_RULES
+    policy: Policy
     #: By name, in the order of their indexes.
-    devices: Mapping[str, Device] = attrs.field(factory=dict)
+    devices: Mapping[str, Device]
     #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
     #: beats a shorter one in local.
     merged: bool = True
@@ -96,8 +96,9 @@ class Fib:
     @classmethod
     def of(cls, links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule] = FIRST_RULES) -> Fib:
         """Return the model of a node, from one reading of it."""
-        policy = tuple(rules)
-        return cls(Tables.of(routes), policy, {link.name: link for link in links}, policy == FIRST_RULES)
+        tables = Tables.of(routes)
+        policy = Policy(rules, tables.bits)
+        return cls(tables, policy, {link.name: link for link in links}, policy.rules == FIRST_RULES)
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
@@ -109,7 +110,7 @@ class Fib:
 
     def rules(self) -> list[Rule]:
         """See `RouteBackend.rules`."""
-        return list(self.policy)
+        return list(self.policy.rules)
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
@@ -124,7 +125,7 @@ class Fib:
         """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""
         if self._has_vrf:
             return Decision(None, unknown="the model does not know VRFs, and the node has one")
-        for rule, is_certain in selected(self.policy, packet, self.tables.bits):
+        for rule, is_certain in self.policy.selected(packet):
             decision = self._act(rule, packet, scope)
             if decision is not None:
                 return decision if is_certain else _unknown(rule)
@@ -170,7 +171,7 @@ class Fib:
                     raise ValueError(f"the model does not hold '{change.before}'")
                 bucket = smaller
             buckets[key] = bucket
-        return attrs.evolve(self, tables=self.tables.with_buckets(buckets))
+        return Fib(self.tables.with_buckets(buckets), self.policy, self.devices, self.merged)
 
     def _act(self, rule: Rule, packet: Packet, scope: int) -> Decision | None:
         if rule.action in _RULE_ERRORS:
@@ -224,7 +225,7 @@ class Fib:
 
 def resting(route: Route | ObservedRoute) -> ObservedRoute:
     """Return a route as a dump shows it while its devices are healthy."""
-    hops = tuple(hop._replace(dead=False) for hop in route.nexthops)
+    hops = tuple(hop._replace(dead=False) for hop in route.nexthops) if route.nexthops else ()
     fields = dict(zip(_KEPT, _kept(route), strict=True))
     return ObservedRoute(**fields, nexthops=hops, flags=FLAG_ONLINK if route.onlink else 0)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from hostrouting.net.rules import Range, Rule
 
-__all__ = ["TOS_BITS", "Packet", "selected"]
+__all__ = ["TOS_BITS", "Packet", "Policy"]
 
 #: The input device of the packets that the node itself sends.
 _LOOPBACK: Final = "lo"
@@ -37,48 +37,61 @@ class Packet(NamedTuple):
     uid: int = 0
 
 
-def selected(policy: Sequence[Rule], packet: Packet, bits: int) -> Iterator[tuple[Rule, bool]]:
-    """Yield the rules that act on a packet, in their order, each with True if the model knows that it does.
+class Policy:
+    """The policy rules of a node, in the order in which the kernel tries them. Treat it as immutable."""
 
-    A `goto` is followed here. Its target is the first rule of that priority; without one it is skipped, as the kernel
-    skips it. A `goto` that the model cannot decide is yielded.
-    """
-    target = None
-    for rule in policy:
-        if target is not None and rule.priority != target:
-            continue
+    __slots__ = ("_steps", "rules")
+
+    def __init__(self, rules: Iterable[Rule], bits: int) -> None:
+        self.rules = tuple(rules)
+        self._steps = [(rule, _checks(rule, bits)) for rule in self.rules]
+
+    def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
+        """Yield the rules that act on a packet, in their order, each with True if the model knows that it does.
+
+        A `goto` is followed here. Its target is the first rule of that priority; without one it is skipped, as the
+        kernel skips it. A `goto` that the model cannot decide is yielded.
+        """
         target = None
-        selects = _selects(rule, packet, bits)
-        if selects is False or rule.action == "nop":
-            continue
-        if rule.action != "goto":
-            yield rule, bool(selects)
-        elif any(other.priority == rule.goto for other in policy):
-            if selects is None:
-                yield rule, False
-            target = rule.goto
+        for rule, checks in self._steps:
+            if target is not None and rule.priority != target:
+                continue
+            target = None
+            fits = all(check(packet) for check in checks) if checks else True
+            is_known = not (fits and _is_beyond(rule))
+            if (is_known and fits == rule.inverted) or rule.action == "nop":
+                continue
+            if rule.action != "goto":
+                yield rule, is_known
+            elif any(other.priority == rule.goto for other in self.rules):
+                if not is_known:
+                    yield rule, False
+                target = rule.goto
 
 
-def _selects(rule: Rule, packet: Packet, bits: int) -> bool | None:
-    """Return True if a rule applies to a packet; None if that depends on a selector that the model does not know."""
-    fits = (
-        not (rule.destination[0] ^ packet.destination) >> (bits - rule.destination[1])
-        and not (rule.source[0] ^ packet.source) >> (bits - rule.source[1])
-        and not (rule.mark ^ packet.mark) & rule.mark_mask
-        and rule.tos in {0, packet.tos & TOS_BITS}
-        and rule.iif in {"", packet.iif}
-        and rule.oif in {"", packet.oif}
-        and rule.ip_protocol in {0, packet.ip_protocol}
-        and _holds(rule.source_ports, packet.source_port)
-        and _holds(rule.destination_ports, packet.destination_port)
-        and _holds(rule.uids, packet.uid)
+def _checks(rule: Rule, bits: int) -> list[Callable[[Packet], bool]]:
+    """Return the questions that a packet must answer with True, one for each selector that the rule has."""
+    selectors: list[tuple[object, Callable[[Packet], bool]]] = [
+        (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> (bits - rule.destination[1])),
+        (rule.source[1], lambda packet: not (rule.source[0] ^ packet[1]) >> (bits - rule.source[1])),
+        (rule.mark_mask, lambda packet: not (rule.mark ^ packet.mark) & rule.mark_mask),
+        (rule.tos, lambda packet: rule.tos == packet.tos & TOS_BITS),
+        (rule.iif, lambda packet: rule.iif == packet.iif),
+        (rule.oif, lambda packet: rule.oif == packet.oif),
+        (rule.ip_protocol, lambda packet: rule.ip_protocol == packet.ip_protocol),
+        (rule.source_ports, lambda packet: _holds(rule.source_ports, packet.source_port)),
+        (rule.destination_ports, lambda packet: _holds(rule.destination_ports, packet.destination_port)),
+        (rule.uids, lambda packet: _holds(rule.uids, packet.uid)),
         # A packet that no VRF has seen has no VRF's table.
-        and not rule.l3mdev
-    )
-    if fits and (rule.tun_id or not _HARMLESS.issuperset(rule.unknown)):
-        return None
-    return fits != rule.inverted
+        (rule.l3mdev, lambda _: False),
+    ]
+    return [check for value, check in selectors if value]
 
 
 def _holds(some: Range | None, number: int) -> bool:
     return some is None or some.first <= number <= some.last
+
+
+def _is_beyond(rule: Rule) -> bool:
+    """Return True if a rule has a selector that the model does not know."""
+    return bool(rule.tun_id) or not _HARMLESS.issuperset(rule.unknown)

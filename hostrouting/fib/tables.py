@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.net.routes import DEVICELESS_KINDS
+from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,8 +20,8 @@ Bucket = tuple["ObservedRoute", ...]
 #: A table, a network and a prefix length.
 Key = tuple[int, int, int]
 
-#: A copy with one change copies one chunk, and the list of chunks.
-_ROUTES_PER_CHUNK: Final = 64
+#: A copy carries its changes beside the routes that it shares, until they are so many.
+_MOST_CHANGES: Final = 1024
 
 
 class Tables:
@@ -30,11 +30,19 @@ class Tables:
     Treat it as immutable: `with_buckets` and `mapped` return changed copies.
     """
 
-    __slots__ = ("_chunks", "_lengths", "bits")
+    __slots__ = ("_changes", "_lengths", "_shared", "bits")
 
-    def __init__(self, chunks: list[dict[Key, Bucket]], lengths: dict[int, tuple[int, ...]], bits: int) -> None:
-        self.bits: int = bits
-        self._chunks = chunks
+    def __init__(
+        self,
+        shared: Mapping[Key, Bucket],
+        changes: Mapping[Key, Bucket],
+        lengths: Mapping[int, tuple[int, ...]],
+        bits: int,
+    ) -> None:
+        self.bits = bits
+        self._shared = shared
+        #: The buckets that differ from the shared ones; an empty one is gone.
+        self._changes = changes
         #: By table, the prefix lengths to try, longest first.
         self._lengths = lengths
 
@@ -45,19 +53,16 @@ class Tables:
         for route in routes:
             key = route[5], route[0], route[1]  # by position, because this line meets every route of a full table
             buckets[key] = (*buckets[key], route) if key in buckets else (route,)
-        # An odd number: the strides between networks are powers of two.
-        chunks: list[dict[Key, Bucket]] = [{} for _ in range(len(buckets) // _ROUTES_PER_CHUNK | 1)]
-        return cls(chunks, {}, bits).with_buckets(buckets)
+        return cls(buckets, {}, _with_lengths({}, buckets), bits)
 
     def __iter__(self) -> Iterator[ObservedRoute]:
         """Yield every route, in the order of a dump."""
-        buckets = [item for chunk in self._chunks for item in chunk.items()]
-        buckets.sort(key=lambda item: (item[0][0], item[0][1], -item[0][2]))
-        return chain.from_iterable(bucket for _, bucket in buckets)
+        keys = sorted(self._buckets(), key=lambda key: (key[0], key[1], -key[2]))
+        return chain.from_iterable(map(self.bucket, keys))
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""
-        return self._chunks[hash(key) % len(self._chunks)].get(key, ())
+        return self._changes[key] if key in self._changes else self._shared.get(key, ())
 
     def search(
         self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str = ""
@@ -66,13 +71,13 @@ class Tables:
 
         Several `tables` are searched as one. `tos`, `scope` and `oif` narrow the search as in the kernel.
         """
-        chunks, count = self._chunks, len(self._chunks)
+        shared, changes = self._shared, self._changes
         for length in self._lengths_of(tables):
             shift = self.bits - length
             network = address >> shift << shift
             for table in tables:
                 key = table, network, length
-                for route in chunks[hash(key) % count].get(key, ()):
+                for route in changes[key] if key in changes else shared.get(key, ()):
                     if route.tos not in {0, tos} or route.scope < scope:
                         continue
                     if route.kind in DEVICELESS_KINDS or is_usable(route, oif):
@@ -81,32 +86,37 @@ class Tables:
 
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
         """Return a copy in which these buckets are replaced; an empty one goes."""
-        chunks, lengths = list(self._chunks), self._lengths
-        for key, bucket in changes.items():
-            index = hash(key) % len(chunks)
-            if chunks[index] is self._chunks[index]:
-                chunks[index] = dict(chunks[index])
-            if bucket:
-                chunks[index][key] = bucket
-                if key[2] not in lengths.get(key[0], ()):
-                    lengths = {**lengths, key[0]: tuple(sorted({*lengths.get(key[0], ()), key[2]}, reverse=True))}
-            else:
-                chunks[index].pop(key, None)
-        return Tables(chunks, lengths, self.bits)
+        lengths = _with_lengths(self._lengths, changes)
+        merged = {**self._changes, **changes}
+        if len(merged) <= _MOST_CHANGES:
+            return Tables(self._shared, merged, lengths, self.bits)
+        shared = {key: bucket for key, bucket in {**self._shared, **merged}.items() if bucket}
+        return Tables(shared, {}, lengths, self.bits)
 
     def mapped(self, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Tables:
         """Return a copy with what `change` makes of every route; None removes it."""
         changes = {}
-        for key, bucket in chain.from_iterable(chunk.items() for chunk in self._chunks):
+        for key, bucket in self._buckets().items():
             changed = tuple(route for route in map(change, bucket) if route is not None)
             if len(changed) < len(bucket) or any(new is not old for new, old in zip(changed, bucket, strict=True)):
                 changes[key] = changed
         return self.with_buckets(changes) if changes else self
 
+    def _buckets(self) -> Mapping[Key, Bucket]:
+        return {**self._shared, **self._changes} if self._changes else self._shared
+
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:
             return self._lengths.get(tables[0], ())
         return sorted({length for table in tables for length in self._lengths.get(table, ())}, reverse=True)
+
+
+def _with_lengths(lengths: Mapping[int, tuple[int, ...]], buckets: Iterable[Key]) -> Mapping[int, tuple[int, ...]]:
+    """Return the prefix lengths of each table, with those of new buckets."""
+    found = {table: set(known) for table, known in lengths.items()}
+    for table, _, length in buckets:
+        found.setdefault(table, set()).add(length)
+    return {table: tuple(sorted(known, reverse=True)) for table, known in found.items()}
 
 
 def key_of(route: Route | ObservedRoute) -> Key:
@@ -131,7 +141,9 @@ def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:
     """Return True if a packet can leave by one of the route's next hops (by the device `oif`, if given)."""
-    return any(not hop.dead and oif in {"", hop.dev} for hop in route.hops)
+    if not route.nexthops:
+        return not route.flags & FLAG_DEAD and oif in {"", route.dev}
+    return any(not hop.dead and oif in {"", hop.dev} for hop in route.nexthops)
 
 
 def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
@@ -146,9 +158,7 @@ def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
 
 
 def _hops_fit(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    hops = [(hop.gateway, hop.dev) for hop in standing.hops]
     if named.nexthops:
-        return hops == [(hop.gateway, hop.dev) for hop in named.nexthops]
-    if named.dev is None and named.gateway is None:
-        return True
-    return bool(hops) and named.gateway in {None, hops[0][0]} and named.dev in {None, hops[0][1]}
+        return [hop[:2] for hop in named.nexthops] == [hop[:2] for hop in standing.hops]
+    first = standing.nexthops[0] if standing.nexthops else standing
+    return named.gateway in {None, first.gateway} and named.dev in {None, first.dev}

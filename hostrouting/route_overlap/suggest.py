@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import Lookup
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.blockers import Blockers
-    from hostrouting.route_overlap.proof import AllowedDevices, BadPart
+    from hostrouting.route_overlap.judgement import AllowedDevices, BadPart
 
 __all__ = ["Mender"]
 

@@ -10,6 +10,7 @@ import attrs
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError
 from hostrouting.fib import Fib, events
+from hostrouting.fib.rules import Policy
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route
@@ -127,7 +128,7 @@ class MemoryNode(Node):
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""
-        policy = self.fib.policy
+        policy = self.fib.policy.rules
         try:
             check_rule(policy, rule)
         except Refused as refused:
@@ -137,14 +138,14 @@ class MemoryNode(Node):
 
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
-        policy = self.fib.policy
+        policy = self.fib.policy.rules
         position = next((i for i, other in enumerate(policy) if is_named_by(rule, other)), None)
         if position is None:
             raise _refusal(f"rule {rule.priority}", Refused(errno.ENOENT))
         self._set_policy((*policy[:position], *policy[position + 1 :]))
 
     def _set_policy(self, policy: tuple[Rule, ...]) -> None:
-        self.fib = attrs.evolve(self.fib, policy=policy, merged=False)
+        self.fib = attrs.evolve(self.fib, policy=Policy(policy, 32), merged=False)
 
     def _add_device(self, name: str, *, loopback: bool = False) -> None:
         self._last_ifindex += 1

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import cases, footprint, pair, report, sweep, world
+from benchmarks import cases, footprint, model, pair, report, sweep, world
 from benchmarks.measure import BenchmarkError
 from benchmarks.targets import targets
 
@@ -25,6 +25,7 @@ _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "dump": cases.dump,
     "pair": pair.pair,
     "sweep": sweep.sweep,
+    "model": model.model,
 }
 _NAMES: Final = (*_CASES, "memory", "imports")
 _SOURCE: Final = Path(__file__).with_name("yardstick.c")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks import pair, sweep
+from benchmarks import model, pair, sweep
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return found + _pair(results)
+    return found + _pair(results) + _model(results)
 
 
 def _pair(results: Mapping[str, Result]) -> list[Target]:
@@ -84,6 +84,19 @@ def _pair(results: Mapping[str, Result]) -> list[Target]:
         Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
         Target("proof of a /8 with 900,000 routes, beside dump and lookups", analysis, 0.15, unit=" s"),
         Target("hostrouting apply of 10,000 routes, whole process, to ip -batch", apply, 3),
+    ]
+
+
+def _model(results: Mapping[str, Result]) -> list[Target]:
+    def cost(name: str) -> Contest | None:
+        return results[name].contests[0] if name in results else None
+
+    lookups, built, derived = cost(model.LOOKUPS), cost(model.BUILT), cost(model.DERIVED)
+    rate = lookups and lookups.items / lookups.seconds(OURS)
+    return [
+        Target("lookups a second in a model with ten rules", rate, 20_000, unit="/s", at_least=True),
+        Target("a model of 64 routes built", built and built.milliseconds(OURS), 0.2, unit=" ms"),
+        Target("a model with 10 changes derived", derived and derived.milliseconds(OURS), 0.1, unit=" ms"),
     ]
 
 
