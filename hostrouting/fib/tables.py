@@ -39,7 +39,7 @@ class Tables:
         lengths: Mapping[int, tuple[int, ...]],
         bits: int,
     ) -> None:
-        self.bits = bits
+        self.bits: int = bits
         self._shared = shared
         #: The buckets that differ from the shared ones; an empty one is gone.
         self._changes = changes
