@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hostrouting.boot.held import LONGEST_ASK, held_gates
 from hostrouting.boot.layout import DROP_IN_NAME, READY_UNIT, SCRIPT_DIRECTORY
 from hostrouting.exceptions import UnitError
-from hostrouting.host.systemd.units import seconds, template_of
+from hostrouting.host.units import seconds, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.host.systemd.units import words
+from hostrouting.host.units import words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

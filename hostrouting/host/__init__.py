@@ -32,7 +32,7 @@ from hostrouting.host.ports import (
     RunLock,
     ServiceManager,
 )
-from hostrouting.host.systemd.units import UnitState
+from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
-    from hostrouting.host.systemd.units import UnitState
+    from hostrouting.host.units import UnitState
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device, Neighbour, Station
     from hostrouting.net.routes import Lookup, ObservedRoute

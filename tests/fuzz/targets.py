@@ -19,11 +19,11 @@ from fuzz.loopback import LoopbackService
 from hostrouting import HostRoutingConfig
 from hostrouting.boot.gates import broken_glass, gate_faults
 from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
+from hostrouting.host import units
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
 from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.packets import ebtables_rules, nft
-from hostrouting.host.systemd import units
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
 from hostrouting.journal import Sweeps, from_json, to_json

@@ -15,7 +15,7 @@ from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.systemd.systemctl import Systemctl
-from hostrouting.host.systemd.units import instance_of
+from hostrouting.host.units import instance_of
 from phases import Context
 
 if TYPE_CHECKING:

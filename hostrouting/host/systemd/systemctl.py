@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import UnitError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.unit_files import UnitFiles
-from hostrouting.host.systemd.units import UnitState, instance_of, reach, settings
+from hostrouting.host.units import UnitState, instance_of, reach, settings
 from phases import CommandFailedError, run_command
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.systemd.units import reach, template_of, words
+from hostrouting.host.units import reach, template_of, words
 
 if TYPE_CHECKING:
     from hostrouting.host.ports import FileStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from hostrouting.exceptions import UnitError
-from hostrouting.host.systemd.units import seconds
+from hostrouting.host.units import seconds
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
