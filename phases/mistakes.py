@@ -13,6 +13,7 @@ from phases.change import Change
 from phases.context import Context
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
 __all__ = ["call", "context_of", "require_changes", "require_plain", "require_runnable", "require_task"]
@@ -72,13 +73,13 @@ def require_plain(function: object, name: str) -> None:
         raise TypeError(f"{name} is an async function or a generator, and {_PLAIN}")
 
 
-def context_of(ctx: object) -> Context:
-    """Return the given context, or a new one for None; raise TypeError for anything else."""
+def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
+    """Return the given context, or a new one for None, with the logger if there is one; else raise TypeError."""
     if ctx is None:
-        return Context()
+        ctx = Context()
     if not isinstance(ctx, Context):
         raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
-    return ctx
+    return ctx.within(ctx.scope._replace(logger=logger)) if logger else ctx
 
 
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:

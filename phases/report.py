@@ -131,9 +131,9 @@ class Ledger:
         self._records: list[Record] = []
         self._lock = threading.Lock()
 
-    def enter(self) -> TaskAccount:
+    def enter(self, task: Task) -> TaskAccount:
         """Return the account of the outermost task."""
-        return self.open(self.report.task, [self.report], ())
+        return self.open(task, [self.report], ())
 
     def open(self, task: Task, reports: list[Report], names: tuple[str, ...]) -> TaskAccount:
         """Return the account of `task`, whose report is one of `reports` or is added to them."""
