@@ -1,4 +1,4 @@
-"""Checks for mistakes that Python accepts: a TypeError names the mistake and the remedy.
+"""Checks for mistakes that Python accepts: a TypeError names the mistake and the correct form.
 
 Without them an `async def do` would be called, never run, and be reported as done.
 """

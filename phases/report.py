@@ -22,7 +22,7 @@ __all__ = ["Event", "Ledger", "Record", "Report", "TaskAccount"]
 
 
 class Event(NamedTuple):
-    """A step of a run, for an observer: `status` is that of the task's report, `change` what it just recorded."""
+    """A step of a run, for an observer: `status` is that of the task's report, `change` a new record."""
 
     path: str
     status: str

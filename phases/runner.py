@@ -227,7 +227,7 @@ def run(
         timeout: Seconds for the whole run.
         skip: Names of tasks to leave out. An unknown name raises UnknownTaskError before anything
             runs; tasks that another task composes while it runs are unknown.
-        undo_on_failure: If the run does not complete, reverse what it recorded, newest first: also
+        undo_on_failure: If the run does not complete, reverse its records, newest first: also
             the records of the task that failed. A completed task that recorded no inverse is undone
             by its `undo`. After an interrupt this happens before the interrupt is raised.
         handle_signals: SIGINT and SIGTERM cancel the run (main thread only). An undo goes on; a

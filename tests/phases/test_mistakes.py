@@ -1,4 +1,4 @@
-"""What authors of tasks get wrong is an error that says so; none of it is reported as done."""
+"""A mistake in a task is an error that names it; the task is never reported as done."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ANSWERS = [
 
 @pytest.fixture(autouse=True)
 def _no_warning() -> Any:
-    """A coroutine that nobody awaited would warn when it is collected, and pytest makes that an error too late."""
+    """Refuse warnings: a coroutine without an `await` warns when it is collected, too late for pytest."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
