@@ -93,3 +93,14 @@ def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
     node = Fib.of([ETH0], [DEFAULT], read)
     assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
     assert node.decide(Packet(NINE, source_port=1000)).route == DEFAULT
+
+
+@needs_kernel
+@pytest.mark.parametrize("protocol", [1, 6, 17])
+def test_a_lookup_is_made_for_udp(protocol: int) -> None:
+    """The kernel answers a lookup that names no protocol as for a UDP packet, and so does the model."""
+    with KernelNode.made() as kernel:
+        backend = NetlinkBackend(netns=kernel.name)
+        kernel.add_rule(Rule(1, action="blackhole", ip_protocol=protocol))
+        node = Fib.of(backend.links(), backend.routes(), backend.rules())
+        assert node.lookup([NINE]) == backend.lookup([NINE])
