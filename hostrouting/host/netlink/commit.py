@@ -9,7 +9,8 @@ program has changed the thing since.)
 
 The kernel does not always do what a step says: it changes some values of a route that it accepts, and a removal that
 leaves a field open may take another route. So the rollback compares with a reading from before the batch. It removes
-what the kernel made of an added thing, restores what a removal took instead, and reports what it could not mend.
+an added thing in the form that the kernel gave it, restores a thing that a removal took by mistake, and reports the
+differences that remain.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Batch(Generic[Thing]):
     #: The changes in words, by their position.
     describe: Callable[[int], str]
     kind: str = "route"
-    #: What existed before; a batch that only adds to empty places needs none of it.
+    #: The things that existed before; a batch that only adds to empty places needs none of them.
     before: Iterable[Thing] = ()
 
     def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
@@ -266,7 +267,7 @@ def _mistaken(done: Steps[Thing], missed: Collection[int], refused: Steps[Thing]
 def _changed_forms(
     unremoved: Steps[Thing], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
 ) -> Steps[Thing]:
-    """Return the removals of what the kernel made of added things that could not be removed as they were added."""
+    """Return the removals of added things to which the kernel gave another form, so that the first removal missed them."""
     forms = {
         _form(thing): position
         for verb, thing, position in zip(unremoved.verbs, unremoved.things, unremoved.positions, strict=True)
