@@ -267,7 +267,7 @@ def _mistaken(done: Steps[Thing], missed: Collection[int], refused: Steps[Thing]
 def _changed_forms(
     unremoved: Steps[Thing], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
 ) -> Steps[Thing]:
-    """Return the removals of added things to which the kernel gave another form, so that the first removal missed them."""
+    """Return the removals of added things that the kernel changed, so that the first removal missed them."""
     forms = {
         _form(thing): position
         for verb, thing, position in zip(unremoved.verbs, unremoved.things, unremoved.positions, strict=True)
