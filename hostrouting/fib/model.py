@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIRST_RULES", "Decision", "Fib", "UnknownDecisionError", "resting"]
 
+_UDP: Final = 17
 #: The policy of a fresh namespace.
 FIRST_RULES: Final = tuple(
     Rule(priority, table=table, protocol=2) for priority, table in ((0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, 253))
@@ -119,7 +120,11 @@ class Fib:
         if sources is not None and len(sources) != len(destinations):
             raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
         packets = zip(destinations, sources or [None] * len(destinations), strict=True)
-        return [self._answer(Packet(destination, source or 0), resolve=resolve) for destination, source in packets]
+        # The kernel answers a lookup that names no protocol for UDP.
+        return [
+            self._answer(Packet(destination, source or 0, ip_protocol=_UDP), resolve=resolve)
+            for destination, source in packets
+        ]
 
     def decide(self, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> Decision:
         """Try the rules in their order; `scope` and the packet's `oif` narrow the search in each table."""

@@ -153,6 +153,7 @@ def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
         and named.metric in {0, standing.metric}
         and named.source in {None, standing.source}
         and named.protocol in {0, standing.protocol}
+        and set(named.extra) <= set(standing.extra)
         and _hops_fit(named, standing)
     )
 

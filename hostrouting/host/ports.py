@@ -89,7 +89,8 @@ class RouteBackend(Routing, Protocol):
         then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A field
         that a deletion cannot express matches any value, see `is_deleted_by`: instead of a missing route with metric 0
         the kernel may delete one that differs in its metric only. A rollback appends removed routes after the others of
-        their place, and removes added routes by their full description: it overwrites nothing.
+        their place, and removes added routes as the kernel holds them: it overwrites nothing. It restores a route that
+        a removal took instead of a missing one. `left_behind` names the differences that remain.
 
         Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
         route that does not exist; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a device that is

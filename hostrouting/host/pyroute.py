@@ -13,10 +13,11 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
+from hostrouting.host.netlink.commit import Failure, OneByOne
 from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
 from hostrouting.host.netlink.route_codec import encapsulation_of, gateway_of
+from hostrouting.host.netlink.route_commit import check_devices, commit_routes
 from hostrouting.host.netlink.rule_codec import RULE_ACTIONS, unknown_selectors
 from hostrouting.net.addresses import IPV4, Address, format_ipv4, parse_ipv4
 from hostrouting.net.links import Device, DeviceAddress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -12,6 +13,7 @@ from hostrouting.fib.events import with_state
 from hostrouting.fib.model import Decision, resting
 from hostrouting.fib.rules import Packet
 from hostrouting.fib.tables import deleted, inserted, key_of
+from hostrouting.host.netlink.frames import attribute, attributes
 from hostrouting.net.routes import (
     DEVICELESS_KINDS,
     LOCAL_TABLE,
@@ -44,6 +46,10 @@ __all__ = [
 #: The mark of a next hop whose gateway was an address of the node's own when the route came. The kernel takes such a
 #: route for another one than the same route by a neighbour, and sends no packet to the gateway.
 _OWN_GATEWAY: Final = (0xFFFF, b"")
+
+#: RTA_METRICS, and the most that the kernel keeps of its mtu, advmss and hop limit.
+_METRICS: Final = 8
+_MOST: Final = {2: 65520, 8: 65495, 10: 255}
 
 #: The fields by which the kernel compares rules; the loose ones only if the new rule has them.
 _LOOSE: Final = ("source", "destination", "tos")
@@ -131,6 +137,7 @@ def _unmarked(extra: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, bytes], 
 def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
     """Return the route as a dump will show it, with marked next hops."""
     new = resting(route)
+    new = new._replace(extra=tuple(map(_limited, new.extra)))
     if route.kind not in DEVICELESS_KINDS:
         if route.scope == SCOPE_HOST:
             _check_host_scope(fib, route)
@@ -139,6 +146,18 @@ def _checked(fib: Fib, route: Route | ObservedRoute) -> ObservedRoute:
             new = new._replace(nexthops=hops) if new.nexthops else new._replace(extra=hops[0].extra)
     _check_source(fib, route)
     return new if new.dev is None else with_state(new, fib.devices[new.dev])
+
+
+def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
+    """Return an attribute as the kernel keeps it: it limits some metrics."""
+    number, payload = item
+    if number != _METRICS:
+        return item
+    return number, b"".join(attribute(kind, _limited_metric(kind, value)) for kind, value in attributes(payload))
+
+
+def _limited_metric(kind: int, value: bytes) -> bytes:
+    return struct.pack("=I", min(*struct.unpack("=I", value), _MOST[kind])) if kind in _MOST else value
 
 
 def _check_source(fib: Fib, route: Route | ObservedRoute) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink.commit import Failure, OneByOne, check_devices, commit_routes
+from hostrouting.host.netlink.commit import Failure, OneByOne
+from hostrouting.host.netlink.route_commit import check_devices, commit_routes
 from hostrouting.testing.admission import Refused, shown, shown_path
 from hostrouting.testing.memory_node import MemoryNode
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import struct
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from hostrouting.exceptions import PermissionDeniedError, RouteRejectedError
@@ -72,6 +74,28 @@ def test_a_rollback_that_fails_says_what_it_left(node: MemoryBackend) -> None:
         "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link\n"
         "  missing: 7.0.0.0/8 dev eth0 scope link"
     )
+
+
+def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) -> None:
+    """The kernel limits the mtu; if it does not remove what it made of the route, the error says so."""
+    metrics = (8, struct.pack("=HHI", 8, 2, 70_000))
+    node.fail_at(3)
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.add(attrs.evolve(NINE, extra=(metrics,)))])
+    assert caught.value.rolled_back is False
+    assert caught.value.left_behind == ["still there: 9.0.0.0/8 dev eth0 proto 142 scope link"]
+    assert caught.value.overtaken == []
+
+
+def test_a_route_that_was_taken_and_cannot_return_is_named(node: MemoryBackend) -> None:
+    """The kernel takes a route of another metric instead of a missing one; if it does not return, the error says so."""
+    node.add_route("9.0.0.0/8", dev="eth0", metric=5)
+    held = next(route for route in node.routes() if route.metric == 5)
+    node.fail_at(2)
+    node.fail_at(3)
+    with pytest.raises(RouteRejectedError) as caught:
+        node.apply([RouteChange.remove(held._replace(metric=0)), RouteChange.add(EIGHT)])
+    assert caught.value.left_behind == ["missing: 9.0.0.0/8 dev eth0 scope link metric 5"]
 
 
 def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:

@@ -181,7 +181,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
 def test_who_takes_the_place_all_the_time_has_it(node: BusyNode, host: FakeHost) -> None:
     """A program that replaces ours whenever it comes wins: that is said, and its route is the only one."""
     node.insert_route(theirs(73))
-    for number in range(1, 60):
+    for number in range(1, 150):
         route = theirs(100 + number)
         node.before_reading[number] = [lambda route=route: node.insert_route(route, replace=True)]  # type: ignore[misc]
     with pytest.raises(RouteRejectedError, match="another program changes this place all the time") as raised:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
-from hostrouting.host.netlink.commit import AnswersLostError, Failure, check_devices, commit_routes, missing_after
+from hostrouting.host.netlink.commit import AnswersLostError, Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
+from hostrouting.host.netlink.route_commit import check_devices, commit_routes
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.routes import Lookup

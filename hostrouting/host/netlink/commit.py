@@ -6,25 +6,28 @@ a route that another program has added meanwhile. If the kernel refuses a step, 
 back, the newest first, and the things are read again. A step of the rollback that was refused or not answered, and
 that is not in force on reading back, is reported in the error. (If it was answered and is not in force, another
 program has changed the thing since.)
+
+The kernel does not always do what a step says: it changes some values of a route that it accepts, and a removal that
+leaves a field open may take another route. So the rollback compares with a reading from before the batch. It removes
+an added thing in the form that the kernel gave it, restores a thing that a removal took by mistake, and reports the
+differences that remain.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from hostrouting.exceptions import LinkNotFoundError, PermissionDeniedError, Refusal, RouteRejectedError
+from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-
-    from hostrouting.net.changes import RouteChange
 
 __all__ = [
     "AnswersLostError",
@@ -35,14 +38,11 @@ __all__ = [
     "OneByOne",
     "Steps",
     "Transport",
-    "check_devices",
-    "commit_routes",
     "identity",
     "missing_after",
 ]
 
 _logger = logging.getLogger(__name__)
-_dev = attrgetter("dev")
 
 #: The things that the port `RouteBackend` changes.
 AnyRoute: TypeAlias = Route | ObservedRoute
@@ -143,6 +143,8 @@ class Batch(Generic[Thing]):
     #: The changes in words, by their position.
     describe: Callable[[int], str]
     kind: str = "route"
+    #: The things that existed before; a batch that only adds to empty places needs none of them.
+    before: Iterable[Thing] = ()
 
     def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
         """Send the parts one after the other, and roll all of them back as soon as one is refused."""
@@ -191,25 +193,115 @@ class Batch(Generic[Thing]):
         )
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Steps[Thing]) -> RouteRejectedError:
-        back = _inverse(done)
+        before = _near(done, self.before)
+        missed = _absent_removals(done, before)
+        back = _inverse(done.without(missed))
         doubtful = back
-        overtaken: list[str] = []
+        refused: Mapping[int, Failure] = {}
         try:
             refused = self.transport.send(back, will_verify=False)
         except AnswersLostError:
             _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
         else:
             doubtful = back.without(set(range(len(back.verbs))).difference(refused))
-            overtaken = [
-                self.describe(back.positions[number])
-                for number, failure in refused.items()
-                if back.verbs[number] == "remove" and failure.errno in {errno.ESRCH, errno.ENOENT}
-            ]
-        left_behind = [
-            f"{'missing' if wrong.there else 'still there'}: {wrong.thing}"
-            for wrong in _unmet(_expectations(doubtful), self.transport.standing())
+        standing = _near(done, self.transport.standing())
+        left_behind = _unmet(_expectations(doubtful), standing.values())
+        repairs = _changed_forms(doubtful, before, standing)
+        repairs = repairs.followed_by(_taken_instead(_mistaken(done, missed, doubtful), before, standing))
+        if repairs.verbs:
+            left_behind += self._repair(repairs)
+        overtaken = [
+            self.describe(back.positions[number])
+            for number, failure in refused.items()
+            if back.verbs[number] == "remove" and failure.errno in {errno.ESRCH, errno.ENOENT}
+            if back.positions[number] not in repairs.positions
         ]
-        return self.rejection(failures, left_behind=left_behind, overtaken=overtaken)
+        words = [f"{'missing' if wrong.there else 'still there'}: {wrong.thing}" for wrong in left_behind]
+        return self.rejection(failures, left_behind=words, overtaken=overtaken)
+
+    def _repair(self, repairs: Steps[Thing]) -> list[_Expectation]:
+        """Do the repairs of a rollback; return those that are not in force on reading back."""
+        try:
+            self.transport.send(repairs, will_verify=False)
+        except AnswersLostError:
+            _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
+        return _unmet(_expectations(repairs), self.transport.standing())
+
+
+def _near(steps: Steps[Thing], things: Iterable[Thing]) -> dict[Hashable, Thing]:
+    """Return the things with the destinations or addresses of the steps, by their identity."""
+    used = set(map(_destination, steps.things))
+    return {identity(thing): thing for thing in things if _destination(thing) in used}
+
+
+def _destination(thing: AnyRoute | LinkThing) -> Hashable:
+    return thing.address if isinstance(thing, Neighbour) else (thing.network, thing.prefix_length)
+
+
+def _absent_removals(done: Steps[Thing], before: Collection[Hashable]) -> list[int]:
+    """Return the removals of things that did not exist, by the step's number: each of them took another thing."""
+    held = set(before)
+    absent = []
+    for number, (verb, thing) in enumerate(zip(done.verbs, done.things, strict=True)):
+        one = identity(thing)
+        if verb != "remove":
+            held.add(one)
+        elif one not in held:
+            absent.append(number)
+        else:
+            held.discard(one)
+    return absent
+
+
+def _mistaken(done: Steps[Thing], missed: Collection[int], refused: Steps[Thing]) -> Steps[Thing]:
+    """Return the removals that took another thing: theirs did not exist, or the kernel refuses its return."""
+    stayed = {identity(thing) for verb, thing in zip(refused.verbs, refused.things, strict=True) if verb == "append"}
+    right = [
+        number
+        for number, (verb, thing) in enumerate(zip(done.verbs, done.things, strict=True))
+        if verb != "remove" or (number not in missed and identity(thing) not in stayed)
+    ]
+    return done.without(right)
+
+
+def _changed_forms(
+    unremoved: Steps[Thing], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
+) -> Steps[Thing]:
+    """Return the removals of added things that the kernel changed, so that the first removal missed them."""
+    forms = {
+        _form(thing): position
+        for verb, thing, position in zip(unremoved.verbs, unremoved.things, unremoved.positions, strict=True)
+        if verb == "remove" and identity(thing) not in standing
+    }
+    repairs: Steps[Thing] = Steps()
+    for one, thing in standing.items():
+        if one not in before and _form(thing) in forms:
+            repairs.add("remove", thing, forms[_form(thing)])
+    return repairs
+
+
+def _form(thing: AnyRoute | LinkThing) -> Hashable:
+    """Return the part of a thing that the kernel keeps as it was sent; it limits the metrics of a route."""
+    if isinstance(thing, Neighbour):
+        return thing
+    return identity(thing._replace(extra=()) if isinstance(thing, ObservedRoute) else attrs.evolve(thing, extra=()))
+
+
+def _taken_instead(
+    removals: Steps[Thing], before: Mapping[Hashable, Thing], standing: Collection[Hashable]
+) -> Steps[Thing]:
+    """Return the additions of the things that are missing since these removals."""
+    repairs: Steps[Thing] = Steps()
+    for one, thing in before.items():
+        for named, position in zip(removals.things, removals.positions, strict=True):
+            if one not in standing and _may_take(named, thing):
+                repairs.add("append", thing, position)
+                break
+    return repairs
+
+
+def _may_take(named: AnyRoute | LinkThing, thing: AnyRoute | LinkThing) -> bool:
+    return not isinstance(named, Neighbour) and not isinstance(thing, Neighbour) and is_deleted_by(named, thing)
 
 
 def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> dict[int, Failure]:
@@ -268,53 +360,3 @@ def _unmet(expected: dict[Hashable, _Expectation], standing: Iterable[Thing]) ->
         if expectation is not None and not expectation.there:
             unmet.append(expectation)
     return unmet + [expectation for expectation in expected.values() if expectation.there]
-
-
-# --- IPv4 routes
-
-
-def commit_routes(transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, verify: bool) -> None:
-    """Make all the changes or none; see `RouteBackend.apply` for the errors."""
-    batch = Batch(transport, lambda position: str(changes[position]))
-    batch.commit(_route_parts(changes), verify=verify)
-
-
-def _route_parts(changes: Sequence[RouteChange]) -> list[Steps[AnyRoute]]:
-    """Return the steps of the changes, in one or two parts.
-
-    Removals that end a batch are sent only after everything before them has succeeded: a route that is never removed
-    cannot fail to return, and keeps its place among its duplicates. The same holds for the removals of replacements.
-    """
-    if all(change.before is None for change in changes):
-        added: list[AnyRoute] = [change.after for change in changes if change.after is not None]
-        return [Steps([change.verb for change in changes], added, [*range(len(added))])] if added else []
-    end = len(changes)
-    while end and changes[end - 1].after is None:
-        end -= 1
-    first: Steps[AnyRoute] = Steps()
-    last: Steps[AnyRoute] = Steps()
-    for position, change in enumerate(changes):
-        if change.after is not None:
-            first.add(change.verb, change.after, position)
-        if change.before is not None:
-            ends = change.after is not None or position >= end
-            (last if ends else first).add("remove", change.before, position)
-    return [part for part in (first, last) if part.verbs]
-
-
-def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
-    """Raise LinkNotFoundError for every device that does not exist, before anything is sent."""
-    routes: list[AnyRoute] = [change.after for change in changes if change.after is not None]
-    routes += [change.before for change in changes if change.before is not None]
-    used = set(map(_dev, routes))
-    if None in used:
-        # The devices of a multipath route are those of its next hops; a blackhole has none.
-        used |= {hop.dev for route in routes if route.dev is None for hop in route.nexthops}
-        used.discard(None)
-    missing = sorted(used.difference(names))
-    if missing:
-        raise LinkNotFoundError(
-            f"no such device: {', '.join(missing)}; nothing was changed. The node has {', '.join(names)}",
-            dev=missing[0],
-            errno=errno.ENODEV,
-        )

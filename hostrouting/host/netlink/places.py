@@ -48,8 +48,9 @@ def commit_links(
         return f"{'-' if position < len(remove) else '+'} {things[position]}"
 
     kinds = {"neighbour" if isinstance(thing, Neighbour) else "route" for thing in things}
-    batch = Batch(transport, describe, " and ".join(sorted(kinds)))
-    places = Places(transport.standing())
+    before = [*transport.standing()]
+    batch = Batch(transport, describe, " and ".join(sorted(kinds)), before)
+    places = Places(before)
     failures: dict[int, Failure] = {}
     removals: Steps[LinkThing] = Steps()
     additions: Steps[LinkThing] = Steps()

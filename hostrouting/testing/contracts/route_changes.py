@@ -201,6 +201,50 @@ class RouteBackendContract(RouteReadingContract):
 
     # --- refusals
 
+    @pytest.mark.parametrize("verb", [_add, _prepend, _append])
+    @pytest.mark.parametrize("metric", [2, 8, 10], ids=["mtu", "advmss", "hoplimit"])
+    def test_what_the_kernel_made_of_a_route_is_rolled_back(
+        self, eth0: Node, backend: RouteBackend, verb: Callable[[Route], RouteChange], metric: int
+    ) -> None:
+        """The kernel limits this metric, so the route is not there as wanted; what it made of the route goes."""
+        extra = ((8, struct.pack("=HHI", 8, metric, 70_000)),)
+        wanted = Route(network=9 << 24, prefix_length=8, dev="eth0", extra=extra)
+        error = self._refused(backend, verb(wanted))
+        assert [refusal.change for refusal in error.refusals] == [str(_add(wanted))]
+
+    def test_a_rollback_spares_what_looks_like_the_changed_route(self, eth0: Node, backend: RouteBackend) -> None:
+        """A foreign route that differs from the refused one by its metrics only was there before, and stays."""
+        usual, large = (((8, struct.pack("=HHI", 8, 2, mtu)),) for mtu in (1400, 70_000))
+        standing = Route(network=9 << 24, prefix_length=8, dev="eth0", extra=usual)
+        backend.apply([_add(standing)])
+        self._refused(backend, _append(Route(network=9 << 24, prefix_length=8, dev="eth0", extra=large)))
+
+    def test_a_rollback_does_not_restore_what_did_not_exist(self, eth0: Node, backend: RouteBackend) -> None:
+        """A removal without a metric took the route of the same batch: afterwards neither of them is there."""
+        absent = ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, scope=SCOPE_LINK)
+        self._refused(backend, _add(Route.parse("9.0.0.0/8", dev="eth0", metric=7)), _remove(absent))
+
+    def test_a_rollback_restores_what_a_removal_took_instead(self, eth0: Node, backend: RouteBackend) -> None:
+        """The kernel takes a route of any metric instead of a missing one with metric 0; the rollback restores it."""
+        eth0.add_route("9.0.0.0/8", dev="eth0", metric=5, protocol=142)
+        absent = ObservedRoute(9 << 24, 8, dev="eth0", protocol=142, scope=SCOPE_LINK)
+        off_link = Route.parse("8.0.0.0/8", gateway="192.0.2.1", dev="eth0")
+        self._refused(backend, _remove(absent), _add(off_link))
+
+    def test_a_rollback_restores_the_other_of_two_routes(self, eth0: Node, backend: RouteBackend) -> None:
+        """The kernel takes the first route that fits: here one with a source, instead of the named one without."""
+        eth0.add_route("9.0.0.0/8", dev="eth0")
+        eth0.insert_route(Route.parse("9.0.0.0/8", dev="eth0", source="10.224.0.4", protocol=3), append=True)
+        plain, sending = (route for route in backend.routes() if route.network == 9 << 24)
+        backend.apply([_remove(plain)])
+        backend.apply([_append(plain.to_route())])
+        assert place(backend) == [str(sending), str(plain)]
+        off_link = Route.parse("8.0.0.0/8", gateway="192.0.2.1", dev="eth0")
+        with pytest.raises(RouteRejectedError) as caught:
+            backend.apply([_remove(plain), _add(off_link)])
+        assert caught.value.rolled_back
+        assert sorted(place(backend)) == sorted([str(sending), str(plain)])
+
     def _refused(self, backend: RouteBackend, *changes: RouteChange) -> RouteRejectedError:
         before = backend.routes()
         with pytest.raises(RouteRejectedError) as caught:

@@ -1,0 +1,75 @@
+"""A changed model is a value: it equals one built anew, and the old one stays as it was."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostrouting.exceptions import RouteRejectedError
+from hostrouting.fib import Fib
+from hostrouting.fib.tables import key_of
+from hostrouting.net.changes import RouteChange
+from hostrouting.net.routes import ObservedRoute, Route
+from hostrouting.testing import MemoryBackend, strategies
+
+NINE = Route.parse("9.0.0.0/8", dev="eth0")
+
+
+def many(count: int) -> list[RouteChange]:
+    return [RouteChange.add(Route(network=20 << 24 | n << 8, prefix_length=24, dev="eth0")) for n in range(count)]
+
+
+@given(data=st.data())
+def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
+    """After any changes that a node accepts, the routes and every answer are those of a fresh reading."""
+    node = MemoryBackend()
+    for dev in strategies.DEVICES:
+        node.add_link(dev)
+    for dev, address in (("e0", "10.1.0.1/16"), ("e1", "192.168.7.1/24")):
+        node.add_address(dev, address)
+    planned = before = Fib.of(node.links(), node.routes())
+    routes, answers = before.routes(), before.lookup(strategies.places())
+    for _ in range(data.draw(st.integers(1, 4))):
+        accepted = []
+        for change in data.draw(strategies.changes_of(node.routes())):
+            try:
+                node.apply([change])
+            except RouteRejectedError:
+                continue
+            accepted.append(change)
+        planned = planned.changed(accepted)
+    anew = Fib.of(node.links(), node.routes())
+    assert planned.routes() == anew.routes()
+    assert planned.lookup(strategies.places()) == anew.lookup(strategies.places())
+    assert (before.routes(), before.lookup(strategies.places())) == (routes, answers)
+
+
+def test_what_did_not_change_is_shared() -> None:
+    """The policy, the devices and the other buckets are the same objects."""
+    before = Fib.of([], [ObservedRoute.parse("8.0.0.0/8", "eth0")])
+    after = before.changed([RouteChange.add(NINE)])
+    key = key_of(ObservedRoute.parse("8.0.0.0/8", "eth0"))
+    assert after.tables.bucket(key) is before.tables.bucket(key)
+    assert after.policy is before.policy
+    assert after.devices is before.devices
+    assert [route.destination for route in before.routes()] == ["8.0.0.0/8"]
+
+
+def test_many_changes_lose_nothing() -> None:
+    """With more changes than a copy carries beside the shared routes, each generation keeps its own."""
+    base = Fib.of([], [ObservedRoute.parse("8.0.0.0/8", "eth0")])
+    generations = [base]
+    for start in range(0, 3000, 500):
+        generations.append(generations[-1].changed(many(3000)[start : start + 500]))
+    assert [len(fib.routes()) for fib in generations] == [1, 501, 1001, 1501, 2001, 2501, 3001]
+    emptied = generations[-1].changed(RouteChange.remove(route) for route in generations[-1].routes())
+    assert emptied.routes() == []
+    assert len(generations[-1].routes()) == 3001
+
+
+def test_a_removed_route_must_be_held() -> None:
+    """A plan against another node's routes is refused, and names the route."""
+    absent = ObservedRoute.parse("9.0.0.0/8", "eth0")
+    with pytest.raises(ValueError, match="the model does not hold '9"):
+        Fib.of([], []).changed([RouteChange.remove(absent)])

@@ -1,0 +1,106 @@
+"""The model says so where it does not know how the kernel decides, and only there."""
+
+from __future__ import annotations
+
+import pytest
+from support.kernel import needs_kernel
+
+from hostrouting.fib import Fib, Packet, UnknownDecisionError
+from hostrouting.fib.model import FIRST_RULES
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.links import Device
+from hostrouting.net.routes import ObservedRoute
+from hostrouting.net.rules import Range, Rule
+from hostrouting.testing import KernelNode
+
+DEFAULT = ObservedRoute.parse("0.0.0.0/0", "eth0")
+ETH0 = Device("eth0", 2, up=True)
+NINE, EIGHT = 9 << 24, 8 << 24
+#: Blocks what it selects, so that a decision shows if it was applied.
+BLOCKING = Rule(100, action="blackhole", destination=(NINE, 8))
+SINGLE_PORT = ((28, b"\xff\xff"), (29, b"\xff\xff"))
+
+
+def fib(*rules: Rule) -> Fib:
+    return Fib.of([ETH0], [DEFAULT], [FIRST_RULES[0], *rules, *FIRST_RULES[1:]])
+
+
+def test_a_vrf_makes_every_decision_unknown() -> None:
+    """The kernel chooses tables by the VRF of a device, and the model does not."""
+    node = Fib.of([ETH0, Device("blue", 3, up=True, kind="vrf")], [DEFAULT])
+    decision = node.decide(Packet(NINE))
+    assert (decision.route, decision.errno) == (None, 0)
+    assert decision.unknown == "the model does not know VRFs, and the node has one"
+    with pytest.raises(UnknownDecisionError, match="VRF"):
+        node.lookup([NINE])
+
+
+@pytest.mark.parametrize(
+    ("rule", "selector"),
+    [
+        (BLOCKING._replace(tun_id=7), "tun_id"),
+        (BLOCKING._replace(unknown=((25, b"\x08"),)), "dscp"),
+        (BLOCKING._replace(unknown=((26, b"\0\0\0\x01"),)), "flowlabel"),
+        (BLOCKING._replace(unknown=((99, b""),)), "attribute 99"),
+        (BLOCKING._replace(unknown=((28, b"\xff\0"),)), "sport"),
+        (BLOCKING._replace(action="action 9"), "action 9"),
+    ],
+)
+def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None:
+    """Nothing is decided for the packets that the rule may select, and the error names the rule and the selector."""
+    reason = f"the model does not know how the kernel applies rule 100: {selector}"
+    assert fib(rule).decide(Packet(NINE)).unknown == reason
+    with pytest.raises(UnknownDecisionError) as caught:
+        fib(rule).lookup([NINE])
+    assert str(caught.value) == reason
+
+
+def test_an_unknown_selector_concerns_only_what_the_rule_may_select() -> None:
+    """If a known selector does not fit, the others do not matter."""
+    decision = fib(BLOCKING._replace(tun_id=7)).decide(Packet(EIGHT))
+    assert (decision.route, decision.unknown) == (DEFAULT, "")
+
+
+def test_an_earlier_rule_decides_in_spite_of_a_later_unknown_one() -> None:
+    """The kernel does not reach a rule after the one that decides."""
+    later = BLOCKING._replace(priority=40000, tun_id=7)
+    node = Fib.of([ETH0], [DEFAULT], [*FIRST_RULES, later])
+    assert node.decide(Packet(NINE)).route == DEFAULT
+
+
+def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
+    """A known selector that does not fit is enough: the rule applies, whatever the unknown one says."""
+    node = fib(BLOCKING._replace(inverted=True, tun_id=7))
+    assert node.decide(Packet(EIGHT)).errno
+    assert node.decide(Packet(NINE)).unknown
+
+
+def test_the_masks_of_single_ports_mask_nothing() -> None:
+    """Newer kernels show a full mask with a single port; the model decides such a rule."""
+    ports = {"source_ports": Range(1000, 1000), "destination_ports": Range(53, 53)}
+    node = fib(BLOCKING._replace(**ports, unknown=SINGLE_PORT))
+    assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
+    other = node.decide(Packet(NINE, source_port=1001, destination_port=53))
+    assert (other.route, other.unknown) == (DEFAULT, "")
+
+
+@needs_kernel
+def test_a_single_port_as_the_kernel_shows_it_is_known() -> None:
+    """Whatever this kernel shows with a single port, the model knows it."""
+    with KernelNode.made() as kernel:
+        kernel.add_rule(BLOCKING._replace(source_ports=Range(1000, 1000), destination_ports=Range(53, 53)))
+        read = NetlinkBackend(netns=kernel.name).rules()
+    node = Fib.of([ETH0], [DEFAULT], read)
+    assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
+    assert node.decide(Packet(NINE, source_port=1000)).route == DEFAULT
+
+
+@needs_kernel
+@pytest.mark.parametrize("protocol", [1, 6, 17])
+def test_a_lookup_is_made_for_udp(protocol: int) -> None:
+    """The kernel answers a lookup that names no protocol as for a UDP packet, and so does the model."""
+    with KernelNode.made() as kernel:
+        backend = NetlinkBackend(netns=kernel.name)
+        kernel.add_rule(Rule(1, action="blackhole", ip_protocol=protocol))
+        node = Fib.of(backend.links(), backend.routes(), backend.rules())
+        assert node.lookup([NINE]) == backend.lookup([NINE])
