@@ -135,7 +135,7 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
         raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
     fields = _fields(cls)
     # A required field that is absent goes through its own rule as None, whose error names the expected value.
-    values: dict[str, object] = dict.fromkeys(_required(cls))
+    values: dict[str, object] = dict.fromkeys(_required(cls))  # type: ignore[arg-type] # classes do hash
     errors = [
         ConfigError(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
         for name in repeated_keys(mapping)
