@@ -35,6 +35,7 @@ from hostrouting.config.wire import (
     wire_names,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
+from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +118,12 @@ class StaticRoute(WireValue):
     #: None (or empty) stands for the device of the default route.
     dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
     metric: int = attrs.field(default=0, metadata=wire(rules.whole_number(0, 0xFFFFFFFF)))
+    #: The network and prefix length of `destination`, as numbers.
+    prefix: tuple[int, int] = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        WireValue.__attrs_post_init__(self)
+        object.__setattr__(self, "prefix", parse_cidr(self.destination))
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""

@@ -35,6 +35,7 @@ Rule = Callable[[object], Any]
 V = TypeVar("V", bound="WireValue")
 
 _NO_DEFAULT = object()
+_NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
 #: A longer key is no misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
@@ -86,6 +87,8 @@ class WireValue:
         errors: list[ConfigError] = []
         for name, field in _fields(type(self)).items():
             given = getattr(self, field.attribute)
+            if given is field.default:
+                continue
             try:
                 value = field.rule(given)
             except ValueError as error:
@@ -93,7 +96,8 @@ class WireValue:
             else:
                 if value is not given:
                     object.__setattr__(self, field.attribute, value)
-        errors += self._cross_field_errors(frozenset(error.path for error in errors))
+        broken = frozenset(error.path for error in errors) if errors else _NONE_BROKEN
+        errors += self._cross_field_errors(broken)
         if errors:
             raise InvalidConfigError(errors_under(self._path, InvalidConfigError(errors)))
 
@@ -131,7 +135,7 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
         raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
     fields = _fields(cls)
     # A required field that is absent goes through its own rule as None, whose error names the expected value.
-    values: dict[str, object] = {field.attribute: None for field in fields.values() if field.default is _NO_DEFAULT}
+    values: dict[str, object] = dict.fromkeys(_required(cls))  # type: ignore[arg-type] # classes do hash
     errors = [
         ConfigError(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
         for name in repeated_keys(mapping)
@@ -168,6 +172,8 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
 def _read_fields(cls: type[Any]) -> dict[str, _Field]:
     fields = {}
     for attribute in attrs.fields(cls):
+        if not attribute.init:  # derived from the others
+            continue
         metadata = attribute.metadata
         default = _default(attribute)
         fields[_camel_case(attribute.name)] = _Field(
@@ -178,6 +184,11 @@ def _read_fields(cls: type[Any]) -> dict[str, _Field]:
 
 # Fields by wire name, read once for a class.
 _fields: Callable[[type[Any]], dict[str, _Field]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
+
+
+@functools.cache
+def _required(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.attribute for field in _fields(cls).values() if field.default is _NO_DEFAULT)
 
 
 def _default(attribute: attrs.Attribute[Any]) -> object:

@@ -8,6 +8,7 @@ the other family. `str()` gives the text.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -369,21 +370,31 @@ def _format(route: Route | ObservedRoute, flags: int) -> str:
     """Return the route as `ip route show` prints it; the table is named unless it is main."""
     bits = 32 if route.family == IPV4 else 128
     destination = _destination(route) if route.prefix_length < bits else format_address(route.family, route.network)
-    foreign_family = route.gateway is not None and route.gateway.family != route.family
-    protocol = PROTOCOL_NAMES.get(route.protocol, str(route.protocol))
+    kind = "" if route.kind == "unicast" else f"{route.kind} "
+    return f"{kind}{destination if route.prefix_length else 'default'}{_after_destination(_shown(route), flags)}"
+
+
+_shown: Final[Callable[[Route | ObservedRoute], tuple[Any, ...]]] = attrgetter(
+    "family", "from_prefix", "tos", "gateway", "dev", "table", "protocol", "scope", "source", "metric", "nexthops"
+)
+
+
+# Thousands of routes differ in nothing but their destination.
+@lru_cache(256)
+def _after_destination(shown: tuple[Any, ...], flags: int) -> str:
+    family, from_prefix, tos, gateway, dev, table, number, scope, source, metric, nexthops = shown
+    protocol = PROTOCOL_NAMES.get(number, str(number))
     words = [
-        f"{route.kind} " if route.kind != "unicast" else "",
-        destination if route.prefix_length else "default",
-        f" from {route.from_prefix}" if route.from_prefix is not None else "",
-        f" tos {route.tos:#04x}" if route.tos else "",
-        f" via {'inet6 ' if foreign_family else ''}{route.gateway}" if route.gateway is not None else "",
-        f" dev {route.dev}" if route.dev is not None else "",
-        f" table {TABLE_NAMES.get(route.table, str(route.table))}" if route.table != MAIN_TABLE else "",
+        f" from {from_prefix}" if from_prefix is not None else "",
+        f" tos {tos:#04x}" if tos else "",
+        f" via {'inet6 ' if gateway.family != family else ''}{gateway}" if gateway is not None else "",
+        f" dev {dev}" if dev is not None else "",
+        f" table {TABLE_NAMES.get(table, str(table))}" if table != MAIN_TABLE else "",
         f" proto {protocol}" if protocol != "boot" else "",  # ip leaves it out, too
-        f" scope {SCOPE_NAMES.get(route.scope, str(route.scope))}" if route.scope != SCOPE_UNIVERSE else "",
-        f" src {format_address(route.family, route.source)}" if route.source is not None else "",
-        f" metric {route.metric}" if route.metric else "",
+        f" scope {SCOPE_NAMES.get(scope, str(scope))}" if scope != SCOPE_UNIVERSE else "",
+        f" src {format_address(family, source)}" if source is not None else "",
+        f" metric {metric}" if metric else "",
         *(f" {word}" for flag, word in FLAG_NAMES if flags & flag),
-        *(f" {hop}" for hop in route.nexthops),
+        *(f" {hop}" for hop in nexthops),
     ]
     return "".join(words)

@@ -257,9 +257,10 @@ class Convergence:
             self._logger.warning("%s", error)
 
     def _tell(self, desired: Sequence[Route], recorded: Sequence[ObservedRoute], state: _State) -> None:
-        wanted = {place(route): route for route in desired}
-        for route in state.records:
-            if route not in recorded and place(route) in wanted:
+        displaced = [route for route in state.records if route not in recorded]
+        wanted = {place(route): route for route in desired} if displaced else {}
+        for route in displaced:
+            if place(route) in wanted:
                 self._logger.warning(
                     "foreign route '%s' is displaced by '%s'; it is restored when ours is removed",
                     route,

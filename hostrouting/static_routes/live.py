@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.findings import RESTORED, refused
 from hostrouting.host import ObservedRoute
-from hostrouting.net.addresses import Address, parse_cidr
 from hostrouting.net.routes import place
 from hostrouting.static_routes.account import change_of
 from hostrouting.static_routes.converge import ChangesRefusedError, Convergence, restorable
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route, RouteChange
+    from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.static_routes.resolve import Resolution
@@ -155,8 +155,7 @@ def _is_on_link(gateway: Address, dev: str, observed: Iterable[ObservedRoute]) -
 
 
 def _place_of(route: StaticRoute) -> Place:
-    network, prefix_length = parse_cidr(route.destination)
-    return place(ObservedRoute(network, prefix_length, metric=route.metric))
+    return place(ObservedRoute(*route.prefix, metric=route.metric))
 
 
 def _shown(change: RouteChange, outcome: Reconciliation, foreseen: Mapping[RouteChange, str]) -> Change:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from hostrouting.net.addresses import IPV4, Address, parse_cidr
+from hostrouting.net.addresses import IPV4, Address
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import NextHop, Route
 
@@ -70,7 +70,7 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
             hop = on_device[0]
         if route.dev is None or route.gateway is None:
             looked_up[_in_words(route, hop, several=len(hops) > 1)] = None
-        network, prefix_length = parse_cidr(route.destination)
+        network, prefix_length = route.prefix
         found.append(
             Route(
                 network=network,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
-from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
@@ -35,7 +34,7 @@ def boot_unit(config: HostRoutingConfig) -> BootUnit:
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:
     """Return the sort key of the kernel's listing, so that the script can compare all routes at once."""
-    network, prefix_length = parse_cidr(route.destination)
+    network, prefix_length = route.prefix
     return network, -prefix_length, route.metric
 
 

@@ -7,11 +7,10 @@ ninety times as long to encode a route as the kernel takes to install it, and 14
 from __future__ import annotations
 
 import errno
-import gc
-from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, missing_after
@@ -23,7 +22,7 @@ from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pac
 from hostrouting.net.routes import Lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.host.netlink.conversation import Conversation
@@ -68,7 +67,7 @@ class NetlinkBackend(Adapter):
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
-        with self._open() as kernel, _collector_paused():
+        with self._open() as kernel, collector_paused():
             return _routes(kernel)
 
     def lookup(
@@ -80,7 +79,7 @@ class NetlinkBackend(Adapter):
         batch = self._batch
         while True:
             try:
-                with self._open() as kernel, _collector_paused():
+                with self._open() as kernel, collector_paused():
                     return _lookup(kernel, destinations, sources, batch, resolve=resolve)
             except AnswersLostError as error:
                 if batch == 1:
@@ -90,7 +89,7 @@ class NetlinkBackend(Adapter):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        with self._open() as kernel, _collector_paused():
+        with self._open() as kernel, collector_paused():
             indexes = {name: index for index, name in kernel.names().items()}
             check_devices(changes, indexes)
             commit_routes(_KernelTransport(kernel, indexes, batch=self._batch), changes, verify=verify)
@@ -187,15 +186,3 @@ def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]
 
 def _only(numbers: set[int]) -> int | None:
     return next(iter(numbers)) if len(numbers) == 1 else None
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause the cycle collector, which would walk hundreds of thousands of rows, and they form no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
