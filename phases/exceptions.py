@@ -176,7 +176,7 @@ CONTEXT_OVER: Final = (CancelledError, DeadlineExceededError)
 
 
 def describe(error: BaseException) -> str:
-    """Return the text of an error, for a reader who does not see its type.
+    """Return the text of an error, for output that does not show its type.
 
     >>> describe(OSError("no such device")), describe(KeyError("dev")), describe(TimeoutError())
     ('no such device', "KeyError: 'dev'", 'TimeoutError')
