@@ -26,7 +26,7 @@ __all__ = [
     "describe",
 ]
 
-#: As much of a command's stderr as an error shows: the end of it, where the reason stands.
+#: The number of characters of a command's stderr in an error, from its end, which has the reason.
 _STDERR_TAIL: Final = 2000
 
 
@@ -42,10 +42,10 @@ class PhaseError(Exception):
 
 
 class TaskFailedError(PhaseError):
-    """A task failed; the message names it by its path, once, and says why.
+    """A task failed; the message has its path and the reason.
 
-    `path` is that path as text, `names` the same as a tuple. Groups without a name of their own
-    are in no path. `failures` is the flat list of all causes, at any depth of groups; the
+    `path` is that path as text, `names` the same as a tuple. Groups without a name are in
+    no path. `failures` is the flat list of all causes, at any depth of groups; the
     first one is also `cause` and `__cause__`. `others` are the further failures, each with its own path: of
     siblings that ran in parallel, of earlier attempts, of undo.
 
@@ -60,7 +60,7 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
-        # Three attempts that fail alike read as one.
+        # Attempts that fail alike are shown once.
         super().__init__("; ".join(dict.fromkeys(_lines(self))))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,17 +74,17 @@ class TaskFailedError(PhaseError):
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
-        """Every cause: the one that this error shows first, then those of the others."""
+        """Every cause: first that of this error, then those of the others."""
         return (self.cause, *(cause for other in self.others for cause in other.failures))
 
     def under(self, *names: str) -> TaskFailedError:
-        """The same failure seen from outside: its paths begin with `names`."""
+        """Return the same failure with paths that begin with `names`."""
         others = [other.under(*names) for other in self.others]
         return TaskFailedError((*names, *self.names), self.cause, others=others)
 
     @classmethod
     def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
-        """One error out of several: the first is its face, the rest are reached through it."""
+        """Return one error for several: the first, with the rest in `others`."""
         first, *rest = errors
         return cls(first.names, first.cause, others=(*first.others, *rest))
 
@@ -105,7 +105,7 @@ class CancelledError(PhaseError):
 
 
 class DeadlineExceededError(PhaseError):
-    """The context's deadline passed; `timeout` is how many seconds there had been."""
+    """The context's deadline passed; `timeout` is its length in seconds."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -113,7 +113,7 @@ class DeadlineExceededError(PhaseError):
 
 
 class UnknownTaskError(PhaseError):
-    """A name that no task has was to be skipped; `unknown` and `known` are the names.
+    """No task has a name that should be skipped; `unknown` and `known` are the names.
 
     >>> raise UnknownTaskError(["check-route-overlp"], ["configure-static-routes", "check-route-overlap"])
     Traceback (most recent call last):
@@ -134,7 +134,7 @@ the tasks are: configure-static-routes, check-route-overlap
 
 
 class CommandFailedError(PhaseError):
-    """A command ended badly, or could not be started: then `status` is None.
+    """A command failed, or could not be started; in the latter case `status` is None.
 
     `argv`, `status` (negative: the signal that killed it), `stdout` and `stderr` are whole; the
     message shows the end of a long stderr.
