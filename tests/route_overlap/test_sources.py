@@ -45,7 +45,7 @@ _addresses = st.tuples(
 )
 _hops = st.builds(
     NextHop,
-    gateway=st.none() | st.sampled_from(_GATEWAYS).map(parse_ipv4),
+    gateway=st.none() | st.sampled_from(_GATEWAYS).map(Address.parse),
     dev=strategies.devices(),
     weight=st.integers(1, 2),
     onlink=st.booleans(),
