@@ -7,7 +7,7 @@
     runner.py       execute, plan and undo a task; run a whole pipeline
     report.py       Report and Event: the result of a run, and its steps for an observer
     command.py      run_command: a subprocess that ends with its context
-    mistakes.py     TypeErrors for common mistakes, which say how to mend them
+    mistakes.py     TypeErrors for common mistakes, with the correct form
     exceptions.py   the error tree
     testing.py      for your tests: tasks that note calls or fail, and a clock that the test moves
 

@@ -44,10 +44,9 @@ class PhaseError(Exception):
 class TaskFailedError(PhaseError):
     """A task failed; the message has its path and the reason.
 
-    `path` is that path as text, `names` the same as a tuple. Groups without a name are in
-    no path. `failures` is the flat list of all causes, at any depth of groups; the
-    first one is also `cause` and `__cause__`. `others` are the further failures, each with its own path: of
-    siblings that ran in parallel, of earlier attempts, of undo.
+    `path` is that path as text, `names` the same as a tuple; groups without a name are in no path. `failures` is the
+    flat list of all causes, at any depth of groups; the first one is also `cause` and `__cause__`. `others` are further
+    failures with their paths: of siblings that ran in parallel, of earlier attempts, of undo.
 
     >>> error = TaskFailedError(["static-routes"], OSError("no such device")).under("bootstrap")
     >>> str(error), error.path, error.failures
