@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from copy import copy
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from phases.exceptions import CancelledError, DeadlineExceededError
 
@@ -76,17 +77,12 @@ class Account(Protocol):
         """Add a change, with its inverse."""
 
 
-class Scope:
+class Scope(NamedTuple):
     """A context's position in a run: the path so far, the logger and the account. For the runner only."""
 
-    __slots__ = ("account", "logger", "names")
-
-    def __init__(
-        self, names: tuple[str, ...] = (), logger: logging.Logger | None = None, account: Account | None = None
-    ) -> None:
-        self.names: tuple[str, ...] = names
-        self.logger: logging.Logger | None = logger
-        self.account: Account | None = account
+    names: tuple[str, ...] = ()
+    logger: logging.Logger | None = None
+    account: Account | None = None
 
 
 def logger_of(ctx: Context) -> logging.Logger:
@@ -95,23 +91,6 @@ def logger_of(ctx: Context) -> logging.Logger:
     import logging
 
     return ctx.scope.logger or logging.getLogger("phases")
-
-
-class _Cancellation:
-    """The cancellation of a context, linked to that of its parent."""
-
-    __slots__ = ("parent", "reason")
-
-    def __init__(self, parent: _Cancellation | None = None) -> None:
-        self.parent = parent
-        self.reason: str | None = None
-
-    def find(self) -> str | None:
-        """Return the nearest reason, or None."""
-        node: _Cancellation | None = self
-        while node is not None and node.reason is None:
-            node = node.parent
-        return node.reason if node else None
 
 
 class Context:
@@ -127,34 +106,34 @@ class Context:
     phases.exceptions.CancelledError: cancelled: maintenance
     """
 
-    __slots__ = ("_cancellation", "_doorbells", "_held", "_limit", "clock", "scope")
+    __slots__ = ("_doorbells", "_held", "_limit", "_reasons", "clock", "scope")
 
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
         #: For the runner, see `Scope`.
         self.scope: Scope = Scope()
-        self._cancellation = _Cancellation()
+        # A list for this context and for each parent; cancelling puts the reason into the first one.
+        self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
         self._held: Mapping[Hashable, threading.Lock] = {}
         self._limit = self._earlier_limit(None, timeout)
 
     def child(self, timeout: float | None = None) -> Context:
         """Return a context that ends with this one or earlier; cancelling it does not cancel this one."""
-        return self._derive(_Cancellation(self._cancellation), self._earlier_limit(self._limit, timeout), self.scope)
+        return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(self._limit, timeout))
 
     def within(self, scope: Scope) -> Context:
         """Return the same context (cancelling either cancels both) at another position of the run."""
-        return self._derive(self._cancellation, self._limit, scope)
+        return self._derive(scope=scope)
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
-        return self._derive(_Cancellation(), None, self.scope)
+        return self._derive(_reasons=([],), _limit=None)
 
     def holding(self, resource: Hashable) -> Context:
         """Return the same context, for code that runs while the caller holds a resource, such as a lock file."""
-        held = {**self._held, resource: threading.Lock()}
-        return self._derive(self._cancellation, self._limit, self.scope, held)
+        return self._derive(_held={**self._held, resource: threading.Lock()})
 
     def held(self, resource: Hashable) -> threading.Lock | None:
         """Return None unless the surrounding code holds the resource; otherwise the lock that its users share."""
@@ -187,14 +166,13 @@ class Context:
 
         Safe in any thread and in a signal handler.
         """
-        if self._cancellation.reason is None:
-            self._cancellation.reason = reason
+        self._reasons[0].append(reason)
         self.notify()
 
     @property
     def reason(self) -> str | None:
         """The reason for its cancellation; None if it was not cancelled."""
-        return self._cancellation.find()
+        return next((reasons[0] for reasons in self._reasons if reasons), None)
 
     @property
     def cancelled(self) -> bool:
@@ -276,20 +254,10 @@ class Context:
         own = (self.clock.monotonic() + _not_negative(timeout), timeout)
         return own if limit is None else min(limit, own)
 
-    def _derive(
-        self,
-        cancellation: _Cancellation,
-        limit: tuple[float, float] | None,
-        scope: Scope,
-        held: Mapping[Hashable, threading.Lock] | None = None,
-    ) -> Context:
-        derived = object.__new__(Context)
-        derived.clock = self.clock
-        derived.scope = scope
-        derived._cancellation = cancellation
-        derived._doorbells = self._doorbells
-        derived._held = self._held if held is None else held
-        derived._limit = limit
+    def _derive(self, **changes: object) -> Context:
+        derived = copy(self)
+        for name, value in changes.items():
+            setattr(derived, name, value)
         return derived
 
 

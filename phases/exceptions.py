@@ -44,9 +44,10 @@ class PhaseError(Exception):
 class TaskFailedError(PhaseError):
     """A task failed; the message has its path and the reason.
 
-    `path` is that path as text, `names` the same as a tuple; groups without a name are in no path. `failures` is the
-    flat list of all causes, at any depth of groups; the first one is also `cause` and `__cause__`. `others` are further
-    failures with their paths: of siblings that ran in parallel, of earlier attempts, of undo.
+    `path` is that path as text, `names` the same as a tuple. Groups without a given name
+    are in no path. `failures` is the flat list of all causes, at any depth of groups; the
+    first one is also `cause` and `__cause__`. `others` are the further failures, each with its own path: of
+    siblings that ran in parallel, of earlier attempts, of undo.
 
     >>> error = TaskFailedError(["static-routes"], OSError("no such device")).under("bootstrap")
     >>> str(error), error.path, error.failures
@@ -77,13 +78,13 @@ class TaskFailedError(PhaseError):
         return (self.cause, *(cause for other in self.others for cause in other.failures))
 
     def under(self, *names: str) -> TaskFailedError:
-        """Return the same failure with paths that begin with `names`."""
+        """Return the same failure with `names` before each of its paths."""
         others = [other.under(*names) for other in self.others]
         return TaskFailedError((*names, *self.names), self.cause, others=others)
 
     @classmethod
     def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
-        """Return one error for several: the first, with the rest in `others`."""
+        """Return one error for several: the first gives its path and cause, the rest are its `others`."""
         first, *rest = errors
         return cls(first.names, first.cause, others=(*first.others, *rest))
 
@@ -104,7 +105,7 @@ class CancelledError(PhaseError):
 
 
 class DeadlineExceededError(PhaseError):
-    """The context's deadline passed; `timeout` is its length in seconds."""
+    """The context's deadline passed; `timeout` is the time that it had, in seconds."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -112,7 +113,7 @@ class DeadlineExceededError(PhaseError):
 
 
 class UnknownTaskError(PhaseError):
-    """No task has a name that should be skipped; `unknown` and `known` are the names.
+    """`skip` has a name that no task has; `unknown` are these names, `known` those of the tasks.
 
     >>> raise UnknownTaskError(["check-route-overlp"], ["configure-static-routes", "check-route-overlap"])
     Traceback (most recent call last):
@@ -175,7 +176,7 @@ CONTEXT_OVER: Final = (CancelledError, DeadlineExceededError)
 
 
 def describe(error: BaseException) -> str:
-    """Return the text of an error, for output that does not show its type.
+    """Return the text of an error, with its type where the text alone is unclear.
 
     >>> describe(OSError("no such device")), describe(KeyError("dev")), describe(TimeoutError())
     ('no such device', "KeyError: 'dev'", 'TimeoutError')

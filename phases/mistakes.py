@@ -1,4 +1,4 @@
-"""Checks for mistakes that Python accepts: a TypeError names the mistake and the remedy.
+"""Checks for mistakes that Python accepts: a TypeError names the mistake and the correct form.
 
 Without them an `async def do` would be called, never run, and be reported as done.
 """
@@ -13,26 +13,27 @@ from phases.change import Change
 from phases.context import Context
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
 __all__ = ["call", "context_of", "require_changes", "require_plain", "require_runnable", "require_task"]
 
-# Flags of a code object. `inspect` has names for them, but takes longer to import than all of this package.
-_GENERATOR: Final = 0x20
-_COROUTINE: Final = 0x80
-_ASYNC_GENERATOR: Final = 0x200
+# Flags of a code object for generators, coroutines and asynchronous generators. `inspect` has names for them, but
+# takes longer to import than all of this package.
+_LAZY: Final = 0x20 | 0x80 | 0x200
 
-_AWAITS: Final = "tasks are not awaited: make it a plain function, which may call asyncio.run(...)"
-_YIELDS: Final = "tasks are not iterated: make it a plain function, without `yield`"
+_PLAIN: Final = (
+    "tasks are not awaited or iterated: write a plain function without `yield`; it may call asyncio.run(...)"
+)
 _CHANGES: Final = "a plan is a list of Change, [] if there is nothing to change"
 
 
 def require_task(candidate: object) -> None:
     """Raise TypeError for anything that is not a task.
 
-    >>> require_task(None)
+    >>> require_task("greet")
     Traceback (most recent call last):
-    TypeError: None is no task: a task has a name and do(ctx); does the function that makes it lack its `return`?
+    TypeError: 'greet' is no task: a task has a name, which is a text, and do(ctx)
     """
     # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes ten times as long.
     has_name = isinstance(getattr(candidate, "name", None), str)
@@ -41,8 +42,7 @@ def require_task(candidate: object) -> None:
 
 
 def _why_no_task(candidate: object) -> str:
-    kind = type(candidate).__name__
-    needs = "a task has a name and do(ctx)"
+    needs = "a task has a name, which is a text, and do(ctx)"
     if isinstance(candidate, type):
         return f"{candidate.__name__} is a class, not a task: make an instance of it, {candidate.__name__}(...)"
     if isinstance(candidate, Context):
@@ -50,11 +50,7 @@ def _why_no_task(candidate: object) -> str:
     if candidate is None:
         return f"None is no task: {needs}; does the function that makes it lack its `return`?"
     if isinstance(candidate, list | tuple):
-        return f"a {kind} is no task: pass the tasks themselves, as in Serial(*tasks)"
-    if callable(getattr(candidate, "do", None)) and hasattr(candidate, "name"):
-        if callable(candidate.name):
-            return f'{kind}.name is a method, not a text: write name = "...", or put @property above it'
-        return f"{kind}.name is {candidate.name!r}, not a text"
+        return f"a {type(candidate).__name__} is no task: pass the tasks themselves, as in Serial(*tasks)"
     if callable(candidate) and not hasattr(candidate, "do"):
         return f'{candidate!r} is a function, not a task: put @task("name") above it, or write task("name")(function)'
     return f"{candidate!r} is no task: {needs}"
@@ -73,20 +69,17 @@ def require_plain(function: object, name: str) -> None:
     while isinstance(function, partial):
         function = function.func
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    flags = code.co_flags if code else 0
-    if flags & _COROUTINE:
-        raise TypeError(f"{name} is an async function, and {_AWAITS}")
-    if flags & (_GENERATOR | _ASYNC_GENERATOR):
-        raise TypeError(f"{name} is a generator, and {_YIELDS}")
+    if code and code.co_flags & _LAZY:
+        raise TypeError(f"{name} is an async function or a generator, and {_PLAIN}")
 
 
-def context_of(ctx: object) -> Context:
-    """Return the given context, or a new one for None; raise TypeError for anything else."""
+def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
+    """Return the given context, or a new one for None, with the logger if there is one; else raise TypeError."""
     if ctx is None:
-        return Context()
+        ctx = Context()
     if not isinstance(ctx, Context):
         raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
-    return ctx
+    return ctx.within(ctx.scope._replace(logger=logger)) if logger else ctx
 
 
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:
@@ -100,18 +93,11 @@ def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:
     if answer is None:
         return
     _close(answer)
+    returned = f"{name}(ctx) returned a {type(answer).__name__}"
+    if isinstance(answer, Awaitable | Generator | AsyncGenerator):
+        raise TypeError(f"{returned}, and {_PLAIN}")
     cause = answer if isinstance(answer, BaseException) else None
-    raise TypeError(_why_not_none(answer, f"{name}(ctx) returned")) from cause
-
-
-def _why_not_none(answer: object, returned: str) -> str:
-    if isinstance(answer, Awaitable):
-        return f"{returned} a {type(answer).__name__}, and {_AWAITS}"
-    if isinstance(answer, Generator | AsyncGenerator):
-        return f"{returned} a {type(answer).__name__}, and {_YIELDS}"
-    if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
-        return f"{returned} {answer!r} instead of raising it: write `raise`, not `return`"
-    return f"{returned} a {type(answer).__name__}, and must return nothing: a task that fails raises an error"
+    raise TypeError(f"{returned}, and must return nothing: a task that fails raises an error") from cause
 
 
 def require_changes(answer: object) -> tuple[Change, ...]:

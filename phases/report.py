@@ -22,7 +22,7 @@ __all__ = ["Event", "Ledger", "Record", "Report", "TaskAccount"]
 
 
 class Event(NamedTuple):
-    """A step of a run, for an observer: `status` is that of the task's report, `change` what it just recorded."""
+    """A step of a run, for an observer: `status` is that of the task's report, `change` a new record."""
 
     path: str
     status: str
@@ -131,9 +131,9 @@ class Ledger:
         self._records: list[Record] = []
         self._lock = threading.Lock()
 
-    def enter(self) -> TaskAccount:
+    def enter(self, task: Task) -> TaskAccount:
         """Return the account of the outermost task."""
-        return self.open(self.report.task, [self.report], ())
+        return self.open(task, [self.report], ())
 
     def open(self, task: Task, reports: list[Report], names: tuple[str, ...]) -> TaskAccount:
         """Return the account of `task`, whose report is one of `reports` or is added to them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from phases.context import Context, Scope, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
@@ -46,31 +46,25 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
     phases.exceptions.TaskFailedError: bootstrap/static-routes: no such device
     """
     require_task(task)
-    execute_telling(task, context_of(ctx), logger=logger)
+    execute_telling(task, context_of(ctx, logger))
 
 
 def execute_telling(
-    task: Task,
-    ctx: Context,
-    *,
-    logger: logging.Logger | None = None,
-    begun: Callable[[], None] | None = None,
-    ledger: Ledger | None = None,
+    task: Task, ctx: Context, *, begun: Callable[[], None] = lambda: None, ledger: Ledger | None = None
 ) -> None:
     """Execute a task, and call `begun` just before its `do`; never, if it does not come to that."""
     above = ctx.scope.account
-    account = above.enter(task) if isinstance(above, TaskAccount) else (ledger or Ledger(task)).enter()
+    account = (above if isinstance(above, TaskAccount) else ledger or Ledger(task)).enter(task)
     if account.skips(task.name):
-        log_line((logger or logger_of(ctx)).info, "skipped", (*ctx.scope.names, task.name), "skipped")
+        log_line(logger_of(ctx).info, "skipped", (*ctx.scope.names, task.name), "skipped")
         return
 
     def begin_and_do(inside: Context) -> None:
         account.begin(inside)
-        if begun is not None:
-            begun()
+        begun()
         call(task.do, inside, "do")
 
-    _step(task, ctx, begin_and_do, done="ok", logger=logger, account=account)
+    _step(task, ctx, begin_and_do, done="ok", account=account)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -80,16 +74,14 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
     without `undo` is left as it is, and the log says so.
     """
     require_task(task)
-    _undo(task, task.undo if isinstance(task, Undoable) else None, context_of(ctx), logger)
+    _undo(task, task.undo if isinstance(task, Undoable) else None, context_of(ctx, logger))
 
 
-def _undo(
-    task: Task, inverse: Callable[[Context], None] | None, ctx: Context, logger: logging.Logger | None = None
-) -> None:
+def _undo(task: Task, inverse: Callable[[Context], None] | None, ctx: Context) -> None:
     if inverse is None:
-        log_line((logger or logger_of(ctx)).warning, "cannot undo", (*ctx.scope.names, task.name), "skipped")
+        log_line(logger_of(ctx).warning, "cannot undo", (*ctx.scope.names, task.name), "skipped")
     else:
-        _step(task, ctx, partial(call, inverse, name="undo"), done="undone", logger=logger, prefix="undo ")
+        _step(task, ctx, partial(call, inverse, name="undo"), done="undone", prefix="undo ")
 
 
 def _step(
@@ -98,11 +90,10 @@ def _step(
     act: Callable[[Context], None],
     *,
     done: str,
-    logger: logging.Logger | None,
     account: TaskAccount | None = None,
     prefix: str = "",
 ) -> None:
-    logger = logger or logger_of(ctx)
+    logger = logger_of(ctx)
     names = (*ctx.scope.names, task.name)
     inside = ctx.within(Scope((*ctx.scope.names, *names_in_path(task)), logger, account))
     begun = ctx.clock.monotonic()
@@ -171,7 +162,7 @@ def log_line(
     log("%s", line, extra=extra)
 
 
-class Plan:
+class Plan(NamedTuple):
     """The forecast of a task and its subtasks.
 
     `changes` are in the order in which `do` would make them, `by_task` groups them by the path of
@@ -184,11 +175,8 @@ class Plan:
     ? reboot has no plan
     """
 
-    __slots__ = ("by_task", "unplannable")
-
-    def __init__(self, by_task: Iterable[tuple[str, tuple[Change, ...]]], unplannable: Iterable[str]) -> None:
-        self.by_task: tuple[tuple[str, tuple[Change, ...]], ...] = tuple(by_task)
-        self.unplannable: tuple[str, ...] = tuple(unplannable)
+    by_task: tuple[tuple[str, tuple[Change, ...]], ...]
+    unplannable: tuple[str, ...]
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -217,7 +205,7 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
             if isinstance(raised, TaskFailedError):
                 raise raised.under(*names[:-1]) from raised.cause
             raise
-    return Plan(by_task, unplannable)
+    return Plan(tuple(by_task), tuple(unplannable))
 
 
 def run(
@@ -239,7 +227,7 @@ def run(
         timeout: Seconds for the whole run.
         skip: Names of tasks to leave out. An unknown name raises UnknownTaskError before anything
             runs; tasks that another task composes while it runs are unknown.
-        undo_on_failure: If the run does not complete, reverse what it recorded, newest first: also
+        undo_on_failure: If the run does not complete, reverse its records, newest first: also
             the records of the task that failed. A completed task that recorded no inverse is undone
             by its `undo`. After an interrupt this happens before the interrupt is raised.
         handle_signals: SIGINT and SIGTERM cancel the run (main thread only). An undo goes on; a
@@ -258,13 +246,13 @@ def run(
     """
     require_task(task)
     ledger = Ledger(task, skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
-    ctx = context_of(ctx).child(timeout).within(Scope())
+    ctx = context_of(ctx).child(timeout).within(Scope(logger=logger))
     with cancel_on_signals(ctx) if handle_signals else nullcontext():
         try:
-            execute_telling(task, ctx, logger=logger, ledger=ledger)
+            execute_telling(task, ctx, ledger=ledger)
         except BaseException as error:
             if undo_on_failure:
-                _undo_run(ledger, ctx.shielded(), logger)
+                _undo_run(ledger, ctx.shielded())
             if not isinstance(error, PhaseError):
                 raise
     return ledger.report
@@ -281,13 +269,13 @@ def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _undo_run(ledger: Ledger, ctx: Context, logger: logging.Logger | None) -> None:
+def _undo_run(ledger: Ledger, ctx: Context) -> None:
     failures = []
     failed_before = {report for report in ledger.report.walk() if report.status == "failed"}
     for batch in ledger.batches():
         report, _, inverse = batch[0]
         try:
-            _undo(report.task, inverse, ctx.within(Scope(report.names, logger)))
+            _undo(report.task, inverse, ctx.within(Scope(report.names, ctx.scope.logger)))
         except TaskFailedError as error:
             report.status, report.error = "failed", error
             failures.append(error.under(*report.names))

@@ -107,6 +107,24 @@ def test_the_bootstrap_agent_runs_ours_among_its_own() -> None:
     ]
 
 
+def test_the_asyncio_agent_follows_and_cancels_its_pipeline() -> None:
+    """The agent sees each step, cancels the run, and the run reverses its changes."""
+    told = run("examples/asyncio_agent.py").split("\n")
+    assert told[:2] == ["join: running", "join/configure-static-routes: running"]
+    assert "join/configure-static-routes: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in told
+    assert told[-9:] == [
+        "join/wait-for-peers: running",
+        "join/wait-for-peers: cancelled",
+        "join: cancelled",
+        "join/configure-static-routes: undone",
+        "undone    configure-static-routes",
+        "cancelled wait-for-peers",
+        "cancelled join",
+        "cancelled: the agent stops",
+        "",
+    ]
+
+
 @needs("systemctl")
 def test_an_image_is_prepared_once(tmp_path: Path) -> None:
     """The image has check and gates, and a second run would change nothing."""
