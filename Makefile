@@ -1,12 +1,12 @@
-# `make demo` and `make test` are all that a newcomer needs, and `make quick` while working. The rest is for maintainers.
+# To begin, use `make demo` and `make test`; while working, `make quick`. The rest is for maintainers.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WHEEL_VENV := .venv-wheel
-# Every test makes its own namespaces, so tests may run side by side. A worker that is done takes tests from the other: the
-# tests of real systemd take the longest, and stand together.
+# Every test makes its own namespaces, so tests may run side by side. An idle worker takes tests from the other, because
+# the tests of real systemd take the longest and are next to each other.
 PYTEST_OPTIONS ?= -n 2 --dist worksteal
-# The program and not `python -m pytest`, which would put this folder on the path, and so hide an installed wheel.
+# Not `python -m pytest`, which would add this folder to the path and so hide an installed wheel.
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 
 .PHONY: demo test quick pythons coverage check lint types public-types layers scripts wheel wheel-test matrix matrix-table \
@@ -65,12 +65,12 @@ wheel-test: wheel
 	$(WHEEL_VENV)/bin/hostrouting --version
 
 # The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
-# is no part of the usual environment: it brings its own Node.js.
+# is not in the usual environment: it installs Node.js.
 public-types: wheel
 	.ci/public-types $(WHEEL_VENV)
 
 # Every trouble x {first apply, over an installed config} x {WARN, STRICT}, each booted twice; compared with
-# docs/apply-matrix.md, which `make matrix-table` writes anew. A sample is part of `make test`.
+# docs/apply-matrix.md, which `make matrix-table` writes. A sample is part of `make test`.
 matrix: $(VENV)/ready
 	HOSTROUTING_MATRIX=all $(PYTEST) tests/system/test_matrix.py
 
@@ -81,8 +81,8 @@ matrix-table: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python tests/benchmarks/run.py --json bench.json $(BENCH_OPTIONS)
 
-# Every parser and decoder against a fuzzer, for so many seconds in all; what it finds is kept in tests/fuzz/cases. The
-# fuzzer is no part of the usual environment: it is big, and not every Python has a wheel of it. FUZZ_OPTIONS=netlink
+# Every parser and decoder against a fuzzer, for SECONDS in all; failing inputs are stored in tests/fuzz/cases. The
+# fuzzer is not in the usual environment: it is big, and not every Python has a wheel of it. FUZZ_OPTIONS=netlink
 SECONDS ?= 60
 fuzz: $(VENV)/ready
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install -qq --disable-pip-version-check \
@@ -97,8 +97,7 @@ soak: $(VENV)/ready
 	.ci/fresh trixie
 	$(MAKE) fuzz SECONDS=900
 
-# What asks the kernel for routes and neighbours, the boot scripts, and the sweep with real legacy ebtables too, under
-# Debian's own kernel; needs root.
+# The tests of routes, neighbours, boot scripts and the sweep (with real legacy ebtables) under Debian's kernel; needs root.
 OTHER_KERNEL_TESTS := tests/host tests/static_routes/test_script.py tests/static_routes/test_differential.py \
 	tests/route_overlap/test_script.py tests/stale_cni/test_kernel.py
 other-kernel: $(VENV)/ready

@@ -1,10 +1,10 @@
-"""A bootstrap agent: it turns a VM into a node, and sequences our tasks with its own.
+"""A bootstrap agent: it turns a VM into a node, with tasks of hostrouting among its own.
 
     python examples/bootstrap_agent.py            on a machine in memory
-    python examples/bootstrap_agent.py CONFIG     on this very machine (needs root)
+    python examples/bootstrap_agent.py CONFIG     on this machine (needs root)
 
-Its pipeline is plain data. `run` gives it a deadline, listens to SIGTERM, and reports every task; a failure is found
-again under however many groups.
+The pipeline is plain data. `run` gives it a deadline, handles SIGTERM and reports every task. The caller reaches every
+failure, at any depth of groups.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ EXAMPLE = {
 
 @task("load-kernel-modules")
 def load_kernel_modules(ctx: Context) -> None:
-    """A task of the agent's own; this one only pretends."""
+    """Load modules: a task of the agent, which here does nothing."""
     ctx.check()
 
 
 @task("download-kubelet")
 def download_kubelet(ctx: Context) -> None:
-    """Another one, which takes its time and listens to its context."""
+    """Download: another task of the agent. It sleeps by its context, so it can be cancelled."""
     ctx.sleep(0.01)
 
 
 @task("start-machine")
 def start_machine(ctx: Context) -> None:
-    """What must not happen before routing is right."""
+    """Start the machine, only after routing is right."""
     ctx.check()
 
 
 def pipeline(config: HostRoutingConfig, host: Host) -> Task:
-    """The whole bootstrap, to be read from top to bottom."""
+    """Return the whole bootstrap, in its order."""
     return Serial(
         Parallel(
             load_kernel_modules,
@@ -60,7 +60,7 @@ def pipeline(config: HostRoutingConfig, host: Host) -> Task:
 
 
 def a_node_in_memory() -> Host:
-    """A GPU node whose fabric owns the cluster's addresses."""
+    """Return a GPU node whose fabric has the addresses of the cluster."""
     routes = MemoryBackend()
     routes.add_link("eth0")
     routes.add_address("eth0", "10.224.0.4/16")
@@ -71,7 +71,7 @@ def a_node_in_memory() -> Host:
 
 
 def main(argv: list[str]) -> int:
-    """The program; its exit status."""
+    """Run the pipeline and return the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     config = HostRoutingConfig.from_file(argv[0]) if argv else HostRoutingConfig.from_mapping(EXAMPLE)
     host = Host.live() if argv else a_node_in_memory()

@@ -1,6 +1,7 @@
-"""A backend of one's own: it counts what it is asked, and leaves the answering to another.
+"""A custom backend: it counts the calls and passes them to another backend.
 
-A `RouteBackend` has five methods that speak our values, so wrappers compose. Whether it is one says the contract suite:
+A `RouteBackend` has five methods over the values of hostrouting, so backends can wrap each other. The contract suite
+tests if a class is one:
 
     pytest examples/custom_backend.py
 """
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CountingBackend:
-    """Any backend, and how often each question was put to it."""
+    """A backend around another one, with the number of calls of each method."""
 
     def __init__(self, inner: RouteBackend) -> None:
         self.inner = inner
@@ -57,16 +58,16 @@ class CountingBackend:
 
 
 class TestCountingBackend(RouteBackendContract):
-    """The same fifty tests that the kernel passes."""
+    """The tests that the kernel passes, too."""
 
     @pytest.fixture
     def node(self) -> MemoryBackend:
-        """What the tests arrange."""
+        """Return the node that the tests arrange."""
         return MemoryBackend()
 
     @pytest.fixture
     def backend(self, node: MemoryBackend) -> RouteBackend:
-        """What they ask."""
+        """Return the backend that they test."""
         return CountingBackend(node)
 
 

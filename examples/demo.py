@@ -1,8 +1,8 @@
-"""The story of a GPU node that says Ready and reaches nothing, in a network namespace of its own.
+"""Show the problem, the finding and the repair on a GPU node, in a new network namespace.
 
-Run it with `make demo`. It enters a namespace that nobody else sees (as an ordinary user where the system allows user
-namespaces, else in memory with a note), gives it eth0 and eight InfiniBand interfaces, and lets the real tasks loose
-on it. Files and units are in memory; nothing of this machine is touched.
+Run it with `make demo`. It creates a namespace (as an ordinary user if the system allows user namespaces), adds eth0
+and eight InfiniBand interfaces, and runs the real tasks. Without a namespace it uses the model in memory, and says so.
+Files and units are in memory; the machine is not changed.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ OVERLAP = {"expectedCidrs": [CLUSTER], "mode": "STRICT"}
 
 
 def main() -> None:
-    """Tell the story on the best stage that there is."""
+    """Run the demo in a namespace, or else in memory."""
     if os.environ.get(INSIDE):
         tell(a_node_in_the_kernel())
         return
     if not enter_a_namespace():
-        print("(no network namespace to be had here: told on a model of the kernel, in memory)")
+        print("(a network namespace cannot be created here: this runs on a model of the kernel, in memory)")
         tell(a_node_in_memory())
 
 
 def enter_a_namespace() -> bool:
-    """Run this program again inside a namespace of its own; False where none can be made."""
+    """Run this program again in a new namespace; return False if none can be created."""
     unshare = shutil.which("unshare")
     if unshare is None or shutil.which("ip") is None:
         return False
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     entering = [unshare, *as_root, "--net"]
-    # A link of the kind that the story needs, or there is no story.
+    # Try the kind of link that the demo needs.
     trial = [*entering, "ip", "link", "add", "eth0", "type", "ifb"]
     if subprocess.run(trial, check=False, capture_output=True).returncode != 0:
         return False
@@ -58,7 +58,7 @@ def enter_a_namespace() -> bool:
 
 
 def a_node_in_the_kernel() -> Host:
-    """The kernel's own routes, in this namespace; files and units in memory."""
+    """Return a node with the kernel's routes of this namespace; files and units are in memory."""
     lines = ["link set lo up"]
     for name, address in interfaces():
         lines += [f"link add {name} type ifb", f"address add {address} dev {name}", f"link set {name} up"]
@@ -69,7 +69,7 @@ def a_node_in_the_kernel() -> Host:
 
 
 def a_node_in_memory() -> Host:
-    """The same node on the model."""
+    """Return the same node on the model."""
     routes = MemoryBackend()
     for name, address in interfaces():
         routes.add_link(name)
@@ -79,34 +79,34 @@ def a_node_in_memory() -> Host:
 
 
 def interfaces() -> list[tuple[str, str]]:
-    """Eth0, and a /16 on each of eight InfiniBand interfaces."""
+    """Return eth0, and a /16 on each of eight InfiniBand interfaces."""
     return [("eth0", "10.224.0.4/16"), *((f"ib{number}", f"172.{16 + number}.1.4/16") for number in range(8))]
 
 
 def configure(host: Host, **sections: object) -> None:
-    """What `hostrouting apply` does."""
+    """Configure the host, as `hostrouting apply` does."""
     config = HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": [], **sections})
     execute(Configure(config, host=host))
 
 
 def tell(host: Host) -> None:
-    """The story."""
+    """Run and print each act."""
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("phases").disabled = True
 
     act("A node with eight InfiniBand interfaces joins. The cluster's services live in 172.16.8.0/22.")
     look(host.routes, "172.16.0.0/16")
-    print("   The node says Ready. What it sends to the cluster dies in the fabric.")
+    print("   The node is Ready. Its packets to the cluster are lost in the fabric.")
 
     act("hostrouting check")
     print(indented(str(prove_egress(host.routes, [CLUSTER]))))
 
-    act("hostrouting apply, with mode STRICT and no route yet: the gate stays shut, and says why.")
+    act("hostrouting apply, with mode STRICT and no route yet: the gate stays closed, with the reason.")
     try:
         configure(host)
     except TaskFailedError as error:
         (failure,) = error.failures
-        assert isinstance(failure, RouteOverlapError)  # noqa: S101 - what this act is about
+        assert isinstance(failure, RouteOverlapError)  # noqa: S101 - the subject of this act
         print(f"   refused: {error.path}")
 
     act("hostrouting apply, with the route that check suggested.")
@@ -124,17 +124,17 @@ def tell(host: Host) -> None:
 
 
 def act(title: str) -> None:
-    """A line between the acts."""
+    """Print the title of an act."""
     print(f"\n== {title}")
 
 
 def indented(text: str) -> str:
-    """Text as part of an act."""
+    """Return the text indented, as part of an act."""
     return "\n".join(f"   {line}" for line in text.splitlines())
 
 
 def look(routes: RouteBackend, asked: str) -> None:
-    """What `hostrouting explain` shows."""
+    """Print the explanation, as `hostrouting explain` does."""
     (explanation,) = explain(routes, [asked])
     for line in explanation.lines(picture=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
         print(f"   {line}")

@@ -1,8 +1,8 @@
-"""Prepare an image: files and units below a folder, so that every machine made of it is gated from its first boot.
+"""Prepare an image: files and units below a folder, so that every machine from it is gated at its first boot.
 
     python examples/image.py DIRECTORY
 
-Nothing of the machine that this runs on is asked or changed, not even if DIRECTORY is `/`.
+It neither reads nor changes the state of the running machine, even if DIRECTORY is `/`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONFIG = HostRoutingConfig(
 
 
 def main(root: str) -> None:
-    """Install the check and the gates, and show what a second run would still change: nothing."""
+    """Install the check and the gates, and show that a second run would change nothing."""
     host = Host.offline(root)
     execute(Configure(CONFIG, host=host))
     for path in host.files.names("/etc/systemd/system"):

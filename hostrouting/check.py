@@ -238,14 +238,14 @@ class _Look:
             refused = is_refused_now(self._ctx, self._host.services, gate)
             if refused:
                 step = "starts by itself once routing is right; see: journalctl -b -u hostrouting-retry.service"
-                yield NodeFinding("held", gate, f"waits behind its gate, and {step}")
+                yield NodeFinding("held", gate, f"is held by its gate, and {step}")
             elif refused is None:
-                yield NodeFinding("held", gate, "starts, and asks just now whether routing is right", "note")
+                yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
     def _units(self) -> Iterator[NodeFinding]:
         for name, drop_ins in self._boot.altered_units(self._ctx).items():
             reason = (
-                f"is changed by {drop_ins}, so that what gates ask is not what hostrouting installed; see: "
+                f"is changed by {drop_ins}, so the gates do not ask the unit that hostrouting installed; see: "
                 f"systemctl cat {name}; remove that, and run: systemctl daemon-reload"
             )
             yield NodeFinding("altered-unit", name, reason, "warning")

@@ -7,7 +7,6 @@ stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is 
 from __future__ import annotations
 
 import argparse
-import io
 import logging
 import os
 import sys
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from hostrouting import __version__
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
+from hostrouting.output import colourful, log_to_stderr, prepare_streams, print_changes, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,12 +37,12 @@ _logger = logging.getLogger("hostrouting")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    _prepare_streams()
+    prepare_streams()
     arguments = _parser().parse_args(argv)
-    _log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset", "sweep"})
+    log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset", "sweep"})
     try:
         status: int = arguments.run(arguments)
-        _say("", end="")
+        say("", end="")
     except InvalidConfigError as error:
         return _refuse_config(arguments, error)
     except KeyboardInterrupt:
@@ -62,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "--json" in sys.argv:
-            _print_json({"ok": False, "error": message})
+            print_json({"ok": False, "error": message})
         super().error(message)
 
 
@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     offline(added)
     added = command("sweep", _sweep, "remove the stale objects of azure-vnet; `reset` restores them")
     config(added)
-    added.add_argument("--dry-run", action="store_true", help="show by one reading what a sweep would remove")
+    added.add_argument("--dry-run", action="store_true", help="only show the objects that a sweep would remove")
     added.add_argument(
         "--exit-code", action="store_true", help=f"with --dry-run: exit {DIFFERS} where there is something to sweep"
     )
@@ -161,9 +161,9 @@ def _plan(arguments: argparse.Namespace) -> int:
         notices = _notices(ctx, config, host)
     if arguments.json:
         answer = {"changes": [change.to_mapping() for change in changes]}
-        _print_json(answer | ({"notices": notices} if notices else {}))
+        print_json(answer | ({"notices": notices} if notices else {}))
     else:
-        _print_changes(changes)
+        print_changes(changes)
         if not changes:
             _logger.info("nothing to change")
     if any(is_refused(change.detail) for change in changes):
@@ -218,10 +218,10 @@ def _check(arguments: argparse.Namespace) -> int:
         # The given time is for the default route: its absence is an answer.
         report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout)
     if arguments.json:
-        _print_json(report.to_mapping())
+        print_json(report.to_mapping())
     else:
         for line in report.lines():
-            _say(line)
+            say(line)
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
 
@@ -235,10 +235,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
     with _context(arguments) as ctx:
         report = sweep_node(ctx, config, Host.live(), dry_run=arguments.dry_run, logger=_logger)
     if arguments.json:
-        _print_json(report.to_mapping())
+        print_json(report.to_mapping())
     else:
         for line in report.lines(verbose=arguments.verbose):
-            _say(line)
+            say(line)
     if report.error:
         _logger.error("%s", report.error)
         return FAILED
@@ -256,11 +256,11 @@ def _explain(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         return _refuse(arguments, error, USAGE)
     if arguments.json:
-        _print_json([explanation.to_mapping() for explanation in explanations])
+        print_json([explanation.to_mapping() for explanation in explanations])
         return FINE
     for explanation in explanations:
-        for line in explanation.lines(picture=_colourful()):
-            _say(line)
+        for line in explanation.lines(picture=colourful()):
+            say(line)
     return FINE
 
 
@@ -282,12 +282,12 @@ def _render(arguments: argparse.Namespace) -> int:
         _write_files(files, arguments.out, as_json=arguments.json)
     elif arguments.json:
         shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
-        _print_json({"files": shown})
+        print_json({"files": shown})
     else:
         for file in files:
             if arguments.name is None:
-                _say(f"==> {file.path} ({file.mode:04o}) <==")
-            _say(file.content.decode(), end="" if arguments.name else "\n")
+                say(f"==> {file.path} ({file.mode:04o}) <==")
+            say(file.content.decode(), end="" if arguments.name else "\n")
     return FINE
 
 
@@ -304,9 +304,9 @@ def _write_files(files: Sequence[BootFile], folder: str, *, as_json: bool) -> No
         target.write(file.path, file.content, mode=file.mode)
         written.append(f"{folder.rstrip('/')}{file.path}")
     if as_json:
-        _print_json({"written": written})
+        print_json({"written": written})
     else:
-        _say("".join(f"{path}\n" for path in written), end="")
+        say("".join(f"{path}\n" for path in written), end="")
     if not written:
         _logger.warning("nothing was written: this config installs no files")
 
@@ -363,9 +363,9 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
     if arguments.json:
         proofs = [overlap.report.to_mapping() for overlap in overlaps]
         left = {"spared": found} if (found := spared()) else {}
-        _print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {}), **left})
+        print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {}), **left})
     else:
-        _print_changes([change for each in report.walk() for change in each.changes])
+        print_changes([change for each in report.walk() for change in each.changes])
     if report.ok:
         return FINE
     _logger.error("%s", report.error)
@@ -379,85 +379,10 @@ def _refuse(
 ) -> int:
     """Print the problem on stderr, and as JSON on stdout if asked for."""
     if arguments.json:
-        _print_json({"ok": False, "error": str(problem), **({"errors": errors} if errors else {})})
+        print_json({"ok": False, "error": str(problem), **({"errors": errors} if errors else {})})
     _logger.error("%s", problem)
     return status
 
 
 def _refuse_config(arguments: argparse.Namespace, error: InvalidConfigError) -> int:
     return _refuse(arguments, error, USAGE, [{"path": each.path, "message": each.message} for each in error.errors])
-
-
-def _print_json(answer: object) -> None:
-    import json
-
-    _say(json.dumps(answer, indent=2))
-
-
-def _say(text: str, *, end: str = "\n") -> None:
-    """Write to stdout; a reader that closes the pipe early does not change the exit status."""
-    try:
-        sys.stdout.write(text + end)
-        sys.stdout.flush()
-    except OSError as error:
-        # Later output, and the interpreter's flush at its end, is discarded.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise HostFileError(f"cannot write the answer to stdout: {error.strerror}") from error
-
-
-def _prepare_streams() -> None:
-    """Make sure that stdout and stderr exist and accept any text."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            # The caller closed them and wants only the exit status.
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - open to our end
-        elif isinstance(stream, io.TextIOWrapper):
-            # The name of a device is bytes and may not be valid text.
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _print_changes(changes: Sequence[Change]) -> None:
-    if _colourful():
-        colours = {"+": 32, "-": 31, "~": 33}
-        lines = [f"\x1b[{colours[change.action]}m{change}\x1b[0m\n" for change in changes]
-    else:
-        lines = [f"{change}\n" for change in changes]
-    _say("".join(lines), end="")
-
-
-def _colourful() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _log_to_stderr(*, verbose: bool, talks: bool) -> None:
-    level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
-    handler = _Lines(sys.stderr)
-    logging.basicConfig(handlers=[handler], level=level, format="hostrouting: %(message)s", force=True)
-
-
-class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript on Python 3.10
-    """A handler that writes one line for each record, and one updated line for progress records.
-
-    A progress record has `progress`: (done, total). It is shown only on a terminal.
-    """
-
-    _is_open = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        progress = getattr(record, "progress", None)
-        if progress is None:
-            self._close()
-            super().emit(record)
-        elif self.stream.isatty():
-            self.stream.write(f"\r{self.format(record)}")
-            self._is_open = True
-            if progress[0] >= progress[1]:
-                self._close()
-            self.flush()
-
-    def _close(self) -> None:
-        if self._is_open:
-            self.stream.write("\n")
-            self._is_open = False

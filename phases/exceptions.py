@@ -26,7 +26,7 @@ __all__ = [
     "describe",
 ]
 
-#: As much of a command's stderr as an error shows: the end of it, where the reason stands.
+#: The number of characters of a command's stderr in an error, from its end, which has the reason.
 _STDERR_TAIL: Final = 2000
 
 
@@ -42,7 +42,7 @@ class PhaseError(Exception):
 
 
 class TaskFailedError(PhaseError):
-    """A task failed; the message names it by its path, once, and says why.
+    """A task failed; the message has its path and the reason.
 
     `path` is that path as text, `names` the same as a tuple. Groups without a given name
     are in no path. `failures` is the flat list of all causes, at any depth of groups; the
@@ -60,7 +60,7 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
-        # Three attempts that fail alike read as one.
+        # Attempts that fail alike are shown once.
         super().__init__("; ".join(dict.fromkeys(_lines(self))))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,7 +74,7 @@ class TaskFailedError(PhaseError):
 
     @property
     def failures(self) -> tuple[BaseException, ...]:
-        """Every cause: the one that this error shows first, then those of the others."""
+        """Every cause: first that of this error, then those of the others."""
         return (self.cause, *(cause for other in self.others for cause in other.failures))
 
     def under(self, *names: str) -> TaskFailedError:
@@ -134,7 +134,7 @@ the tasks are: configure-static-routes, check-route-overlap
 
 
 class CommandFailedError(PhaseError):
-    """A command ended badly, or could not be started: then `status` is None.
+    """A command failed, or could not be started; in the latter case `status` is None.
 
     `argv`, `status` (negative: the signal that killed it), `stdout` and `stderr` are whole; the
     message shows the end of a long stderr.

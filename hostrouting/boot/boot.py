@@ -137,7 +137,7 @@ class Boot:
         if self.is_installed:
             return
         for name in forget(ctx, self._host.services):
-            # A unit that asks just now goes on: see the end of the drop-in.
+            # A unit that is being checked goes on: see the end of the drop-in.
             if self._host.services.state(ctx, name).active_state == "activating":
                 continue
             self._logger.warning(

@@ -2,7 +2,7 @@
 
     /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
     /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
-    /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     this link is what changes
+    /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
     /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts
 
 The routes of one config next to the check of another would hold every gate under STRICT. A generation has a script of

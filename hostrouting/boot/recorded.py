@@ -69,7 +69,7 @@ class RecordedFiles:
             now = {path: self._state(path) for path in self._states}
             altered = [path for path, states in self._states.items() if now[path] not in states]
             if altered:
-                _logger.warning("%s changed since this run; what this run installed stays", ", ".join(altered))
+                _logger.warning("%s changed since this run; the files of this run stay", ", ".join(altered))
                 return
             back = [path for path, (before, _) in self._states.items() if now[path] != before]
             for path in reversed(back):

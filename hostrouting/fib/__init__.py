@@ -1,13 +1,13 @@
 """The model of a node's routing: the kernel's decisions, without a kernel.
 
-tables    routing tables that share what did not change
+tables    routing tables; a copy shares all unchanged routes
 rules     packets, and the policy rules that select them
 sources   the source address that the kernel chooses
 model     a node, its lookups and its planned changes
-events    what goes with a device or an address, mostly in silence
+events    the routes that the kernel removes with a device or an address, mostly without a message
 
-It decides IPv4 packets as the kernel does: a state machine holds the two together
-(`tests/testing/test_kernel_equivalence.py`). Where it cannot know, it says so (`UnknownDecisionError`,
+It decides for IPv4 packets as the kernel does; a state machine compares the two
+(`tests/testing/test_kernel_equivalence.py`). If it cannot know the decision, it says so (`UnknownDecisionError`,
 `Decision.unknown`).
 """
 

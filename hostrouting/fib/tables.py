@@ -20,7 +20,7 @@ Bucket = tuple["ObservedRoute", ...]
 #: A table, a network and a prefix length.
 Key = tuple[int, int, int]
 
-#: A copy carries its changes beside the routes that it shares, until they are so many.
+#: A copy stores its changes apart from the shared routes until there are this many.
 _MOST_CHANGES: Final = 1024
 
 
@@ -94,7 +94,7 @@ class Tables:
         return Tables(shared, {}, lengths, self.bits)
 
     def mapped(self, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Tables:
-        """Return a copy with what `change` makes of every route; None removes it."""
+        """Return a copy with every route replaced by the result of `change`; None removes it."""
         changes = {}
         for key, bucket in self._buckets().items():
             changed = tuple(route for route in map(change, bucket) if route is not None)
@@ -147,7 +147,7 @@ def is_usable(route: ObservedRoute, oif: str = "") -> bool:
 
 
 def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    """Return True if a deletion may take a route of its bucket: what it does not name fits anything."""
+    """Return True if a deletion may remove a route of its bucket: a field that it does not name matches any value."""
     return (
         (named.tos, named.kind, named.scope) == (standing.tos, standing.kind, standing.scope)
         and named.metric in {0, standing.metric}

@@ -35,42 +35,25 @@ __all__ = [
 ]
 
 _AF_INET: Final = 2
-#: Message types and flags by verb. `IPRoute.route` has no word for `prepend`, which is CREATE alone.
+#: Message types and flags by verb. `IPRoute.route` has no command for `prepend`, whose only flag is CREATE.
 _REQUESTS: Final = {"add": (24, 0x605), "prepend": (24, 0x405), "append": (24, 0xC05), "remove": (25, 0x5)}
 _LOOKUP_TABLE, _FIB_MATCH = 0x1000, 0x2000
 _GETROUTE, _REQUEST, _ACK = 26, 1, 4
-#: Attributes of a route by number: those that have fields of their own, those of answers only, and those that
-#: travel along as `extra` and that pyroute2 can be told to send again.
+#: Attributes of a route by number: those with a field in `ObservedRoute`, those of answers only, and those that are
+#: kept in `extra` and that pyroute2 can send again.
 _OWN_FIELDS: Final = frozenset({1, 4, 5, 6, 7, 9, 15, 18, 21, 22, 30})
 _ANSWER_ONLY: Final = frozenset({2, 3, 12, 16, 23, 25})
 _METRICS, _MULTIPATH, _FLOW, _NH_ID = 8, 9, 11, 30
 #: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
-_METRIC_NAMES: Final = {
-    1: "RTAX_LOCK",
-    2: "RTAX_MTU",
-    3: "RTAX_WINDOW",
-    4: "RTAX_RTT",
-    5: "RTAX_RTTVAR",
-    6: "RTAX_SSTHRESH",
-    7: "RTAX_CWND",
-    8: "RTAX_ADVMSS",
-    9: "RTAX_REORDERING",
-    10: "RTAX_HOPLIMIT",
-    11: "RTAX_INITCWND",
-    12: "RTAX_FEATURES",
-    13: "RTAX_RTO_MIN",
-    14: "RTAX_INITRWND",
-    15: "RTAX_QUICKACK",
-}
-#: A name, where the other metrics are numbers.
+#: The metric that is a name; the others are numbers.
 _CONGESTION_CONTROL: Final = 16
-#: The byte of a table's number that is too big for it; the attribute has it whole.
+#: In place of a table number that exceeds a byte; the attribute has the number.
 _TABLE_COMPAT: Final = 252
 
 
 class Pyroute2Backend:
-    """A `RouteBackend` over `ipr`, which stays the caller's: it is neither configured nor closed here.
+    """A `RouteBackend` over `ipr`, which belongs to the caller: it is neither configured nor closed here.
 
     >>> from pyroute2 import IPRoute
     >>> with IPRoute() as ipr:
@@ -145,7 +128,7 @@ class Pyroute2Backend:
             indexes = {name: index for index, name in self._names().items()}
             check_devices(changes, indexes)
             for change in changes:
-                # Find a route that pyroute2 cannot express before anything is sent.
+                # Refuse a route that pyroute2 cannot express before anything is sent.
                 for route in change.before, change.after:
                     if route is not None:
                         _request(route, indexes)
@@ -199,7 +182,7 @@ class Pyroute2Backend:
 
 @cache
 def _lookup_message() -> Any:
-    """The class of a route message that can also say whose packet is asked about, which pyroute2's own cannot."""
+    """Return the class of a route message with a user id, which pyroute2's class lacks."""
     from pyroute2.netlink import nlmsg
     from pyroute2.netlink.rtnl.rtmsg import rtmsg_base
 
@@ -210,7 +193,7 @@ def _lookup_message() -> Any:
 
 
 def _reason(error: Any) -> str:
-    """Return the text of a refusal: that of the errno, or the kernel's sentence if the socket was asked for it."""
+    """Return the text of a refusal: the kernel's message if the socket asked for one, else that of the errno."""
     return str(error.args[1]) if len(error.args) > 1 else str(error)
 
 
@@ -266,11 +249,14 @@ def _hop_request(route: Route | ObservedRoute, hop: NextHop, indexes: dict[str, 
 
 
 def _metric(route: Route | ObservedRoute, number: int, payload: bytes) -> tuple[str, Any]:
+    from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
     if number == _CONGESTION_CONTROL:
         return "RTAX_CC_ALGO", payload.rstrip(b"\0").decode(errors="surrogateescape")
-    if number not in _METRIC_NAMES:
+    known = rtmsg.metrics.nla_map
+    if not 0 < number < len(known):
         raise _beyond_pyroute2(route, f"metric {number}")
-    return _METRIC_NAMES[number], number_of(payload)
+    return known[number][0], number_of(payload)
 
 
 def _refuse_beyond_pyroute2(route: Route | ObservedRoute, hop: Route | ObservedRoute | NextHop) -> None:

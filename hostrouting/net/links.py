@@ -66,7 +66,7 @@ class Device(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """An entry of the neighbour table, in every detail that it takes to put it back.
+    """An entry of the neighbour table, with every detail that restoring it needs.
 
     >>> str(Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True))
     '10.240.0.9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT'

@@ -205,7 +205,7 @@ class Route:
 
 
 class ObservedRoute(NamedTuple):
-    """A route that the kernel holds, in every detail that it takes to put it back.
+    """A route that the kernel holds, with every detail that restoring it needs.
 
     >>> str(ObservedRoute(0xAC100000, 16, dev="ib0", protocol=2, scope=SCOPE_LINK, source=0xAC100104))
     '172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4'

@@ -1,11 +1,14 @@
-"""Route overlap: does every address that the cluster expects leave by the node's own interface?
+"""The overlap check: every address that the cluster expects must leave by a device that may carry it.
 
-proof       prove_egress: where the answer can change, what the kernel says there, what is wrong with it
-blockers    the route or rule behind a refusal
-suggest     the fewest routes that mend the findings
-report      OverlapReport: what was found, as value, JSON and text
-task        CheckRouteOverlap: persists the check, proves, leaves the marker
-script      the same proof for every boot, in bash and ip alone
+proof       prove_egress: the parts of each CIDR, the kernel's answer for each, and the findings
+parts       the parts of a CIDR and their lookups
+judgement   the devices that may carry expected traffic, and the answers that are not fine
+blockers    the route or rule that refuses a packet
+suggest     the fewest routes that resolve the findings
+report      OverlapReport: the result of a proof, as value, JSON and text
+explain     the route and the device that decide each part of a range
+task        CheckRouteOverlap: install the check, prove the routing, write the marker
+script      the same proof at every boot, in bash with ip
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which route or rule is behind a refusal: to a lookup the kernel answers only with an errno."""
+"""Find the route or rule that refuses a packet: the kernel answers such a lookup only with an errno."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _TABLE_NAMES: Final = {253: "default", 254: "main", 255: "local"}
 
 
 class Blockers:
-    """The routes and rules of a node that send packets nowhere.
+    """The routes and rules of a node that refuse packets.
 
-    Only asked about addresses that the kernel refuses: so no table that is tried before the one which refuses has a
-    route that would send them somewhere, and it is enough to know those that do not.
+    Use it only for addresses that the kernel refuses. No table that the kernel tries before the refusing one has a
+    route that forwards them, so the refusing routes are enough.
     """
 
     def __init__(self, routes: Iterable[ObservedRoute], rules: Sequence[Rule]) -> None:
         self._rules = rules
         self._all_routes = routes
-        #: Whether an answer may depend on the source.
+        #: True if an answer may depend on the source.
         self.by_source: bool = select_by_source(rules)
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int, int], ObservedRoute]:
-        """By table, prefix length and network; of several the first, which has the lowest metric."""
+        """The refusing routes by table, prefix length and network: the first of each, with the lowest metric."""
         found: dict[tuple[int, int, int], ObservedRoute] = {}
-        # By position and not by name, for this line meets every route of a full table.
+        # By position, which is faster than by name: this line reads every route of a full table.
         for route in [route for route in self._all_routes if route[7] in DEVICELESS_KINDS]:
             if not route.tos:
                 found.setdefault((route.table, route.prefix_length, route.network), route)
         return found
 
     def find(self, destination: int, source: int) -> ObservedRoute | Rule | None:
-        """The route or rule that refuses this packet; None if there is none, which is what 'no route' means."""
+        """Return the route or rule that refuses this packet; None if no route matches it."""
         for rule in self._rules:
             selected = _selects(rule.destination, destination) and _selects(rule.source, source)
             if selected == rule.inverted or rule.other_selectors:
@@ -57,7 +57,7 @@ class Blockers:
         return None
 
     def held_in_main(self, candidates: Iterable[ObservedRoute]) -> set[ObservedRoute]:
-        """Those that the main table holds: until the first rule is added, a route of the local one bears its name."""
+        """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""
         by_network: dict[int, list[ObservedRoute]] = {}
         for candidate in candidates:
             by_network.setdefault(candidate.network, []).append(candidate)
@@ -73,7 +73,7 @@ class Blockers:
 
 
 def select_by_source(rules: Iterable[Rule]) -> bool:
-    """Whether any rule selects by the source of a packet."""
+    """Return True if any rule selects by the source of a packet."""
     return any(rule.source[1] for rule in rules)
 
 
@@ -83,7 +83,7 @@ def _selects(selector: tuple[int, int], address: int) -> bool:
 
 
 def rule_text(rule: Rule) -> str:
-    """A rule as `ip rule show` prints it; of what else it selects by, the names.
+    """Return a rule as `ip rule show` prints it; other selectors than addresses only by name.
 
     >>> from hostrouting.net.rules import Rule
     >>> rule_text(Rule(70, table=88, source=(0x0AE00004, 32), mark=1, mark_mask=1))

@@ -19,7 +19,7 @@ __all__ = ["AllowedDevices", "BadPart"]
 
 
 class BadPart(NamedTuple):
-    """A part with an answer that is not fine, and the route or rule behind it where the answer is but an errno."""
+    """A part with an answer that is not fine; `blocker` is the refusing route or rule if the answer is an errno."""
 
     part: Part
     answer: Lookup
@@ -34,7 +34,7 @@ class BadPart(NamedTuple):
 
     @property
     def text(self) -> str | None:
-        """The deciding route, or rule."""
+        """The deciding route or rule."""
         decider = self.answer.route or self.blocker
         if decider is None:
             return None
@@ -42,10 +42,10 @@ class BadPart(NamedTuple):
 
 
 class AllowedDevices(dict["str | None", bool]):
-    """Whether a device may carry expected traffic: it is expected, or a pattern matches it; a dict for speed."""
+    """The devices that may carry expected traffic: expected ones and those that match a pattern; a dict for speed."""
 
     def __init__(self, expected: Iterable[str], patterns: Iterable[str]) -> None:
-        # No device at all, as in the route of several next hops: look closer.
+        # A route with several next hops has no device: its next hops need a closer look.
         super().__init__([(None, False), *((dev, True) for dev in expected)])
         self._patterns = tuple(patterns)
 
@@ -58,15 +58,15 @@ class AllowedDevices(dict["str | None", bool]):
         return self[dev]
 
     def refused(self, devs: Iterable[str]) -> tuple[str, ...]:
-        """Those of `devs` that are not allowed."""
+        """Return those of `devs` that are not allowed."""
         return tuple(dev for dev in devs if not self[dev])
 
     def answer_is_fine(self, answer: Lookup) -> bool:
-        """Whether every next hop is allowed."""
+        """Return True if every next hop is allowed."""
         return answer.route is not None and bool(answer.route.devs) and not self.refused(answer.route.devs)
 
     def bad_answer(self, part: Part) -> tuple[Lookup, int] | None:
-        """The answer that is not fine, with its source (0: none); of several the one that a connection meets."""
+        """Return an answer that is not fine, with its source (0: none); of several the one that a connection gets."""
         for answer, source in zip((*part.sourced, part.plain), (*part.sources, 0), strict=True):
             if not self.answer_is_fine(answer):
                 return answer, source

@@ -1,7 +1,7 @@
-"""Where the answer can change, and what the kernel says between two such places.
+"""The parts of a CIDR, each with one answer of the kernel.
 
-By longest-prefix match the route that decides can only change where a route, or a selector of a policy rule, begins or
-ends. So a CIDR is cut there, and one address of each part is looked up, in bulk: the answer holds for the whole part.
+By longest-prefix match, the deciding route can change only where a route or a selector of a policy rule begins or ends.
+So a CIDR is cut there, and one address of each part is looked up, in bulk. The answer holds for the whole part.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "Question", "bounds", "questions"]
 
-#: Where the kernel itself begins and ceases to treat addresses in a way of its own, whatever the routes say.
+#: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
 _SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
 _SIZES: Final = tuple(1 << 32 - length for length in range(33))
 _route_of = itemgetter(1)
 
 
 class Part(NamedTuple):
-    """Addresses from `first` to `last`, all decided alike.
+    """Addresses from `first` to `last`, with one answer for all.
 
     `plain` is the answer without a source; `sources` are those that the kernel would then choose and that some rule
     may select, and `sourced` the answer with each of them.
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class Question:
-    """One CIDR, cut into parts that begin at `firsts`, and what the backend says of them."""
+    """One CIDR, cut into parts that begin at `firsts`, and the backend's answers for them."""
 
     def __init__(self, backend: Routing, cidr: str, firsts: list[int], *, by_source: bool) -> None:
         self._backend = backend
@@ -54,7 +54,7 @@ class Question:
         self._plain: Sequence[Lookup] = ()
 
     def parts(self) -> Iterator[Part]:
-        """Every part."""
+        """Return every part."""
         self._plain = self._backend.lookup(self._firsts)
         if not self._by_source:
             yield from map(self._part, range(len(self._firsts)))
@@ -66,12 +66,12 @@ class Question:
             yield self._part(index, own, tuple(next(answers) for _ in own))
 
     def suspects(self, is_fine: dict[str | None, bool]) -> Iterator[Part]:
-        """Every part whose answers are not all known to be fine by their one device."""
+        """Return every part, except those that are fine because the single device of their answer is."""
         if self._by_source:
             yield from self.parts()
             return
         self._plain = self._backend.lookup(self._firsts)
-        # By position and not by name, for these lines walk over every answer of a full table.
+        # By position, which is faster than by name: these lines read every answer of a full table.
         if all(is_fine[dev] for dev in {answer[1] and answer[1][3] for answer in self._plain}):
             return
         bad = [i for i, route in enumerate(map(_route_of, self._plain)) if route is None or not is_fine[route[3]]]
@@ -89,12 +89,12 @@ def questions(
     ranges = [bounds(cidr) for cidr in cidrs]
     common = list(_SPECIAL_EDGES)
     for network, length in [selector for rule in rules for selector in (rule.destination, rule.source)]:
-        # Sources, too: to an address of its own the node sends from that address.
+        # Sources, too: the node sends from one of its addresses to the same address.
         common += [network & netmask(length), (network & netmask(length)) + _SIZES[length]]
     near = routes
     if len(ranges) > 1:
         low, high = min(first for first, _ in ranges), max(last for _, last in ranges)
-        # By position and not by name, for this line meets every route of a full table.
+        # By position, which is faster than by name: this line reads every route of a full table.
         near = [route for route in routes if low <= route[0] <= high]
     by_source = select_by_source(rules)
     return [
@@ -104,17 +104,17 @@ def questions(
 
 
 def bounds(cidr: str) -> tuple[int, int]:
-    """The first and the last address of a CIDR, whatever its host bits."""
+    """Return the first and the last address of a CIDR, which may have host bits."""
     address, length = parse_cidr(cidr)
     first = address & netmask(length)
     return first, first + _SIZES[length] - 1
 
 
 def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int]) -> list[int]:
-    """Where a part begins, sorted."""
-    # Of two networks one contains the other, or they are apart: what ends inside begins inside, or is larger.
-    # One loop, by position, for it walks over every route of a full table. Dumps come ordered by network, so nearly
-    # every edge is where the next route begins; the others are put in their places afterwards.
+    """Return the first address of each part, sorted."""
+    # Two networks are disjoint, or one contains the other: a network that ends inside the CIDR also begins inside it.
+    # One loop, by position, because it reads every route of a full table. Dumps are ordered by network, so nearly every
+    # edge is the beginning of the next route; the others are sorted in afterwards.
     starts, others = [first], list(common)
     latest = end = first
     for route in routes:
@@ -137,10 +137,10 @@ def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iter
 
 
 def _sources(backend: Routing, plain: Sequence[Lookup]) -> list[tuple[int, ...]]:
-    """What the kernel may send from, for each answer.
+    """Return the sources from which the kernel may send, for each answer.
 
-    One next hop has one source, and the kernel says which. Of several, each flow's hash picks one with its source, so
-    there all that could be picked are worked out.
+    With one next hop, the kernel tells the source. With several, a hash of the flow selects the next hop and so the
+    source; then every possible source is computed.
     """
     resolved = backend.lookup([answer.destination for answer in plain], resolve=True)
     links = backend.links()

@@ -1,9 +1,9 @@
-"""Proof that every address of a CIDR leaves by an interface that may carry it; the kernel is the oracle.
+"""Prove that every address of a CIDR leaves by a device that may carry it; the kernel answers.
 
-A lookup says which route decides, with all its next hops: a hash gives each flow one of them, so all must be allowed.
-Where a rule selects by source, a part is asked for again with the source that the first answer makes the kernel choose,
-and both answers must be fine: a connected socket goes by the second one, and a datagram that was sent without
-connecting by the first.
+A lookup returns the deciding route with all its next hops. A hash assigns each flow to one of them, so all must be
+allowed. If a rule selects by source, the part is looked up again with the source that the kernel chooses after the
+first answer. Both answers must be fine: the second one decides for a connected socket, the first one for a datagram
+from an unconnected socket.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def prove_egress(
 ) -> OverlapReport:
     """Prove for every address of `cidrs` that it leaves by an expected device, or by one that a pattern allows.
 
-    `expected_devs=None` means the devices of the default route; where there is none, every CIDR is `no-route` whole.
-    Changes nothing and needs no privilege; raises `BackendError`.
+    `expected_devs=None` means the devices of the default route; without one, every CIDR is `no-route` as a whole.
+    It changes nothing and needs no privilege. It raises `BackendError` if the kernel cannot be asked.
     """
     routes, rules = backend.routes(), backend.rules()
     default = default_route(routes)
@@ -63,7 +63,7 @@ def prove_egress(
 
 
 def parts_of(backend: Routing, cidrs: Sequence[str]) -> list[list[Part]]:
-    """Cut each CIDR where the answer may change, and ask the kernel about each part: fine or not."""
+    """Cut each CIDR where the answer may change, and ask the kernel about every part, fine or not."""
     return [list(question.parts()) for question in questions(backend, cidrs, backend.routes(), backend.rules())]
 
 
@@ -96,7 +96,7 @@ def _not_covered(rules: Iterable[Rule]) -> tuple[str, ...]:
 
 
 def _findings(bad: Sequence[BadPart], allowed: AllowedDevices) -> tuple[Finding, ...]:
-    """Adjacent parts with the same answer are one finding."""
+    """Return the findings: adjacent parts with the same answer become one."""
     groups: list[list[BadPart]] = []
     for one in bad:
         last = groups[-1][-1] if groups else None
@@ -111,7 +111,7 @@ def _findings(bad: Sequence[BadPart], allowed: AllowedDevices) -> tuple[Finding,
 def _finding(group: Sequence[BadPart], allowed: AllowedDevices) -> Finding:
     first = group[0]
     devs = first.answer.route.devs if first.answer.route else ()
-    # Adjacent blackholes give one answer, and are different routes.
+    # Adjacent blackholes have one answer, but are different routes.
     texts = dict.fromkeys(one.text for one in group if one.text)
     return Finding(
         kind=first.kind,
@@ -130,7 +130,7 @@ def _suggestions(
     blockers: Blockers,
     allowed: AllowedDevices,
 ) -> Sequence[Sequence[SuggestedRoute]]:
-    # Late: nobody needs it where all is well.
+    # Imported late: a node without findings does not need it.
     from hostrouting.route_overlap.suggest import Mender
 
     mender = Mender(backend, default, allowed, blockers)

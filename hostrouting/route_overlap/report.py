@@ -40,7 +40,7 @@ class Finding:
         return f"{cidr}: {self.kind} {self.first}-{self.last}{self._by()}{self._route()}"
 
     def sentence(self) -> str:
-        """Return a sentence about these addresses, for people."""
+        """Return a sentence about these addresses."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
         if self.kind == "overlap":
             among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
@@ -204,7 +204,7 @@ class OverlapReport:
         if self.ok:
             return
         if not self.expected_devs:
-            yield "Give the node a default route: see what its DHCP client or network configuration says of it."
+            yield "Give the node a default route: see the log of its DHCP client, or its network configuration."
             return
         configured = dict.fromkeys(name for report in self.cidrs for name in report.configured)
         if configured:
@@ -215,7 +215,7 @@ class OverlapReport:
         routes = self.suggested_routes
         if routes:
             yield from _paste(routes)
-        yield from _what_else(self)
+        yield from _other_steps(self)
 
     def _gaps(self) -> Iterator[str]:
         if self.not_covered:
@@ -231,7 +231,7 @@ def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
     import json
 
     section = {"enabled": True, "routes": [route.to_config() for route in routes]}
-    yield "To mend it, add these routes to hostRouting in the agent's config, and apply it again:"
+    yield "To fix it, add these routes to hostRouting in the agent's config, and apply it again:"
     yield f'  "staticRoutes": {json.dumps(section)}'
     for route in routes:
         if route.takes_from:
@@ -240,13 +240,13 @@ def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
             yield f"  WARNING, {route.destination}: {route.warning}"
 
 
-def _what_else(report: OverlapReport) -> Iterator[str]:
+def _other_steps(report: OverlapReport) -> Iterator[str]:
     kinds = {finding.kind for _, finding in report.findings}
     unmended = [cidr.cidr for cidr in report.cidrs if not (cidr.ok or cidr.suggested_routes or cidr.configured)]
     if unmended:
-        yield f"No route in the main table would mend {', '.join(unmended)}: change the routes or rules named above."
+        yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
     if "local" in kinds:
-        yield "An address of the node's own goes before any route: take it from its interface, or narrow expectedCidrs."
+        yield "The node's own address precedes any route: remove it from its interface, or narrow expectedCidrs."
     if "overlap" in kinds:
         devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "overlap" and finding.dev)
         import json

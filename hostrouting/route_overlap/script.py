@@ -1,4 +1,4 @@
-"""The boot script, which does the proof of the task with nothing but bash and ip, and its unit."""
+"""The boot script, which repeats the proof of the task with only bash and ip, and its unit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEPARTURE: Final = _TEMPLATE.departure
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
-#: The files that the script may leave on a running machine; the last one has its last message to journald.
+#: The files that the script may leave on a running machine; the last one holds its last message to journald.
 RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
 
 #: For each root the script reads all tables, and each row outside of the CIDRs costs it time.

@@ -1,9 +1,10 @@
-"""The fewest routes that mend what a proof found: more specific than what offends, and out by the default gateway.
+"""Suggest the fewest routes that resolve the findings of a proof: by the default gateway, and more specific.
 
-A route in the main table changes only what the main table decides, and there only what a less specific route (or one
-with a higher metric) decides now. So each offending route of the main table is mended by itself: the smallest network
-around all that it decides inside the CIDR, or two halves of it where that network is the offending route's own, which
-a route without metric would have to overwrite. What lies inside and is decided by something more specific stays.
+A route in the main table changes only decisions of the main table, and only those of less specific routes and of routes
+with a higher metric. So each offending route of the main table is treated separately. The suggestion is the smallest
+network around all addresses that the route decides inside the CIDR. If that is the network of the offending route
+itself, which a route without metric would have to replace, its two halves are suggested. Addresses inside that a more
+specific route decides are not affected.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "proh
 
 
 class _Way(NamedTuple):
-    """Where suggested routes lead, and the address that the kernel then sends from."""
+    """The next hop of suggested routes, and the address from which the kernel then sends."""
 
     gateway: Address
     dev: str
@@ -40,7 +41,7 @@ class _Way(NamedTuple):
 
 
 class Mender:
-    """Suggests routes for the bad parts of one CIDR after the other."""
+    """Suggests routes for the bad parts of a CIDR."""
 
     def __init__(self, backend: Routing, default: ObservedRoute, allowed: AllowedDevices, blockers: Blockers) -> None:
         self._backend = backend
@@ -50,7 +51,7 @@ class Mender:
         self._way = self._find_way(default)
 
     def suggest(self, bad: Sequence[BadPart]) -> list[SuggestedRoute]:
-        """The routes, by destination; nothing for what no route in the main table can mend."""
+        """Return the routes, by destination; none for a part that no route in the main table can resolve."""
         if self._way is None or not bad:
             return []
         by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
@@ -60,7 +61,7 @@ class Mender:
         found = []
         for offender in self._blockers.held_in_main(by_offender):
             ranges = by_offender[offender]
-            # A route with a metric yields to one of the same network without.
+            # A route without metric precedes one with a metric to the same network.
             shortest = offender.prefix_length + (0 if offender.metric else 1)
             if shortest <= 32:
                 networks = list(_cover(ranges, shortest))
@@ -68,7 +69,7 @@ class Mender:
         return [route for _, route in sorted(found, key=lambda pair: pair[0])]
 
     def _find_way(self, default: ObservedRoute) -> _Way | None:
-        """The first next hop of the default route whose gateway the kernel finds on the link of an allowed device."""
+        """Return the first next hop of the default route whose gateway is on the link of an allowed device."""
         for hop in default.hops:
             if hop.gateway is None or hop.gateway.family != IPV4 or not self._allowed[hop.dev]:
                 continue
@@ -78,10 +79,10 @@ class Mender:
         return None
 
     def _offenders(self, bad: Sequence[BadPart], way: _Way) -> Iterator[ObservedRoute | None]:
-        """Of each part the route that a better one in the main table would beat, and mend all; None if none would."""
+        """Return for each part the route that a more specific one must precede; None if no such route helps."""
         new_answers: Sequence[Lookup | None] = [None] * len(bad)
         if self._blockers.by_source:
-            # The mending route makes the kernel choose another source, by which a rule may then select.
+            # With the new route the kernel chooses another source, and a rule may select by that.
             destinations = [one.part.first for one in bad]
             new_answers = self._backend.lookup(destinations, sources=[way.source] * len(bad))
         for one, new_answer in zip(bad, new_answers, strict=True):
@@ -89,7 +90,7 @@ class Mender:
 
     def _offender(self, one: BadPart, new_answer: Lookup | None, way: _Way) -> ObservedRoute | None:
         offender = one.answer.route or one.blocker
-        # A rule decides before any table does.
+        # A rule decides before any table.
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return None
         part = one.part
@@ -156,7 +157,7 @@ class Mender:
 
 
 def _cover(ranges: Sequence[tuple[int, int]], shortest: int) -> Iterator[tuple[int, int]]:
-    """The fewest networks, none with a shorter prefix than `shortest`, around all ranges; these are sorted.
+    """Return the fewest networks around all (sorted) ranges, none with a shorter prefix than `shortest`.
 
     >>> list(_cover([(0x0A000005, 0x0A0000FF)], 8)) == [(0x0A000000, 24)]
     True

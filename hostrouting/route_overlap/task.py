@@ -121,7 +121,7 @@ class CheckRouteOverlap:
         lines = [report.verdict] if report.ok else report.lines()
         marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
         files = RecordedFiles(ctx, self._host)
-        # The new one first: a run that is killed in between leaves both, and readers then believe the bad one.
+        # The new one first: a run that is killed in between leaves both, and then the bad one counts.
         files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
         files.remove(other)
 

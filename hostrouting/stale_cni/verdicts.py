@@ -167,7 +167,7 @@ class _Node:
                 self._macs[device.mac] = f"{device.mac} is a hardware address of the node itself, that of {device.name}"
 
     def needs(self, candidate: Candidate) -> str | None:
-        """Return why the node needs the object; None if it does not, whether or not a pod does."""
+        """Return why the node needs the object; None if it does not, even if a pod does."""
         address, mac = candidate.address or "", candidate.mac
         own = self.addresses.get(address)
         if address in self._gateways:

@@ -1,12 +1,13 @@
 """The routes that a node must have, now and at every boot.
 
-task.py         ConfigureStaticRoutes: look up, apply, wait for what may heal, persist
-live.py         the running kernel's side: converge, plan, and why a route is refused
-converge.py     the kernel's routes become those that are wanted, beside programs that change the same places
-resolve.py      a config and the default routes -> routes, and what cannot be looked up yet; pure
+task.py         ConfigureStaticRoutes: install for the boot, apply, wait while a cause may still pass
+live.py         the live kernel: apply, plan, and the reason why a route is refused
+converge.py     bring the kernel's routes to the wanted ones while other programs change the same places
+account.py      records of changed routes, with their inverse
+resolve.py      a config and the default routes -> routes, and the missing ones with the reason; pure
 reconcile.py    desired and observed routes -> ordered changes; pure
-displaced.py    routes of others that we took the place of, kept under /run until they are put back
-script.py       the boot script and its unit (assets/), which do the same with bash and ip alone
+displaced.py    foreign routes that ours displaced, recorded under /run until they are restored
+script.py       the boot script and its unit (assets/), which do the same with only bash and ip
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of changed routes: what a batch changed in all, and the inverse that restores our routes as they were."""
+"""Records of changed routes: all changes of a batch, and the inverse that restores our earlier routes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def ours_by_place(observed: Sequence[ObservedRoute]) -> dict[Place, ObservedRout
 def change_of(
     before: Route | ObservedRoute | None, after: Route | ObservedRoute, displaced: Sequence[ObservedRoute]
 ) -> Change:
-    """Return the change of a place that gets a route of ours."""
+    """Return the change of a place that gets our route."""
     if displaced:
         names = " and ".join(f"'{route}'" for route in displaced)
         return Change("~", str(after), f"displaces {names}, restored when ours is removed")

@@ -103,7 +103,7 @@ class Convergence:
         after: Mapping[Place, Route | ObservedRoute],
         recorded: Sequence[ObservedRoute],
     ) -> None:
-        """Record what stands now and did not before, with one inverse for all of it."""
+        """Record the new state if it differs from the earlier one, with one inverse for all changes."""
         displaced = [route for route in state.records if route not in recorded]
         restored = [route for route in recorded if route in state.returned]
         account = RouteAccount(state.ours, after, displaced=displaced, restored=restored)

@@ -64,7 +64,7 @@ class LiveRoutes:
             else Change("+", str(route), refused(_no_device(route.dev)))
             for route, reason in resolution.missing
         ]
-        # What cannot come back is given up, and hinders nothing.
+        # A route that cannot be restored is given up, and hinders nothing.
         ours = outcome.changes
         foreseen = self._foreseen(ours, observed)
         return waiting + [

@@ -37,10 +37,10 @@ class GivenUp(NamedTuple):
 
 
 class WayBack(NamedTuple):
-    """The changes that restore one place, and the removals of ours, made when the next reading shows the right order.
+    """The changes that restore one place, and the removals of our routes once a snapshot shows the right order.
 
-    If foreign routes already exist after ours, the restored routes are added ahead of ours, and `changes` also remove
-    ours.
+    If foreign routes already exist after ours, the restored routes are added ahead of ours, and `changes` also
+    remove our routes.
     """
 
     changes: tuple[RouteChange, ...]
@@ -139,7 +139,7 @@ def _nearest_first(route: Route | ObservedRoute) -> int:
 
 
 def _held(observed: Sequence[ObservedRoute], places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
-    """Return the routes in these places, and in all places that have a route of ours, in the kernel's order."""
+    """Return the routes in these places, and in all places that have one of our routes, in the kernel's order."""
     networks = {spot[2:4] for spot in places}
     networks.update(map(_network, [route for route in observed if route.protocol == OUR_PROTOCOL]))
     held: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
@@ -356,7 +356,7 @@ class _Outcome:
         self._clearings.append(change)
 
     def remove_ours(self, standing: Iterable[ObservedRoute]) -> None:
-        """Remove every route of ours."""
+        """Remove each of our routes."""
         self._removals += _removals_of_ours(standing)
 
     def keep(self, recorded: Sequence[ObservedRoute]) -> None:

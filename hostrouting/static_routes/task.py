@@ -160,7 +160,7 @@ class ConfigureStaticRoutes:
             )
         raise BackendError(
             f"static routes cannot be completed: {resolution.reasons}, also not after {_told(seconds)} s. "
-            f"No route was changed. See why DHCP or the network's configuration brings none, or give 'dev' and "
+            f"No route was changed. See the log of the DHCP client, or give 'dev' and "
             f"'gateway' of: {', '.join(str(route) for route, _ in resolution.missing)}",
             may_heal=True,
         )

@@ -42,7 +42,7 @@ class MemoryBackend(MemoryNode):
     10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4
 
     It refuses what the kernel refuses, with the kernel's errno and words. Faults are provoked with `fail_at` and
-    `vanish_at`; what it does not model (rules on marks, nexthop objects, ...) it refuses with ValueError.
+    `vanish_at`; a feature that it does not model (nexthop objects, for example) raises ValueError.
     """
 
     def __init__(self) -> None:

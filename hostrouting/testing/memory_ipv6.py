@@ -1,4 +1,4 @@
-"""What a node knows of IPv6, in memory: an `IPv6Backend` of plain attributes."""
+"""The IPv6 state of a node, in memory: an `IPv6Backend` of plain attributes."""
 
 from __future__ import annotations
 

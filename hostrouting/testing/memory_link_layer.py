@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryLinkLayer"]
 
-#: RTPROT_KERNEL: who made a connected route.
+#: RTPROT_KERNEL: the owner of a connected route.
 _KERNEL: Final = 2
 
 
 class MemoryLinkLayer:
-    """The devices of a node and who is behind them.
+    """The devices of a node and the stations on their links.
 
     >>> layer = MemoryLinkLayer()
     >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16"])
@@ -43,9 +43,9 @@ class MemoryLinkLayer:
 
     def __init__(self) -> None:
         self.operations: Operations = Operations()
-        #: The (device, address) pairs for which somebody answers, while the device is there and up.
+        #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[tuple[str, str]] = set()
-        #: Whether we have the privilege to ask on the link.
+        #: True if the process has the privilege to ask on the link.
         self.may_probe = True
         self._devices: dict[str, Device] = {}
         self._stations: list[tuple[str, Station]] = []
@@ -114,12 +114,12 @@ class MemoryLinkLayer:
         self._insist(Neighbour(address, dev, mac, permanent=permanent, flags=flags, protocol=protocol))
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False, vlan: int = 0) -> None:
-        """A bridge learns that the address is behind its port `dev`; `permanent`: somebody told it so."""
+        """Add the address to the bridge's table, at port `dev`; `permanent`: set by a program, not learned."""
         device = self._devices.get(dev)
         if device is None or (device.master is None and device.kind != "bridge"):
-            raise _refused(errno.EOPNOTSUPP if device else errno.ENODEV, f"learn {mac} behind {dev}")
+            raise _refused(errno.EOPNOTSUPP if device else errno.ENODEV, f"learn {mac} at {dev}")
         bridge = device.master or dev
-        # An address is behind one port only: it moves.
+        # An address is at one port only: it moves.
         self._stations = [
             (other, one) for other, one in self._stations if (other, one.mac, one.vlan) != (bridge, mac, vlan)
         ]

@@ -92,7 +92,7 @@ def test_the_message_is_the_documentation() -> None:
 1 of 2 expected CIDRs would not leave by eth0 as a whole:
   172.16.8.0/22
     172.16.8.0 to 172.16.11.255: overlap, leaves by ib0 (172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4)
-To mend it, add these routes to hostRouting in the agent's config, and apply it again:
+To fix it, add these routes to hostRouting in the agent's config, and apply it again:
   "staticRoutes": {{"enabled": true, "routes": [{route}]}}
   172.16.8.0/22 takes addresses from ib0
 If these interfaces are meant to carry the addresses, allow them instead:
@@ -104,7 +104,7 @@ def test_the_message_without_default_route() -> None:
     """It names the missing route and where to look."""
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
         "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
-        "Give the node a default route: see what its DHCP client or network configuration says of it."
+        "Give the node a default route: see the log of its DHCP client, or its network configuration."
     )
 
 

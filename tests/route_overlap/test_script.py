@@ -121,15 +121,15 @@ class TestRunning:
         )
         assert ran.status == status
         assert ran.markers == {"route-overlap.detected": finding}
-        strict = "The mode is STRICT: what waits for hostrouting-ready.service starts once routing is right.\n"
+        strict = "The mode is STRICT: units that wait for hostrouting-ready.service start once routing is right.\n"
         route = '{"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0"}'
         assert ran.output == (
             "1 of 2 expected CIDRs would not leave by eth0 as a whole:\n"
             f"  {finding}"
-            "To mend it, add these routes to hostRouting in the agent's config, and apply it again:\n"
+            "To fix it, add these routes to hostRouting in the agent's config, and apply it again:\n"
             f'  "staticRoutes": {{"enabled": true, "routes": [{route}]}}\n'
             "Only a CIDR that the cluster alone uses is safe: "
-            "a route takes its addresses from whom they belong to now.\n"
+            "the route redirects all traffic to its addresses.\n"
             "If these interfaces are meant to carry the addresses, allow them instead:\n"
             '  "routeOverlap": {"allowedDevs": ["ib0"]}\n' + (strict if mode == "STRICT" else "")
         )

@@ -65,7 +65,7 @@ def in_force(routes: list[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:
 
 
 def is_shadowed(routes: list[ObservedRoute]) -> bool:
-    """Whether another's route stands before one of ours in the same place."""
+    """Return True if a foreign route precedes one of ours in the same place."""
     return any(
         row.protocol == OUR_PROTOCOL and rows[0].protocol != OUR_PROTOCOL
         for rows in by_place(routes).values()
@@ -81,7 +81,7 @@ def check_others(before: list[ObservedRoute], after: list[ObservedRoute]) -> Non
 
 def names_of_script(lines: list[str]) -> set[tuple[str, str]]:
     """Destination and metric of each route that the script says was refused."""
-    told = (line for line in lines if " is put before " not in line)
+    told = (line for line in lines if " is added before the foreign " not in line)
     found = [re.fullmatch(r"refused: (\S+) [^:]*?(?: metric (\d+))?: .*", line) for line in told]
     assert all(found), lines
     return {(match[1], match[2] or "0") for match in found if match}
@@ -109,7 +109,7 @@ class TestScriptAndTask:
             after = fib(booted)
             check_others(before, after)
             if error is None:
-                refusals = [line for line in said if " is put before " not in line]
+                refusals = [line for line in said if " is added before the foreign " not in line]
                 assert (status, refusals) == (0, [])
                 # The script looks at what others have only where it finds a place taken.
                 if not is_shadowed(before):

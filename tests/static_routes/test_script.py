@@ -231,8 +231,9 @@ class TestRunning:
             [
                 "routes in force: 1",
                 (
-                    "172.20.1.0/24 via 10.224.0.1 dev eth0 is put before '172.20.1.0/24 via 10.224.0.9 dev eth0 proto "
-                    "dhcp' of another's, which decides again when ours goes"
+                    "172.20.1.0/24 via 10.224.0.1 dev eth0 is added before the foreign "
+                    "'172.20.1.0/24 via 10.224.0.9 dev eth0 proto "
+                    "dhcp', which decides again once ours is removed"
                 ),
             ],
         )
@@ -286,8 +287,8 @@ class TestRunning:
             assert node.ip("route", "show", "root", "11.0.0.0/8").count(f"via {gateway} dev eth0 proto 142") == 1000
         node.ip("route", "del", "11.0.1.7")
         told = (
-            "11.0.1.7 via 10.224.0.2 dev eth0 is put before '11.0.1.7 via 10.224.0.1 dev eth0' of another's, "
-            "which decides again when ours goes"
+            "11.0.1.7 via 10.224.0.2 dev eth0 is added before the foreign '11.0.1.7 via 10.224.0.1 dev eth0', "
+            "which decides again once ours is removed"
         )
         assert run(node, *many("10.224.0.2")) == (0, ["routes in force: 1000", told])
         assert len(ours(node)) == 1000
@@ -317,7 +318,7 @@ class TestRunning:
                 "waiting up to 1 s: no IPv4 default route leaves by ib0, so it has no gateway there",
                 (
                     "no route was changed: no IPv4 default route leaves by ib0, so it has no gateway there; "
-                    "see why DHCP or the network's configuration brings none"
+                    "see the log of the DHCP client or the network configuration"
                 ),
             ],
         )

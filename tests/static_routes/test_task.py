@@ -291,7 +291,7 @@ class TestWaiting:
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert str(raised.value) == (
             "static routes cannot be completed: table main has no IPv4 default route, also not after 30 s. No route "
-            "was changed. See why DHCP or the network's configuration brings none, or give 'dev' and 'gateway' of: "
+            "was changed. See the log of the DHCP client, or give 'dev' and 'gateway' of: "
             "172.16.8.0/22, 172.16.16.0/24"
         )
         assert ctx.clock.monotonic() == 30

@@ -150,7 +150,7 @@ class FileLock(WaitingLock):
             file_errors("open the lock", self._root, self._path),
             open_parent(self._root, self._path, create=True) as (folder, name),
         ):
-            # 0600, because any user who can open a file can lock it. O_CLOEXEC, or a child would keep the lock.
+            # 0600, because any user with read access could lock it. O_CLOEXEC, or a child would keep the lock.
             return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
 
 

@@ -345,7 +345,7 @@ class _Expectation(NamedTuple):
 
 
 def _expectations(steps: Steps[Thing]) -> dict[Hashable, _Expectation]:
-    """Return what must be there after the steps and what must not; of several steps with one thing the last decides."""
+    """Return the things that must and must not exist after the steps; the last step of each thing decides."""
     return {
         identity(thing): _Expectation(position, thing, there=verb != "remove")
         for verb, thing, position in zip(steps.verbs, steps.things, steps.positions, strict=True)

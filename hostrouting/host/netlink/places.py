@@ -90,7 +90,7 @@ class Places:
         same = identity(thing)
         if same not in map(identity, here):
             other = next((other for other in here if shares_place(thing, other)), None)
-            return Failure(number, f"it differs from what is there: '{other}'" if other else "there is none")
+            return Failure(number, f"it differs from the existing '{other}'" if other else "there is none")
         # The kernel removes the first one that fits.
         first = next(other for other in here if _is_deleted_by(thing, other))
         if identity(first) != same:

@@ -1,11 +1,11 @@
 #!/bin/bash -p
 # Proves that every address of the expected CIDRs leaves by the interface of the default route, or by an allowed one.
 #
-#   check-route-overlap.sh [now]        now: without waiting for a default route
+#   check-route-overlap.sh [now]        now: do not wait for a default route
 #
-# Written by hostrouting, and by the next `hostrouting apply` again: change hostRouting.routeOverlap in the agent's
-# config instead. Needs bash and ip only. Which route decides an address can only change where a route or the selector
-# of a policy rule begins or ends: the CIDRs are cut there, and the kernel is asked about one address of each part.
+# Each `hostrouting apply` writes this file again: to change it, change hostRouting.routeOverlap in the agent's config.
+# It needs only bash and ip. The deciding route can change only where a route or a selector of a policy rule begins or
+# ends: the CIDRs are cut there, and the kernel is asked about one address of each part.
 set -fu
 export LC_ALL=C
 
@@ -13,11 +13,11 @@ mode=@MODE@
 cidrs=(
   # @CIDRS@
 )
-# All of them lie in these.
+# These contain all of them.
 roots=(
   # @ROOTS@
 )
-# For every address of these there is a route in hostRouting.staticRoutes.
+# hostRouting.staticRoutes has routes for all addresses of these.
 routed=(
   # @ROUTED@
 )
@@ -34,7 +34,7 @@ detected=$folder/route-overlap.detected
 ok=$folder/route-overlap.ok
 told=$folder/route-overlap.told
 
-# --- addresses: results in REPLY, or in low and high, for a subshell costs as much as all the rest
+# --- addresses: results in REPLY, or in low and high, because a subshell takes as long as all the rest
 
 dotted() {
   printf -v REPLY '%d.%d.%d.%d' $(($1 >> 24)) $(($1 >> 16 & 255)) $(($1 >> 8 & 255)) $(($1 & 255))
@@ -48,7 +48,7 @@ bounds() { # of a CIDR, an address or 'default'
   high=$((low | 0xffffffff >> $5))
 }
 
-# --- what the kernel holds: where answers can change
+# --- the kernel's routes and rules: the edges where answers can change
 
 edge() { # a route or selector
   bounds "$1"
@@ -83,7 +83,7 @@ read_rule() {
 read_tables() {
   local line questions rules_seen=''
   default='' by_source='' not_covered=() blockers=()
-  # Where the kernel itself begins and ceases to treat addresses in a way of its own.
+  # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
   look $'route show default\nrule show'"$questions" || cannot_prove
@@ -111,9 +111,9 @@ read_tables() {
   done
 }
 
-# --- asking
+# --- lookups
 
-lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's words
+lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's message
   local line refusal=''
   ask "$1" -force || cannot_prove
   split "$answer"
@@ -141,7 +141,7 @@ devices_of() { # a route as ip prints it -> devs, in order, each once
         i+=1
         [[ " ${devs[*]-} " == *" ${words[i]} "* ]] || devs+=("${words[i]}")
         ;;
-      # A value may read like one of these words.
+      # Their value may be one of these words.
       via | table | proto | scope | src | metric | weight | nhid | tos) i+=1 ;;
     esac
   done
@@ -150,11 +150,11 @@ devices_of() { # a route as ip prints it -> devs, in order, each once
 declare -A permissions=()
 is_allowed() {
   local pattern
-  # The slash is for a device called @ or *.
+  # The slash is for a device with the name @ or *.
   if [[ ! ${permissions["/$1"]-} ]]; then
     permissions["/$1"]=no
     for pattern in "${allowed[@]}"; do
-      # shellcheck disable=SC2053  # a pattern it is
+      # shellcheck disable=SC2053  # it is a pattern
       [[ $1 == $pattern ]] && permissions["/$1"]=yes
     done
   fi
@@ -163,7 +163,7 @@ is_allowed() {
 
 declare -A verdicts=()
 is_fine() { # an answer: are all its next hops allowed?
-  # Routes to different destinations are alike else.
+  # Without the destination, which does not matter here.
   local dev key=${1#* }
   [[ $1 == '!'* ]] && return 1
   if [[ ! ${verdicts[$key]-} ]]; then
@@ -181,7 +181,7 @@ is_fine() { # an answer: are all its next hops allowed?
 
 conclude() { # marker, the other marker, lines for it, exit status, priority, verdict
   [[ -d $folder ]] || mkdir -p "$folder"
-  printf '%s\n' "$3" >"$1" || tell 4 "$1 is not what it should be: it could not be written"
+  printf '%s\n' "$3" >"$1" || tell 4 "$1 is out of date: it could not be written"
   [[ -e $2 ]] && rm -f "$2"
   tell_verdict "$told" "$5" "$6"
   exit "$4"
@@ -189,7 +189,7 @@ conclude() { # marker, the other marker, lines for it, exit status, priority, ve
 
 conclude_badly() { # lines for the marker, verdict
   if [[ $mode == STRICT ]]; then
-    conclude "$detected" "$ok" "$1" 1 3 "$2"$'\n'"The mode is STRICT: what waits for hostrouting-ready.service starts \
+    conclude "$detected" "$ok" "$1" 1 3 "$2"$'\n'"The mode is STRICT: units that wait for hostrouting-ready.service start \
 once routing is right."
   fi
   conclude "$detected" "$ok" "$1" 0 4 "$2"
@@ -207,7 +207,7 @@ joined() { # words -> REPLY
 # --- the check
 
 # Cut the CIDRs: a part has its first address in starts, its last in ends and the number of its CIDR in cidr_of. Both
-# the CIDRs and the edges are gone through once, for a sparse array gives its indexes sorted.
+# the CIDRs and the edges are read once, because a sparse array has its indexes sorted.
 cut_cidrs() {
   local -a begins=() highs=() points=("${!edges[@]}")
   local -i n=0 p=0 i j start
@@ -236,7 +236,7 @@ declare -a cidr_of=() addresses=() starts=() ends=() plain=()
 read_tables
 if [[ ! $default ]] && ((waits)); then
   seconds=0 outcome=ok
-  # What static-routes.service has waited for is the same, and was for this run only.
+  # static-routes.service has waited for it already; that time counts for this run only.
   if [[ -s $folder/static-routes.waited ]]; then
     read -r seconds outcome <"$folder/static-routes.waited"
     { : >"$folder/static-routes.waited"; } 2>/dev/null
@@ -289,10 +289,10 @@ pass() {
 
 [[ $default && ! $by_source && $all_fine ]] && pass
 
-# --- bash reads on where something is wrong, or where the source of a packet matters, too
+# --- bash reads on if something is wrong, or if the source of a packet matters
 
-# A rule that selects by source sees the source that the kernel chose by the answer without one: a connected socket goes
-# by the second answer, a datagram by the first. Sets sourced[part] to the first answer that is not fine.
+# A rule that selects by source gets the source that the kernel chose after the answer without one. The second answer
+# decides for a connected socket, the first for a datagram. Set sourced[part] to the first answer that is not fine.
 ask_by_source() {
   local -i i
   local questions='' part dev source
@@ -301,7 +301,7 @@ ask_by_source() {
   for part in "${!plain[@]}"; do
     [[ ${plain[part]} == '!'* ]] && continue
     if [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]]; then
-      # Each flow's hash picks one of the next hops, and with it a source.
+      # A hash of the flow selects the next hop and so the source.
       devices_of "${plain[part]}"
     else
       devs=('')
@@ -340,12 +340,12 @@ ask_by_source() {
 
 # --- findings
 
-# The most specific route or rule that refuses an address: the kernel answers with an error number only.
-blocker_of() { # address, the kernel's words -> REPLY
+# Find the most specific route or rule that refuses an address: the kernel answers only with an error number.
+blocker_of() { # address, the kernel's message -> REPLY
   local line word found='' size=$((1 << 33)) address=$1
   local -a words
   for line in ${blockers[@]+"${blockers[@]}"}; do
-    # Of a rule, 'unreachable' is answered with the words for 'no route'.
+    # For an 'unreachable' rule, the kernel's message is that for 'no route'.
     [[ $2 == 'Network is unreachable' && $line != [0-9]*:*unreachable* ]] && continue
     # shellcheck disable=SC2206  # split at white space
     words=($line)
@@ -373,14 +373,14 @@ report() { # number of the cidr, first, last, answer: adds a finding
     devices_of "$4"
     printf -v by ',%s' "${devs[@]}"
     by=" by ${by#,}"
-    # Next hops come behind a backslash and a tab.
+    # A backslash and a tab precede each next hop.
     route=${route//\\$'\t'/}
     route=${route% }
   fi
   dotted "$2" && first=$REPLY
   dotted "$3" && last=$REPLY
   bad[$1]=yes
-  # By CIDR, and then in order; text that only grows would be copied for each finding.
+  # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
   findings[$1 << 32 | ${#findings[@]}]="$cidr: $kind $first-$last$by${route:+ ($route)}"
   if [[ $default && ($kind == no-route || $kind == overlap) && ${has_route[$cidr]-} ]]; then
     decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
@@ -388,12 +388,12 @@ report() { # number of the cidr, first, last, answer: adds a finding
   [[ $kind == overlap ]] && suggest "$cidr" "$4"
 }
 
-decided_by() { # cidr, answer: whether what decides is no more specific than the CIDR
+decided_by() { # cidr, answer: succeed if the deciding route is no more specific than the CIDR
   local prefix=${2%% *}
   [[ $2 == '!'* || $prefix == default ]] || { [[ $prefix == */* ]] && ((${prefix#*/} <= ${1#*/})); }
 }
 
-suggest() { # cidr, the route that decides part of it: the whole CIDR is safe to take where that is less specific
+suggest() { # cidr, the route that decides part of it: if that is less specific, suggest the whole CIDR
   local prefix=${2%% *} length=${1#*/} dev
   [[ ${lost[$1]-} ]] && return
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
@@ -429,7 +429,7 @@ explain() { # -> REPLY
   local cidr i text
   if [[ ! $default ]]; then
     text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
-    text+=$'\n'"Give it one: see what its DHCP client or network configuration says of it."
+    text+=$'\n'"Give it one: see the log of its DHCP client, or its network configuration."
   else
     joined "${expected[@]}"
     text="${#bad[@]} of ${#cidrs[@]} expected CIDRs would not leave by $REPLY as a whole:"
@@ -438,9 +438,9 @@ explain() { # -> REPLY
   fi
   if ((${#suggested[@]})); then
     joined "${suggested[@]}"
-    text+=$'\n'"To mend it, add these routes to hostRouting in the agent's config, and apply it again:"
+    text+=$'\n'"To fix it, add these routes to hostRouting in the agent's config, and apply it again:"
     text+=$'\n'"  \"staticRoutes\": {\"enabled\": true, \"routes\": [$REPLY]}"
-    text+=$'\n'"Only a CIDR that the cluster alone uses is safe: a route takes its addresses from whom they belong to now."
+    text+=$'\n'"Only a CIDR that the cluster alone uses is safe: the route redirects all traffic to its addresses."
   fi
   if ((${#lost[@]})); then
     joined "${!lost[@]}"
@@ -449,7 +449,7 @@ explain() { # -> REPLY
   for i in "${!bad[@]}"; do
     cidr=${cidrs[i]}
     [[ $default && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
-      && text+=$'\n'"$cidr: \`hostrouting check CONFIG\` says what would mend it."
+      && text+=$'\n'"$cidr: for a way to fix it, run \`hostrouting check CONFIG\`."
   done
   if ((${#astray[@]})); then
     printf -v REPLY ', "%s"' "${!astray[@]}"
@@ -474,7 +474,7 @@ if [[ ! $default ]]; then
 else
   if [[ $default == default\ via\ [0-9]* ]]; then
     gateway=${default#default via } gateway=${gateway%% *}
-    # A config takes no name that a shell could misread; left out, it is looked up.
+    # A config has no device names with shell characters; without dev, apply looks it up.
     [[ ${expected[0]} == [!-]* && ${expected[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${expected[0]}\""
   fi
   [[ $by_source ]] && ask_by_source

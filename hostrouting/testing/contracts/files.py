@@ -163,7 +163,7 @@ class FileStoreContract:
         assert files.read("/etc/ours/a") == b"one\n"
 
     def test_removing_takes_the_link(self, files: FileStore) -> None:
-        """A link is removed, not what it leads to."""
+        """Removing a link keeps its target."""
         files.write("/etc/ours/a", b"one\n", mode=0o644)
         self.make_link(files, "/etc/ours/link", "a")
         assert files.remove("/etc/ours/link") is True

@@ -174,7 +174,7 @@ class NftablesContract:
         assert nftables.table(Context(), "ip6", "ours") == _OURS_LISTED
 
     def test_defining_again_without_deleting_adds(self, nftables: Nftables) -> None:
-        """Rules are added to what is there."""
+        """Rules are added to the existing ones."""
         nftables.load(Context(), _THEIRS)
         nftables.load(Context(), _THEIRS)
         listing = nftables.table(Context(), "inet", "theirs")

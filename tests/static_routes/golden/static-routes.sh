@@ -1,17 +1,17 @@
 #!/bin/bash -p
-# The static routes of this node, put in place at every boot and before each start of a gated unit.
-# Installed by hostrouting, which writes it anew from its config; `hostrouting reset` takes it away.
+# Installs the static routes of this node at every boot and before each start of a gated unit.
+# Each `hostrouting apply` writes this file again from its config; `hostrouting reset` removes it.
 #
-#   static-routes.sh [now]        now: without waiting for anything
+#   static-routes.sh [now]        now: do not wait
 #
-# Exits 0 when every route below is in force and no other route carries our mark, else 1, and the journal says for each
-# route what is wrong; what could be done stays done. What may come late (a default route, a device, an address) is
-# waited for. A route of another's in the place of one of ours stays behind it and decides again when ours goes.
+# Exits 0 if every route below is in force and no other route has our protocol number. Otherwise it exits 1, keeps the
+# changes that succeeded, and logs the reason for each route. It waits for a default route, a device or an address that
+# may be late. A foreign route in the place of ours stays after it, and decides again once ours is removed.
 set -u
-set -f # No word of ip's is a pattern for file names.
+set -f # ip's output has no patterns for file names.
 export LC_ALL=C
 
-# As ip shows them, in its order; a ? is looked up in the default routes.
+# As ip prints them, in its order; a ? is looked up in the default routes.
 count=4
 routes='
 10.0.0.0/8 via 10.1.0.1 dev ? metric 100
@@ -184,7 +184,7 @@ own_default() {
   return 0
 }
 
-waited=$folder/static-routes.waited # Seconds, and whether that was in vain: the check waits for the rest of them.
+waited=$folder/static-routes.waited # The seconds waited, and ok or failed: the check waits for the rest.
 told=$folder/static-routes.told
 second=0
 
@@ -200,14 +200,14 @@ cannot() {
   finish 1 3 "cannot see or change routes: $answer"
 }
 
-# Replace what is open in `wanted`, where another word, or none, follows it.
-complete() { # what is open, what it is
+# Replace an unknown part in `wanted`, before another word or at the end of a line.
+complete() { # unknown part, value
   wanted=${wanted//"$1"$'\n'/"$2"$'\n'}
   wanted=${wanted//"$1 "/"$2 "}
 }
 
-# Make `wanted` of the routes: the default routes, lowest metric first, tell what is open; `missing` says what they do
-# not tell.
+# Set `wanted` to the routes, with the unknown parts taken from the default routes, lowest metric first; set `missing` to
+# the reason if they do not have one.
 resolve() {
   local -A by_dev=()
   local line i dev first_dev=''
@@ -220,7 +220,7 @@ resolve() {
     first_dev=${first_dev:-$leads_out}
     for i in "${!hop_dev[@]}"; do
       dev=${hop_dev[i]}
-      # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device called @ or *.
+      # `via inet6 ADDRESS` is a gateway of the other family. The slash is for a device with the name @ or *.
       [[ ${hop_gateway[i]} == inet6 || -n ${by_dev["/$dev"]+set} ]] && continue
       by_dev["/$dev"]=" dev $dev scope link"
       [[ ${hop_gateway[i]} ]] && by_dev["/$dev"]=" via ${hop_gateway[i]} dev $dev${hop_onlink[i]}"
@@ -238,7 +238,7 @@ resolve() {
     dev=${dev%%[ $'\n']*}
     if [[ -z ${by_dev["/$dev"]+set} ]]; then
       missing="no IPv4 default route leaves by $dev, so it has no gateway there"
-      # No lease brings one there, but a driver may be late.
+      # No DHCP lease creates a device, but a driver may be late.
       ask "link show dev $dev" -force || cannot
       [[ $answer == *'does not exist'* ]] && missing="there is no network device $dev; correct its 'dev'"
       return
@@ -247,7 +247,7 @@ resolve() {
   done
 }
 
-# Read into `standing` which routes carry our mark.
+# Set `standing` to the routes with our protocol number.
 read_ours() {
   look "route show table all proto $protocol" || cannot
   standing=$'\n'${answer// $'\n'/$'\n'}
@@ -257,17 +257,18 @@ resolve
 read_ours
 [[ ! $missing && $standing == "$wanted" ]] && finish 0 5 "routes in force: $count"
 
-# --- bash reads on where something is to be done
+# --- bash reads on if something has to change
 
-declare -A why=()   # What stands against a route of `todo`, or a deletion of `surplus`.
-declare -A stale=() # The places where another route of ours stands than we want there.
-todo=() surplus=() # Routes that are not in force; deletions of routes of ours that have to go.
+declare -A why=()   # The refusal of a route of `todo`, or of a deletion of `surplus`.
+declare -A stale=() # The places with another route of ours than the wanted one: its deletion.
+todo=() surplus=() # Routes that are not in force; deletions of our routes that are not wanted.
 
-# How to delete the route that was parsed last. The mark before the rest, for behind `nexthop` ip expects nothing else.
+# Set REPLY to the deletion of the last parsed route. The protocol precedes the rest: ip accepts no option after
+# `nexthop`.
 deletion() {
   REPLY="route delete $kind $destination proto $protocol"
   ((metric)) && REPLY+=" metric $metric"
-  # ip would take a `local` one to be in table local.
+  # For a `local` route, ip assumes table local.
   [[ $elsewhere == *' table '* ]] || REPLY+=' table main'
   REPLY+=$rest
 }
@@ -280,7 +281,7 @@ compare() {
   split "$wanted"
   todo=("${lines[@]}")
   if [[ $wanted == *' scope link'* ]]; then
-    # On-link ones first: others may have their gateway there.
+    # On-link routes first: the gateways of others may be there.
     for line in "${lines[@]}"; do
       if [[ $line == *' scope link'* ]]; then near+=("$line"); else far+=("$line"); fi
     done
@@ -300,7 +301,7 @@ compare() {
       surplus+=("$REPLY")
     elif [[ $kind$rest == "${wants["$key"]}" ]]; then
       has["$key"]=yes
-      # What stands before it decides instead of it.
+      # The route before it decides in its place.
       [[ ${stale["$key"]-} ]] && surplus+=("${stale["$key"]}")
     else
       [[ ${stale["$key"]-} ]] || stale["$key"]=$REPLY
@@ -313,7 +314,7 @@ compare() {
   done
 }
 
-# Have ip do all of `$1`, a command a line; `refused` has the words for those that it could not do, by their numbers.
+# Run the ip commands in `$1`, one a line; set `refused` to the messages for the failed ones, by their number.
 send() {
   local line said=''
   refused=()
@@ -329,8 +330,8 @@ send() {
   done
 }
 
-# Put in force what `todo` has, and only then take away what `surplus` has: no packet finds a place empty. What may
-# overwrite nothing is added; where something stands it is looked at first.
+# Add the routes of `todo`, and only then remove those of `surplus`: no packet meets an empty place. `ip route add` never
+# overwrites a route; an occupied place is read first.
 change() {
   local i batch lines=() taken=() added=("${todo[@]}")
   if ((${#stale[@]})); then
@@ -362,17 +363,17 @@ change() {
   read_ours
 }
 
-# Take places in which something stands: ours goes before it. Nothing is replaced, for the kernel replaces what stands
-# first by then, whoever owns it. A route of the kernel's own is never hidden; an earlier one of ours goes afterwards.
+# Take occupied places: add our route before the existing one. Nothing is replaced, because the kernel would replace the
+# first route of that moment, of any owner. The kernel's routes are never hidden. Our earlier route is removed afterwards.
 take() { # routes
-  local -A line_at=() first=() first_mark=() first_is=() own=() behind=()
+  local -A line_at=() first=() first_mark=() first_is=() own=() later=()
   local line key questions='' deletions='' batch='' i=0 sent=()
   for line in "$@"; do
     parse_route "$line"
     line_at["$destination $metric"]=$line
     questions+="route show table main exact $destination"$'\n'
   done
-  # Each of the questions reads the whole table.
+  # Each of these commands reads the whole table.
   (($# > 16)) && questions=$'route show table main\n'
   look "${questions%$'\n'}" || cannot
   split "$answer"
@@ -385,7 +386,7 @@ take() { # routes
       first["$key"]=${line% } first_mark["$key"]=$mark first_is["$key"]=$kind$rest
     elif [[ $mark == "$protocol" ]]; then
       deletion
-      behind["$key"]+=$REPLY$'\n'
+      later["$key"]+=$REPLY$'\n'
     fi
   done
   for line in "$@"; do
@@ -396,8 +397,8 @@ take() { # routes
 overwritten; configure narrower destinations, or another metric"
       continue
     fi
-    # The kernel makes nothing the first that stands behind it already.
-    deletions+=${behind["$key"]-}
+    # The kernel does not move an existing route to the front.
+    deletions+=${later["$key"]-}
     batch+="route prepend $line proto $protocol"$'\n'
     sent+=("$line")
   done
@@ -412,14 +413,14 @@ overwritten; configure narrower destinations, or another metric"
     elif [[ ${first_mark["$key"]-} == "$protocol" ]]; then
       surplus+=(${stale["$key"]+"${stale["$key"]}"})
     elif [[ ${first["$key"]-} && ${first_is["$key"]} != "$kind$rest" ]]; then
-      tell 4 "$line is put before '${first["$key"]}' of another's, which decides again when ours goes"
+      tell 4 "$line is added before the foreign '${first["$key"]}', which decides again once ours is removed"
     fi
     i=$((i + 1))
   done
 }
 
-# Bring `wanted` about; a few rounds, for a route may need another one, or have to be taken from behind another.
-bring_about() {
+# Make `wanted` the routes in force, in a few rounds: a route may need another one, or its place may be occupied.
+converge() {
   local last='' round
   why=()
   for round in 1 2 3 4; do
@@ -432,7 +433,7 @@ bring_about() {
   done
 }
 
-# Why it may help to wait; nothing where it does not.
+# Set REPLY to the reason to wait; empty if waiting cannot help.
 reason_to_wait() {
   local line
   REPLY=$missing
@@ -448,12 +449,12 @@ reason_to_wait() {
 }
 
 while true; do
-  [[ ! $missing ]] && bring_about && finish 0 5 "routes in force: $count"
+  [[ ! $missing ]] && converge && finish 0 5 "routes in force: $count"
   reason_to_wait
   [[ ! $REPLY ]] || ((second >= waits)) && break
   if ((second == 0)); then
     last_told "$told"
-    # What a bad verdict has said already is not said again.
+    # A message that the last bad verdict had is not repeated.
     [[ $last == *"$REPLY"* ]] || tell 4 "waiting up to $waits s: $REPLY"
   fi
   wait_a_second
@@ -464,9 +465,9 @@ done
 
 verdict=''
 [[ $missing ]] && verdict="no route was changed: $missing"
-[[ $missing == *'default route'* ]] && verdict+="; see why DHCP or the network's configuration brings none"
+[[ $missing == *'default route'* ]] && verdict+="; see the log of the DHCP client or the network configuration"
 for line in "${todo[@]}"; do
-  verdict+="refused: $line: ${why["$line"]-it is not in force, though nothing was said against it}"$'\n'
+  verdict+="refused: $line: ${why["$line"]-it is not in force, although ip reported no error}"$'\n'
 done
 for line in "${surplus[@]}"; do
   verdict+="cannot be removed: $line: ${why["$line"]-it is still there}"$'\n'
