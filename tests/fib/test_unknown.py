@@ -77,8 +77,8 @@ def test_an_inverted_rule_with_an_unknown_selector_can_be_certain() -> None:
 
 def test_the_masks_of_single_ports_mask_nothing() -> None:
     """Newer kernels show a full mask with a single port; the model decides such a rule."""
-    ports = {"source_ports": Range(1000, 1000), "destination_ports": Range(53, 53)}
-    node = fib(BLOCKING._replace(**ports, unknown=SINGLE_PORT))
+    source, destination = Range(1000, 1000), Range(53, 53)
+    node = fib(BLOCKING._replace(source_ports=source, destination_ports=destination, unknown=SINGLE_PORT))
     assert node.decide(Packet(NINE, source_port=1000, destination_port=53)).errno
     other = node.decide(Packet(NINE, source_port=1001, destination_port=53))
     assert (other.route, other.unknown) == (DEFAULT, "")
