@@ -51,7 +51,7 @@ layers: $(VENV)/ready
 	$(BIN)/lint-imports
 
 scripts: $(VENV)/ready
-	$(BIN)/shellcheck .ci/* tests/support/*.sh hostrouting/boot/assets/hostrouting-retry.sh
+	$(BIN)/shellcheck $(filter-out %.lock,$(wildcard .ci/*)) tests/support/*.sh hostrouting/boot/assets/hostrouting-retry.sh
 
 wheel: $(VENV)/ready
 	rm -rf dist $(WHEEL_VENV)

@@ -39,7 +39,7 @@ class GivenUp(NamedTuple):
 class WayBack(NamedTuple):
     """The changes that restore one place, and the removals of our routes once a snapshot shows the right order.
 
-    If foreign routes already exist after ours, the restored routes are added ahead of ours, and `changes` also
+    If foreign routes already exist after ours, the restored routes are added ahead of our routes, and `changes` also
     remove our routes.
     """
 
@@ -321,7 +321,7 @@ class _Outcome:
         self.remove_ours(standing)
 
     def _before_ours(self, back: Sequence[ObservedRoute], kept: Sequence[ObservedRoute]) -> list[RouteChange]:
-        """Return the changes that add these ahead of ours; the kernel does not move an existing route to the front."""
+        """Return the changes that add these ahead of our routes; the kernel does not move an existing route to the front."""
         removals = {route: RouteChange.remove(route) for route in back if route in kept}
         changes = list(removals.values())
         for route in reversed(back):
