@@ -321,7 +321,7 @@ class _Outcome:
         self.remove_ours(standing)
 
     def _before_ours(self, back: Sequence[ObservedRoute], kept: Sequence[ObservedRoute]) -> list[RouteChange]:
-        """Return the changes that add these ahead of our routes; the kernel does not move an existing route to the front."""
+        """Return the changes that add these ahead of our routes; the kernel moves no existing route to the front."""
         removals = {route: RouteChange.remove(route) for route in back if route in kept}
         changes = list(removals.values())
         for route in reversed(back):
