@@ -113,7 +113,7 @@ def test_what_another_run_has_changed_since_stays(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         undone(host, config("172.16.8.0/22"), another)
     assert state(host) == another.after
-    assert ("what this run installed stays" in caplog.text) == again
+    assert ("the files of this run stay" in caplog.text) == again
 
 
 def test_a_place_that_another_program_took_stays() -> None:
