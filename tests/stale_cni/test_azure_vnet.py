@@ -348,7 +348,7 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
             b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"MacAddress": "x:y"}}}}}',
             "'x:y' is not a hardware address",
         ),
-        (b'{"Endpoints": ' * 5000, "nested too deeply"),
+        (b'{"Endpoints": ' * 100_000, "nested too deeply"),
     ],
 )
 def test_what_is_no_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
