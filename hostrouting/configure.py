@@ -127,7 +127,7 @@ class Configure:
             self._attempt(self._boot_files, ctx)
         if self._failures and self._boot_files.is_installed:
             self._log.warning(
-                "this config is installed for the next boot all the same; gated units start once this is mended"
+                "this config is installed for the next boot all the same; gated units start once this is fixed"
             )
         for sibling in self._siblings:
             self._attempt(sibling, ctx)
@@ -293,7 +293,7 @@ class _InstallBootFiles:
 class _RestoreStaleCNI:
     """The undo of the sweep, as a task."""
 
-    name = "put-stale-cni-back"
+    name = "restore-stale-cni"
 
     def __init__(self, sweep: CleanStaleCNI) -> None:
         self._sweep = sweep

@@ -387,7 +387,7 @@ def test_what_may_heal_is_installed(host: FakeHost, caplog: pytest.LogCaptureFix
     assert [type(failure) for failure in caught.value.failures] == [LinkNotFoundError]
     assert b"172.20.0.0/16" in (host.files.read("/etc/aks-flex-node/static-routes.sh") or b"")
     assert (
-        "this config is installed for the next boot all the same; gated units start once this is mended" in caplog.text
+        "this config is installed for the next boot all the same; gated units start once this is fixed" in caplog.text
     )
 
 
