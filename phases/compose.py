@@ -289,8 +289,11 @@ def task(
     *,
     plan: Callable[[Context], Sequence[Change]] | None = None,
     undo: Callable[[Context], None] | None = None,
+    records: bool = False,
 ) -> Callable[[Callable[[Context], None]], Task]:
     """Make a Task of a plain function that returns nothing; `run` may call `undo` once the task has completed.
+
+    `records` says that the function records all its changes: if it recorded none, there is nothing to undo.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):
@@ -306,6 +309,6 @@ def task(
 
     def make(function: Callable[[Context], None]) -> Task:
         require_plain(function, f"do of task {name!r}")
-        return _Made(name=name, do=function, plan=plan, undo=undo)
+        return _Made(name=name, do=function, plan=plan, undo=undo, records=records)
 
     return make
