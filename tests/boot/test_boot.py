@@ -15,7 +15,7 @@ from hostrouting.boot import Boot, BootFile, BootUnit
 from hostrouting.boot.generation import generation_folders
 from hostrouting.exceptions import UnitError
 from hostrouting.host import Host
-from hostrouting.host.offline import OfflineRoutes
+from hostrouting.host.offline import offline_routes
 from hostrouting.testing import FakeHost, MemoryServices
 from phases import CancelledError, Context
 
@@ -396,7 +396,7 @@ class TestRemove:
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write(UNFINISHED, b"", mode=0o644)
         services = MemoryServices(host.files.tree, is_live=False)
-        image = Host(routes=OfflineRoutes(), services=services, files=host.files, lock=host.lock, is_live=False)
+        image = Host(routes=offline_routes(), services=services, files=host.files, lock=host.lock, is_live=False)
         assert Boot(image, gates=[NSPAWN]).install(ctx, gone=[departure_of(stand_in(STATIC))])
         assert host.files.exists(UNFINISHED)
 
