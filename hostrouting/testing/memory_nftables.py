@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryNftables"]
 
-#: A comment, a string, a set, the end of a statement, or a word.
-_TOKEN: Final = re.compile(r'#.*|"[^"\n]*"|(?<=type )\{[^{}\n]*\}|[{};\n]|[^\s{};"]+')
+#: A comment, the end of a block, or a statement of strings, sets and words; the head of a block ends in its bracket.
+_STATEMENT: Final = re.compile(r'#.*|\}|(?:"[^"\n]*"|(?<=type )\{[^{}\n]*\}|[^{};\n"#])+\{?')
 _HOOK: Final = re.compile(r"type filter hook (\w+) priority (-?\d+)")
 _RULE: Final = re.compile(
     r'(?P<meta>[io]ifname) "(?P<dev>[^"]+)"|icmpv6 type \{ (?P<types>[^}]+) \}|(?P<bare>counter|accept|drop|return)\b'
@@ -157,18 +157,8 @@ class MemoryNftables(Faulty):
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield each statement as words with one space between them; the head of a block ends in its bracket."""
-    words: list[str] = []
-    for word in _TOKEN.findall(script + "\n"):
-        if word in {";", "\n", "{", "}"}:
-            words += [word] if word == "{" else []
-            if words:
-                yield " ".join(words)
-            words = []
-            if word == "}":
-                yield word
-        elif not word.startswith("#"):
-            words.append(word)
+    statements = map(str.strip, _STATEMENT.findall(script))
+    return (statement for statement in statements if statement and not statement.startswith("#"))
 
 
 def _block(statements: Iterator[str]) -> Iterator[str]:
