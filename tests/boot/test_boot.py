@@ -167,7 +167,7 @@ class TestInstall:
         """A link that was removed, or led elsewhere, is a difference."""
         boot(host).install(ctx, stand_in(STATIC))
         link = f"{READY}.requires/static-routes.service"
-        for break_it in (host.files.remove, lambda path: host.files.tree.make_link(path, "/dev/null")):
+        for break_it in (host.files.remove, lambda path: host.files.tree.link(path, "/dev/null")):
             break_it(link)
             assert [str(change) for change in boot(host).plan_install(ctx, stand_in(STATIC))] == [f"+ {link}"]
             assert boot(host).install(ctx, stand_in(STATIC))
