@@ -68,7 +68,7 @@ class Configure:
     ) -> None:
         refuse_unbuilt(require_config(config))
         self._config = config
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger
         pair = _Pair(config, self._host, logger)
         self._boot_files = pair.boot_files
@@ -173,7 +173,7 @@ class Reset:
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         require_config(config)
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger
         nothing = HostRoutingConfig(gates=())
         pair = _Pair(nothing, self._host, logger)
