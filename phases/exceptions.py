@@ -126,10 +126,8 @@ the tasks are: configure-static-routes, check-route-overlap
 
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
-        parts = []
-        for name in self.unknown:
-            matches = get_close_matches(str(name), self.known, n=1)
-            parts.append(f"{name!r}" + (f" (did you mean {matches[0]!r}?)" if matches else ""))
+        guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
+        parts = [f"{name!r}" + "".join(f" (did you mean {match!r}?)" for match in guesses[name]) for name in guesses]
         super().__init__(f"no task is named {', '.join(parts)}; the tasks are: {', '.join(self.known)}")
 
 

@@ -22,6 +22,7 @@ from hostrouting.exceptions import (
     UnitError,
 )
 from hostrouting.host import RouteChange
+from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
@@ -183,8 +184,8 @@ TABLE = ("ip6", "azureSLBProbe")
 def crowded(host: FakeHost) -> FakeHost:
     """A node with IPv6, on which a removed azure-vnet has left a rule."""
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.ipv6.defaults.append("eth0")
-    host.ipv6.by_dev["eth0"] = ["2001:db8::4"]
+    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"])
+    host.link_layer.add_route("::/0", "eth0")
     host.link_layer.add_device("azure0", kind="bridge")
     host.ebtables.add(DEAD_POD)
     return host
@@ -302,7 +303,7 @@ def missing_nft(host: FakeHost) -> None:
 
 
 def no_ipv6_route(host: FakeHost) -> None:
-    host.ipv6.defaults.clear()
+    host.link_layer.apply(remove=[*default_routes(host.link_layer.routes())])
 
 
 def configured_azure_vnet(host: FakeHost) -> None:

@@ -25,7 +25,6 @@ from hostrouting.host.ports import (
     Ebtables,
     FileStore,
     InstanceMetadata,
-    IPv6Backend,
     LinkLayer,
     Nftables,
     RouteBackend,
@@ -54,7 +53,6 @@ __all__ = [
     "EbtablesRule",
     "FileStore",
     "Host",
-    "IPv6Backend",
     "InstanceMetadata",
     "LinkLayer",
     "Lookup",
@@ -85,7 +83,6 @@ class Host:
     files: FileStore
     lock: RunLock
     # Only some tasks need these. A Host without them refuses every question to them.
-    ipv6: IPv6Backend = attrs.field(factory=lambda: _absent("ipv6"))
     link_layer: LinkLayer = attrs.field(factory=lambda: _absent("link_layer"))
     nftables: Nftables = attrs.field(factory=lambda: _absent("nftables"))
     ebtables: Ebtables = attrs.field(factory=lambda: _absent("ebtables"))
@@ -100,7 +97,6 @@ class Host:
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.imds import InstanceMetadataClient
         from hostrouting.host.netlink import NetlinkBackend
-        from hostrouting.host.netlink.ipv6 import NetlinkIPv6
         from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
         from hostrouting.host.packets.ebtables import EbtablesCommand
         from hostrouting.host.packets.nft import NftCommand
@@ -111,7 +107,6 @@ class Host:
             services=Systemctl(),
             files=RootedFiles(),
             lock=FileLock(),
-            ipv6=NetlinkIPv6(),
             link_layer=NetlinkLinkLayer(),
             nftables=NftCommand(),
             ebtables=EbtablesCommand(),

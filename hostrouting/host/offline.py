@@ -55,9 +55,9 @@ class OfflineRoutes:
 class Absent:
     """Stands for a part that a `Host` does not have, and refuses every question to it.
 
-    >>> Absent("ipv6").addresses
+    >>> Absent("imds").read
     Traceback (most recent call last):
-    hostrouting.exceptions.BackendError: this Host has no ipv6; make it with Host.live(), or give it one: ipv6=...
+    hostrouting.exceptions.BackendError: this Host has no imds; make it with Host.live(), or give it one: imds=...
     """
 
     def __init__(self, part: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, Prefix, address_bits
+from hostrouting.net.route_text import TABLE_NAMES
 
 if TYPE_CHECKING:
     from hostrouting.net.routes import Extra
@@ -35,6 +36,8 @@ class Rule(NamedTuple):
 
     >>> Rule(70, table=88, mark=1, mark_mask=0xFF, oif="eth0").other_selectors
     ('fwmark', 'oif')
+    >>> str(Rule(70, table=88, source=(0x0AE00004, 32), mark=1, mark_mask=1))
+    '70: from 10.224.0.4 fwmark ... lookup 88'
     """
 
     priority: int
@@ -87,3 +90,21 @@ class Rule(NamedTuple):
         names = {name for name, value in selected.items() if value}
         names.update(_UNKNOWN_NAMES.get(number, f"attribute {number}") for number, _ in self.unknown)
         return tuple(sorted(names))
+
+    def __str__(self) -> str:
+        """Return the rule as `ip rule show` prints it; other selectors than addresses only by name."""
+        words = [f"{self.priority}:", *(["not"] if self.inverted else []), "from", self._selector(self.source)]
+        if self.destination[1]:
+            words += ["to", self._selector(self.destination)]
+        for name in self.other_selectors:
+            words += [name, "..."]
+        words.append(self.action)
+        if self.action == "lookup":
+            words.append(TABLE_NAMES.get(self.table, str(self.table)))
+        if self.goto is not None:
+            words.append(str(self.goto))
+        return " ".join(words)
+
+    def _selector(self, selector: tuple[int, int]) -> str:
+        text = str(Prefix(self.family, *selector))
+        return text.removesuffix(f"/{address_bits(self.family)}") if selector[1] else "all"

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["Operations"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host.netlink.commit import Failure
+
+__all__ = ["Operations", "StepFaults"]
 
 
 class Operations:
@@ -35,3 +42,25 @@ class Operations:
         error = self._planned.pop(len(self.calls), None)
         if error is not None:
             raise error
+
+
+class StepFaults:
+    """The faults planned for the steps of batches, those of rollbacks counted in."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._planned: dict[int, Callable[[], Failure | None]] = {}
+
+    def plan(self, step: int, fault: Callable[[], Failure | None]) -> None:
+        """Call `fault` just before the `step`-th step from now (1 is the next), which it may refuse."""
+        self._planned[self._steps + step] = fault
+
+    def refuse(self, step: int, failure: Failure) -> None:
+        """Refuse the `step`-th step from now."""
+        self.plan(step, lambda: failure)
+
+    def next(self) -> Failure | None:
+        """Count one step; return the refusal that was planned for it, if there is one."""
+        self._steps += 1
+        fault = self._planned.pop(self._steps, None)
+        return fault() if fault else None

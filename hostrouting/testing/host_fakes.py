@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from hostrouting.testing.memory import MemoryBackend
     from hostrouting.testing.memory_ebtables import MemoryEbtables
-    from hostrouting.testing.memory_ipv6 import MemoryIPv6
     from hostrouting.testing.memory_link_layer import MemoryLinkLayer
     from hostrouting.testing.memory_metadata import MemoryMetadata
     from hostrouting.testing.memory_nftables import MemoryNftables
@@ -91,7 +90,6 @@ class FakeHost(Host):
     files: MemoryFiles
     services: MemoryServices
     lock: MemoryLock
-    ipv6: MemoryIPv6
     link_layer: MemoryLinkLayer
     nftables: MemoryNftables
     ebtables: MemoryEbtables
@@ -112,13 +110,11 @@ class FakeHost(Host):
 def _packet_fakes() -> dict[str, Any]:
     # Imported late, like the routes.
     from hostrouting.testing.memory_ebtables import MemoryEbtables
-    from hostrouting.testing.memory_ipv6 import MemoryIPv6
     from hostrouting.testing.memory_link_layer import MemoryLinkLayer
     from hostrouting.testing.memory_metadata import MemoryMetadata
     from hostrouting.testing.memory_nftables import MemoryNftables
 
     return {
-        "ipv6": MemoryIPv6(),
         "link_layer": MemoryLinkLayer(),
         "nftables": MemoryNftables(),
         "ebtables": MemoryEbtables(),

@@ -11,7 +11,6 @@ from hostrouting.host.packets.ebtables_rules import (
     EbtablesRule,
     matches,
     parse_save,
-    placed,
     titles,
     why_unsafe,
 )
@@ -109,9 +108,9 @@ class MemoryEbtables:
             if rule.chain not in self._chains[rule.backend]:
                 words = "No chain/target/match by that name."
                 raise BackendError(f"not inserted: {rule.line}: {words}\nnothing was inserted")
-        for rule, position in placed(self._rules(), rules):
+        for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
-            chain.insert(len(chain) if position is None else position - 1, rule.spec)
+            chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.spec)
         _report(len(rules), progress)
 
     def _begin(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
