@@ -114,13 +114,21 @@ class Host:
         )
 
     @classmethod
+    def given_or_live(cls, host: object) -> Host:
+        """Return the host that a task was given, this machine for None, and raise TypeError for anything else."""
+        if host is not None and not isinstance(host, Host):
+            step = "pass host=FakeHost(routes) in a test, host=Host(routes=..., ...), or nothing for this machine"
+            raise TypeError(f"expected a Host, not {host!r}; {step}")
+        return host or cls.live()
+
+    @classmethod
     def offline(cls, root: str | os.PathLike[str]) -> Host:
         """Return the image with the root folder `root`, which may be `/`; the kernel and systemd are left alone."""
         from pathlib import Path
 
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
-        from hostrouting.host.offline import OfflineRoutes
+        from hostrouting.host.offline import offline_routes
         from hostrouting.host.systemd.systemctl import OfflineUnits
 
         # Absolute, because the working directory may change later.
@@ -129,7 +137,7 @@ class Host:
             raise HostFileError(f"cannot prepare the image {folder}: there is no such folder")
         root = str(folder)
         return cls(
-            routes=OfflineRoutes(),
+            routes=offline_routes(),
             services=OfflineUnits(root),
             files=RootedFiles(root),
             lock=FileLock(root=root),
@@ -138,6 +146,6 @@ class Host:
 
 
 def _absent(part: str) -> Any:
-    from hostrouting.host.offline import Absent
+    from hostrouting.host.offline import absent
 
-    return Absent(part)
+    return absent(part)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import Failure
 
-__all__ = ["Operations", "StepFaults"]
+__all__ = ["Faulty", "Operations", "StepFaults"]
 
 
 class Operations:
@@ -42,6 +42,18 @@ class Operations:
         error = self._planned.pop(len(self.calls), None)
         if error is not None:
             raise error
+
+
+class Faulty:
+    """A fake that records its operations, and lets those fail that a test chooses."""
+
+    def __init__(self, fault: BaseException) -> None:
+        self.operations: Operations = Operations()
+        self._fault = fault
+
+    def fail_at(self, number: int, error: BaseException | None = None) -> None:
+        """Let the `number`-th operation from now (1 is the next) fail, by default as the fake's description says."""
+        self.operations.fail(number, error or self._fault)
 
 
 class StepFaults:
