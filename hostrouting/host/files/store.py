@@ -7,7 +7,6 @@ import fcntl
 import os
 import stat
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.files.rooted import file_errors, open_parent, shown_path, sync_folder
@@ -99,7 +98,8 @@ class RootedFiles:
         reasons: list[str] = []
 
         def look(folder: int) -> None:
-            reasons.extend(_exposure(str(Path(f"/proc/self/fd/{folder}").readlink()), os.fstat(folder)))
+            path = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - pathlib is slow to import
+            reasons.extend(_exposure(path, os.fstat(folder)))
 
         with (
             self._errors("look at", path),
@@ -328,7 +328,8 @@ def _sweep(folder: int) -> bool:
 def _has_lock(device: int, inode: int) -> bool:
     # From the kernel's own list: trying the lock would hold it for a moment.
     wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
-    return wanted in Path("/proc/locks").read_text(encoding="utf-8").split()
+    with open("/proc/locks", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+        return wanted in file.read().split()
 
 
 def _obstacle(folder: int, size: int) -> int | None:

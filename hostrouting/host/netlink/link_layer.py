@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink import device_codec, neighbour_codec, probes, route_codec
+from hostrouting.host.netlink import device_codec, neighbour_codec, route_codec
 from hostrouting.host.netlink.commit import Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import REQUEST, message
@@ -69,6 +69,8 @@ class NetlinkLinkLayer(Adapter):
             for device in self.devices()
             if device.up and len(device.mac) == _ETHERNET
         }
+        from hostrouting.host.netlink import probes  # only a sweep asks
+
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
     def routes(self) -> list[ObservedRoute]:
