@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, probes, route_codec
+from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
 from hostrouting.host.netlink.commit import Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import HEADER_LENGTH, REQUEST, message
@@ -82,6 +82,8 @@ class NetlinkLinkLayer(Adapter):
             for device in self.devices()
             if device.up and len(device.mac) == _ETHERNET
         }
+        from hostrouting.host.netlink import probes  # only a sweep asks
+
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
     def newest_address(self, dev: str) -> float | None:
