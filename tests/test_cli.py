@@ -31,10 +31,12 @@ CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"
 MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 
 
-def run(*words: str | Path, inside: KernelNode, **environment: str) -> subprocess.CompletedProcess[str]:
-    entering = ["nsenter", f"--net=/run/netns/{inside.name}"]
+def run(
+    *words: str | Path, inside: KernelNode | None = None, prefix: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    entering = [] if inside is None else ["nsenter", f"--net=/run/netns/{inside.name}"]
     return subprocess.run(
-        [*entering, *COMMAND, *map(str, words)],
+        [*entering, *prefix, *COMMAND, *map(str, words)],
         check=False,
         capture_output=True,
         text=True,
@@ -186,6 +188,51 @@ def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
     ]
     assert "hostRouting.routeOverlap.mode: expected 'WARN' or 'STRICT', found the string 'LOUD'" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (b"hostRouting:\n  gates: []\n", 2, "{name} is not JSON: line 1, column 1: Expecting value; correct it there"),
+        (
+            b'{"hostRouting":\n  {"gates": }}',
+            2,
+            "{name} is not JSON: line 2, column 13: Expecting value; correct it there",
+        ),
+        (b"", 2, "{name} is not JSON: it is empty; write an object with the key 'hostRouting' into it"),
+        (
+            b'{\n"a": "\xe9"}',
+            2,
+            "{name} is not JSON: line 2, column 7: the byte 0xe9 is not UTF-8; save the config as UTF-8",
+        ),
+        (None, 3, "cannot read {name}: No such file or directory; check the path"),
+        ("folder", 3, "cannot read {name}: Is a directory; give the path of the JSON file in it"),
+        ("loop", 3, "cannot read {name}: Too many levels of symbolic links; give the path of another file"),
+    ],
+)
+def test_a_file_that_is_no_config_is_named_with_place_reason_and_step(
+    content: bytes | str | None, status: int, message: str, tmp_path: Path
+) -> None:
+    """The user has the name of the file, the line and column where there is one, and the next step."""
+    path = tmp_path / "config.json"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "folder":
+        path.mkdir()
+    elif content == "loop":
+        path.symlink_to(path)
+    refused = run("check", path, "--json")
+    expected = message.format(name=f"the config {str(path)!r}")
+    assert (refused.returncode, refused.stderr) == (status, f"hostrouting: {expected}\n")
+    assert json.loads(refused.stdout)["error"] == expected
+
+
+def test_a_config_that_only_root_may_read_says_so() -> None:
+    """A check needs no root, but its file may."""
+    path = "/proc/1/environ"
+    refused = run("check", path, prefix=powerless() if os.geteuid() == 0 else ())
+    message = f"cannot read the config {path!r}: Permission denied; run this as root, or make the file readable"
+    assert (refused.returncode, refused.stderr) == (3, f"hostrouting: {message}\n")
 
 
 @pytest.mark.parametrize("command", ["plan", "apply"])

@@ -23,6 +23,7 @@ from hostrouting.config import (
     StaticRoutesConfig,
     WatchConfig,
 )
+from hostrouting.config.wire import WireValue, wire_names
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
 
 #: The whole wire form, every field away from its default.
@@ -35,7 +36,14 @@ FULL: dict[str, Any] = {
         ],
     },
     "routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT", "allowedDevs": ["mesh*"]},
-    "probeSnat": {"enabled": True, "dev": "eth0", "source": "fe80::1", "address": "2001:db8::1", "detect": "address"},
+    "probeSnat": {
+        "enabled": True,
+        "dev": "eth0",
+        "source": "fe80::1",
+        "address": "2001:db8::1",
+        "detect": "address",
+        "required": True,
+    },
     "staleCni": {
         "enabled": True,
         "podCidrs": ["10.240.0.0/16", "fd00::/64"],
@@ -43,6 +51,7 @@ FULL: dict[str, Any] = {
         "confirmations": 3,
         "backupDir": "/var/backups",
         "force": {"conflist": True, "lock": True},
+        "required": True,
     },
     "watch": {"enabled": True, "interval": "90s"},
     "gates": ["kubelet.service"],
@@ -62,7 +71,9 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
         route_overlap=RouteOverlapConfig(
             expected_cidrs=("172.16.0.0/16",), mode=OverlapMode.STRICT, allowed_devs=("mesh*",)
         ),
-        probe_snat=ProbeSNATConfig(enabled=True, dev="eth0", source="fe80::1", address="2001:db8::1", detect="address"),
+        probe_snat=ProbeSNATConfig(
+            enabled=True, dev="eth0", source="fe80::1", address="2001:db8::1", detect="address", required=True
+        ),
         stale_cni=StaleCNIConfig(
             enabled=True,
             pod_cidrs=("10.240.0.0/16", "fd00::/64"),
@@ -70,10 +81,20 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             confirmations=3,
             backup_dir="/var/backups",
             force=StaleCNIForce(conflist=True, lock=True),
+            required=True,
         ),
         watch=WatchConfig(enabled=True, interval=90.0),
         gates=("kubelet.service",),
     )
+
+
+def test_the_example_has_every_field() -> None:
+    """A field that is added to a section is added to the example, too, and so to the tests that use it."""
+    config = HostRoutingConfig.from_mapping(FULL)
+    sections = attrs.asdict(config, recurse=False).values()
+    parts = [config, *sections, config.static_routes.routes[0], config.stale_cni.force]
+    for part in filter(lambda part: isinstance(part, WireValue), parts):
+        assert tuple(part.to_mapping()) == wire_names(type(part))
 
 
 def test_the_wire_form_is_written_as_it_was_read() -> None:

@@ -38,33 +38,39 @@ def test_escapes_are_part_of_json() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ("", "Expecting value: line 1 column 1 (char 0)"),
-        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("{'watch': 1}", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        (TEXT + "}", "Extra data: line 1 column 46 (char 45)"),
-        (TEXT + "\x00", "Extra data: line 1 column 46 (char 45)"),
-        ("// comment\n{}", "Expecting value: line 1 column 1 (char 0)"),
-        ('{"gates": ["a\nb"]}', "Invalid control character at: line 1 column 14 (char 13)"),
-        ('{"x": NaN}', "NaN is no JSON number"),
-        ('{"x": [Infinity]}', "Infinity is no JSON number"),
-        ('{"x": -Infinity}', "-Infinity is no JSON number"),
-        ('{"x": 01}', "Expecting ',' delimiter: line 1 column 8 (char 7)"),
+        ("", "it is empty; write an object with the key 'hostRouting' into it"),
+        (b" \n", "it is empty; write an object with the key 'hostRouting' into it"),
+        ("{", "line 1, column 2: Expecting property name enclosed in double quotes; correct it there"),
+        ("{'watch': 1}", "line 1, column 2: Expecting property name enclosed in double quotes; correct it there"),
+        (TEXT + "}", "line 1, column 46: Extra data; correct it there"),
+        (TEXT + "\x00", "line 1, column 46: Extra data; correct it there"),
+        ("// comment\n{}", "line 1, column 1: Expecting value; correct it there"),
+        ('{\n "gates": []\n "x": 1}', "line 3, column 2: Expecting ',' delimiter; correct it there"),
+        ('{\n "é": "'.encode() + b'\xff"}', "line 2, column 8: the byte 0xff is not UTF-8; save the config as UTF-8"),
+        ('{"gates": ["a\nb"]}', "line 1, column 14: Invalid control character at; correct it there"),
+        ('{"x": NaN}', "NaN is no JSON number; write a number, or remove the key"),
+        ('{"x": [Infinity]}', "Infinity is no JSON number; write a number, or remove the key"),
+        ('{"x": -Infinity}', "-Infinity is no JSON number; write a number, or remove the key"),
+        ('{"x": 01}', "line 1, column 8: Expecting ',' delimiter; correct it there"),
         ('{"x": ' + "9" * 5000 + "}", "a number in it has thousands of digits; no field takes more than ten"),
         ("[" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
         ('{"x":' * 100_000, "it is nested too deeply; a config is an object of a few levels"),
         ("[" * 100_000 + "]" * 100_000, "it is nested too deeply; a config is an object of a few levels"),
         ("\ufeff{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
         (b"\xef\xbb\xbf{}", "it begins with a byte order mark; save the config as UTF-8 without one"),
-        (b'{"x": "\xff"}', "byte 7 is not UTF-8; save the config as UTF-8"),
-        (b'{"x": "\xed\xa0\x80"}', "byte 7 is not UTF-8; save the config as UTF-8"),
-        (TEXT.encode("utf-16"), "byte 0 is not UTF-8; save the config as UTF-8"),
-        (TEXT.encode("utf-16-le"), "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        (b'{"x": "\xff"}', "line 1, column 8: the byte 0xff is not UTF-8; save the config as UTF-8"),
+        (b'{"x": "\xed\xa0\x80"}', "line 1, column 8: the byte 0xed is not UTF-8; save the config as UTF-8"),
+        (TEXT.encode("utf-16"), "line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"),
+        (
+            TEXT.encode("utf-16-le"),
+            "line 1, column 2: Expecting property name enclosed in double quotes; correct it there",
+        ),
     ],
     ids=lambda value: repr(value)[:40],
 )
 def test_what_is_not_json_is_refused(document: str | bytes, message: str) -> None:
     """Whatever is not JSON, however long or deep, is one InvalidConfigError that says why."""
-    assert _refusal(document) == f"not JSON: {message}"
+    assert _refusal(document) == f"the config is not JSON: {message}"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +149,9 @@ def test_a_bad_file_is_an_invalid_config(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(InvalidConfigError) as caught:
         HostRoutingConfig.from_file(path)
-    assert str(caught.value) == "not JSON: byte 0 is not UTF-8; save the config as UTF-8"
+    assert str(caught.value) == (
+        f"the config {str(path)!r} is not JSON: line 1, column 1: the byte 0xff is not UTF-8; save the config as UTF-8"
+    )
     path.write_text("{}")
     assert HostRoutingConfig.from_file(path) == HostRoutingConfig()
     with pytest.raises(InvalidConfigError):
@@ -152,9 +160,13 @@ def test_a_bad_file_is_an_invalid_config(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("absent.json", "No such file or directory"), (".", "Is a directory"), ("a\x00b", "embedded null byte")],
+    [
+        ("absent.json", "No such file or directory; check the path"),
+        (".", "Is a directory; give the path of the JSON file in it"),
+        ("a\x00b", "embedded null byte; give the path of another file"),
+    ],
 )
-def test_a_file_that_cannot_be_read_names_path_and_reason(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_file_that_cannot_be_read_names_path_reason_and_step(tmp_path: Path, name: str, reason: str) -> None:
     """The system's refusal becomes a HostFileError, with the cause chained."""
     path = os.path.join(tmp_path, name)  # noqa: PTH118 (pathlib would drop the '.')
     with pytest.raises(HostFileError) as caught:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -94,6 +94,12 @@ OWN_UNITS: Final = frozenset(
     }
 )
 
+#: The next step for the user whose file cannot be read.
+_UNREADABLE: Final[dict[type[Exception], str]] = {
+    FileNotFoundError: "check the path",
+    IsADirectoryError: "give the path of the JSON file in it",
+    PermissionError: "run this as root, or make the file readable",
+}
 _KEY: Final = "hostRouting"
 #: `staticRoute` and `stale_cni` are mistyped sections; `gateway` and `watchdog` are an agent's own keys.
 _SIMILARITY: Final = 0.8
@@ -326,14 +332,14 @@ class HostRoutingConfig(WireValue):
         # A path with a NUL in it is a ValueError before the system sees it.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise HostFileError(f"cannot read the config {os.fspath(path)!r}: {reason}") from error
-        return cls.from_json(document, allow_empty=allow_empty)
+            step = _UNREADABLE.get(type(error), "give the path of another file")
+            raise HostFileError(f"cannot read the config {os.fspath(path)!r}: {reason}; {step}") from error
+        return cls.from_mapping(read_json(document, name=f"the config {os.fspath(path)!r}"), allow_empty=allow_empty)
 
     @classmethod
     def from_json(cls, document: str | bytes, *, allow_empty: bool = True) -> HostRoutingConfig:
         """Read JSON text, or its bytes in UTF-8; see `from_mapping` for its content."""
-        # It also refuses a document that is no mapping.
-        return cls.from_mapping(cast("Mapping[str, Any]", read_json(document)), allow_empty=allow_empty)
+        return cls.from_mapping(read_json(document), allow_empty=allow_empty)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, allow_empty: bool = True) -> HostRoutingConfig:

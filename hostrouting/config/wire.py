@@ -288,8 +288,8 @@ def describe(value: object) -> str:
     return f"a Python {type(value).__name__}"
 
 
-def read_json(document: str | bytes) -> object:
-    """Parse JSON, the whole of it and nothing but it; raises `InvalidConfigError` for anything else.
+def read_json(document: str | bytes, *, name: str = "the config") -> Any:
+    """Parse JSON, the whole of it and nothing but it; for anything else raise `InvalidConfigError`, which names it.
 
     An object with repeated keys becomes a dict that records them, so that the reader of that part can report the place.
 
@@ -297,35 +297,44 @@ def read_json(document: str | bytes) -> object:
     {'metric': 1}
     >>> read_json('{"metric": 1} x')
     Traceback (most recent call last):
-    hostrouting.exceptions.InvalidConfigError: not JSON: Extra data: line 1 column 15 (char 14)
+    hostrouting.exceptions.InvalidConfigError: the config is not JSON: line 1, column 15: Extra data; correct it there
     """
     import json  # 8 ms that `import hostrouting` does not need
 
     try:
         text = document if isinstance(document, str) else document.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_json(f"byte {error.start} is not UTF-8; save the config as UTF-8") from error
-    if text.startswith("\ufeff"):
-        raise _not_json("it begins with a byte order mark; save the config as UTF-8 without one")
-    try:
+        if text.startswith("\ufeff"):
+            raise _NotJSONError("it begins with a byte order mark; save the config as UTF-8 without one")
+        if not text.strip():
+            raise _NotJSONError("it is empty; write an object with the key 'hostRouting' into it")
         return json.loads(text, object_pairs_hook=_json_object, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise _not_json(str(error)) from error
-    except RecursionError as error:
-        raise _not_json("it is nested too deeply; a config is an object of a few levels") from error
-    except InvalidConfigError:
-        raise
-    except ValueError as error:
-        # The rest is Python's limit on the digits of an integer.
-        raise _not_json("a number in it has thousands of digits; no field takes more than ten") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfigError([ConfigError("", f"{name} is not JSON: {_why_not_json(error)}")]) from error
 
 
-def _not_json(reason: str) -> InvalidConfigError:
-    return InvalidConfigError([ConfigError("", f"not JSON: {reason}")])
+class _NotJSONError(ValueError):
+    """Text that Python's parser takes for JSON, or refuses without a reason."""
+
+
+def _why_not_json(error: Exception) -> str:
+    from json import JSONDecodeError
+
+    if isinstance(error, JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}: {error.msg}; correct it there"
+    if isinstance(error, UnicodeDecodeError):
+        *lines, last = error.object[: error.start].split(b"\n")
+        byte = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
+        return f"line {len(lines) + 1}, column {len(last.decode()) + 1}: {byte}; save the config as UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply; a config is an object of a few levels"
+    if isinstance(error, _NotJSONError):
+        return str(error)
+    # The rest is Python's limit on the digits of an integer.
+    return "a number in it has thousands of digits; no field takes more than ten"
 
 
 def _refuse_constant(name: str) -> object:
-    raise _not_json(f"{name} is no JSON number")
+    raise _NotJSONError(f"{name} is no JSON number; write a number, or remove the key")
 
 
 def _json_object(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import count
 from typing import NamedTuple
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import MOST_LINKS, path_parts
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.faults import Faulty
 
 __all__ = ["MemoryFiles", "MemoryTree"]
 
@@ -27,7 +28,7 @@ class MemoryTree:
     def __init__(self) -> None:
         # By path: a file, the target of a symbolic link, or None for a folder.
         self._entries: dict[str, MemoryFile | str | None] = {"/": None}
-        self._generation = 0
+        self._generations = count(1)
         #: Paths of files on which another process holds a lock.
         self.locked: set[str] = set()
         #: User ids by path; all other paths belong to root.
@@ -37,10 +38,6 @@ class MemoryTree:
         #: Folders on a file system that is mounted read-only.
         self.read_only: set[str] = set()
 
-    def make_link(self, path: str, target: str) -> None:
-        """Put a symbolic link at `path`, as `ln -s` does."""
-        self._entries[self._make_parents("link", path)] = target
-
     def make_directory(self, path: str) -> None:
         """Put a folder at `path`, as `mkdir -p` does."""
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
@@ -49,6 +46,9 @@ class MemoryTree:
         """Return the file at `path`, with mode and generation; None if there is none."""
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry if isinstance(entry, MemoryFile) else None
+
+    def _begin(self, *call: str) -> None:
+        """Begin an operation; `MemoryFiles` records it."""
 
     def snapshot(self) -> dict[str, str]:
         """Return the text of each file and `-> target` of each link, by path, without folders."""
@@ -60,6 +60,7 @@ class MemoryTree:
 
     def read(self, path: str) -> bytes | None:
         """See `FileStore.read`."""
+        self._begin("read", path)
         place = self._place("read", path, follow=True)
         entry = self._entries.get(place)
         if isinstance(entry, MemoryFile):
@@ -70,6 +71,7 @@ class MemoryTree:
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
+        self._begin("write", path)
         place = self._make_parents("write", path)
         before = self._entries.get(place)
         if before is None and place in self._entries:
@@ -77,13 +79,13 @@ class MemoryTree:
         if isinstance(before, MemoryFile) and before.content == content:
             self._entries[place] = before._replace(mode=mode)
             return before.mode != mode
-        self._generation += 1
-        self._entries[place] = MemoryFile(content, mode, self._generation)
+        self._entries[place] = MemoryFile(content, mode, next(self._generations))
         self.owners.pop(place, None)
         return True
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
+        self._begin("link", path)
         place = self._make_parents("link", path)
         before = self._entries.get(place)
         if before is None and place in self._entries:
@@ -96,16 +98,19 @@ class MemoryTree:
 
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
-        entry = self._entries.get(self._place("look at", path, follow=True))
-        return entry.mode if isinstance(entry, MemoryFile) else None
+        self._begin("mode", path)
+        file = self.file(path)
+        return None if file is None else file.mode
 
     def owner(self, path: str) -> int | None:
         """See `FileStore.owner`."""
+        self._begin("owner", path)
         place = self._place("look at", path)
         return self.owners.get(place, 0) if place in self._entries else None
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
+        self._begin("exposed", path)
         passed = ["/"]
         passed.append(self._place("look at", path, follow=True, passed=passed))
         for place in filter(self._entries.__contains__, passed):
@@ -119,6 +124,7 @@ class MemoryTree:
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
+        self._begin("rename", path, name)
         place = self._place(f"give the name {name!r} to", path)
         if place not in self._entries:
             return False
@@ -134,6 +140,7 @@ class MemoryTree:
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
+        self._begin("remove", path)
         place = self._place("remove", path)
         if place not in self._entries:
             return False
@@ -145,6 +152,7 @@ class MemoryTree:
 
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
+        self._begin("names", path)
         place = self._place("list", path, follow=True)
         below = place if place == "/" else f"{place}/"
         return sorted(
@@ -155,15 +163,18 @@ class MemoryTree:
 
     def exists(self, path: str) -> bool:
         """See `FileStore.exists`."""
+        self._begin("exists", path)
         return self._place("look for", path) in self._entries
 
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
+        self._begin("read_link", path)
         entry = self._entries.get(self._place("read the link", path))
         return entry if isinstance(entry, str) else None
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
+        self._begin("remove_directory_if_empty", path)
         place = self._place("remove", path)
         if place not in self._entries or self._entries[place] is not None or self.names(place):
             return False
@@ -173,6 +184,7 @@ class MemoryTree:
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
+        self._begin("refuse_unwritable", path)
         self._refuse_read_only("write below", self._place("write below", path, follow=True))
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
@@ -181,11 +193,13 @@ class MemoryTree:
 
     def sweep(self, path: str) -> bool:
         """See `FileStore.sweep`; a write to memory leaves nothing."""
+        self._begin("sweep", path)
         self._place("clean up", path, follow=True)
         return False
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
+        self._begin("is_locked", path)
         place = self._place("look for locks on", path, follow=True)
         return place in self._entries and place in {self._place("lock", locked, follow=True) for locked in self.locked}
 
@@ -229,91 +243,22 @@ class MemoryTree:
         return place
 
 
-class MemoryFiles:
-    """The files of a fake machine: `tree` holds them, `operations` records the calls and injects faults."""
+class MemoryFiles(Faulty, MemoryTree):
+    """The files of a fake machine: `operations` records the calls and injects faults.
+
+    By default, `fail_at` says that the disk is full.
+
+    Calls of `tree`, which holds the same files, are no operations: they arrange and inspect.
+    """
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
+        super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
         self.tree: MemoryTree = tree or MemoryTree()
-        self.operations: Operations = Operations()
+        # Both have the same entries, and not copies of them.
+        vars(self).update(vars(self.tree))
 
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the disk is full."""
-        self.operations.fail(number, error or HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
-
-    def read(self, path: str) -> bytes | None:
-        """See `FileStore.read`."""
-        self.operations.record("read", path)
-        return self.tree.read(path)
-
-    def write(self, path: str, content: bytes, *, mode: int) -> bool:
-        """See `FileStore.write`."""
-        self.operations.record("write", path)
-        return self.tree.write(path, content, mode=mode)
-
-    def link(self, path: str, target: str) -> bool:
-        """See `FileStore.link`."""
-        self.operations.record("link", path)
-        return self.tree.link(path, target)
-
-    def mode(self, path: str) -> int | None:
-        """See `FileStore.mode`."""
-        self.operations.record("mode", path)
-        return self.tree.mode(path)
-
-    def owner(self, path: str) -> int | None:
-        """See `FileStore.owner`."""
-        self.operations.record("owner", path)
-        return self.tree.owner(path)
-
-    def exposed(self, path: str) -> str | None:
-        """See `FileStore.exposed`."""
-        self.operations.record("exposed", path)
-        return self.tree.exposed(path)
-
-    def rename(self, path: str, name: str) -> bool:
-        """See `FileStore.rename`."""
-        self.operations.record("rename", path, name)
-        return self.tree.rename(path, name)
-
-    def remove(self, path: str) -> bool:
-        """See `FileStore.remove`."""
-        self.operations.record("remove", path)
-        return self.tree.remove(path)
-
-    def names(self, path: str) -> list[str]:
-        """See `FileStore.names`."""
-        self.operations.record("names", path)
-        return self.tree.names(path)
-
-    def exists(self, path: str) -> bool:
-        """See `FileStore.exists`."""
-        self.operations.record("exists", path)
-        return self.tree.exists(path)
-
-    def read_link(self, path: str) -> str | None:
-        """See `FileStore.read_link`."""
-        self.operations.record("read_link", path)
-        return self.tree.read_link(path)
-
-    def remove_directory_if_empty(self, path: str) -> bool:
-        """See `FileStore.remove_directory_if_empty`."""
-        self.operations.record("remove_directory_if_empty", path)
-        return self.tree.remove_directory_if_empty(path)
-
-    def refuse_unwritable(self, path: str, *, size: int) -> None:
-        """See `FileStore.refuse_unwritable`."""
-        self.operations.record("refuse_unwritable", path)
-        self.tree.refuse_unwritable(path, size=size)
-
-    def sweep(self, path: str) -> bool:
-        """See `FileStore.sweep`."""
-        self.operations.record("sweep", path)
-        return self.tree.sweep(path)
-
-    def is_locked(self, path: str) -> bool:
-        """See `FileStore.is_locked`."""
-        self.operations.record("is_locked", path)
-        return self.tree.is_locked(path)
+    def _begin(self, *call: str) -> None:
+        self.operations.record(*call)
 
 
 def _error(verb: str, path: str, number: int) -> HostFileError:

@@ -67,7 +67,7 @@ def test_an_instance_is_named_for_what_only_it_has(host: FakeHost, ctx: Context)
 
 def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
     """It never starts, which may be meant."""
-    host.files.tree.make_link(f"{UNITS}/{KUBELET}", "/dev/null")
+    host.files.tree.link(f"{UNITS}/{KUBELET}", "/dev/null")
     [fault] = gate_faults(ctx, host.services, [KUBELET])
     assert (fault.kind, fault.refused) == ("masked", False)
     assert "run: systemctl unmask kubelet.service" in fault.reason

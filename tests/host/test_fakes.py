@@ -30,24 +30,12 @@ class TestMemoryFiles(FileStoreContract):
         """The files of the contract."""
         return MemoryFiles()
 
-    def mode(self, files: FileStore, path: str) -> int:
-        """See the contract."""
-        assert isinstance(files, MemoryFiles)
-        file = files.tree.file(path)
-        assert file is not None
-        return file.mode
-
     def stamp(self, files: FileStore, path: str) -> object:
         """See the contract."""
         assert isinstance(files, MemoryFiles)
         file = files.tree.file(path)
         assert file is not None
         return file.generation
-
-    def make_link(self, files: FileStore, path: str, target: str) -> None:
-        """See the contract."""
-        assert isinstance(files, MemoryFiles)
-        files.tree.make_link(path, target)
 
     def give_away(self, files: FileStore, path: str, user: int) -> None:
         """See the contract."""
@@ -82,7 +70,7 @@ class TestMemoryFiles(FileStoreContract):
         """`snapshot` is all files and links; arranging and looking are no operations."""
         files = MemoryFiles()
         files.tree.write("/etc/a", b"one", mode=0o644)
-        files.tree.make_link("/etc/b", "a")
+        files.tree.link("/etc/b", "a")
         files.tree.make_directory("/srv/empty")
         assert files.tree.snapshot() == {"/etc/a": "one", "/etc/b": "-> a"}
         assert files.tree.names("/") == ["etc", "srv"]

@@ -44,18 +44,10 @@ class TestRootedFiles(FileStoreContract):
         """The files of the contract."""
         return RootedFiles(str(root))
 
-    def mode(self, files: FileStore, path: str) -> int:
-        """See the contract."""
-        return self.outside(files, path).stat().st_mode & 0o7777
-
     def stamp(self, files: FileStore, path: str) -> object:
         """See the contract."""
         status = self.outside(files, path).stat()
         return status.st_ino, status.st_mtime_ns
-
-    def make_link(self, files: FileStore, path: str, target: str) -> None:
-        """See the contract."""
-        self.outside(files, path).symlink_to(target)
 
     def give_away(self, files: FileStore, path: str, user: int) -> None:
         """See the contract."""

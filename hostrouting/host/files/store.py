@@ -7,13 +7,14 @@ import fcntl
 import os
 import stat
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.host.files.rooted import file_errors, open_parent, shown_path, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 __all__ = ["RootedFiles"]
@@ -24,8 +25,11 @@ _UNDER_WAY: Final = ".hostrouting-"
 #: The folder is not empty, or a file system is mounted on it.
 _NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY})
 _HEX: Final = frozenset("0123456789abcdef")
-#: The kernel's errors for an absent name: nothing is there, or a file is in the place of a folder.
-_ABSENT: Final = (FileNotFoundError, NotADirectoryError)
+#: Flags to open a file to read: a fifo must not wait for its writer.
+_FILE: Final = os.O_RDONLY | os.O_NONBLOCK
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
+
+_Answer = TypeVar("_Answer")
 
 
 class RootedFiles:
@@ -42,14 +46,7 @@ class RootedFiles:
 
     def read(self, path: str) -> bytes | None:
         """See `FileStore.read`."""
-        with (
-            self._errors("read", path),
-            suppress(*_ABSENT),
-            open_parent(self._root, path, follow=True) as (folder, name),
-            _open_quietly(name, folder) as descriptor,
-        ):
-            return _read_all(descriptor)
-        return None
+        return self._find("read", path, _read, follow=True)
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
@@ -62,7 +59,7 @@ class RootedFiles:
                 _replace(folder, name, content, mode)
                 sync_folder(folder)
             else:
-                with _open_quietly(name, folder) as descriptor:
+                with _descriptor(folder, name, _FILE) as descriptor:
                     os.fchmod(descriptor, mode)
                     os.fsync(descriptor)
             return True
@@ -79,20 +76,13 @@ class RootedFiles:
 
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
-        with (
-            self._errors("look at", path),
-            suppress(*_ABSENT),
-            open_parent(self._root, path, follow=True) as (folder, name),
-        ):
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            return stat.S_IMODE(status.st_mode) if stat.S_ISREG(status.st_mode) else None
-        return None
+        status = self._find("look at", path, _status, follow=True)
+        return stat.S_IMODE(status.st_mode) if status is not None and stat.S_ISREG(status.st_mode) else None
 
     def owner(self, path: str) -> int | None:
         """See `FileStore.owner`."""
-        with self._errors("look at", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
-            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
-        return None
+        status = self._find("look at", path, _status)
+        return None if status is None else status.st_uid
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
@@ -101,76 +91,34 @@ class RootedFiles:
         def look(folder: int) -> None:
             reasons.extend(_exposure(str(Path(f"/proc/self/fd/{folder}").readlink()), os.fstat(folder)))
 
-        with (
-            self._errors("look at", path),
-            suppress(*_ABSENT),
-            open_parent(self._root, path, follow=True, passing=look) as (folder, name),
-        ):
-            reasons += _exposure(shown_path(self._root, path), os.stat(name, dir_fd=folder, follow_symlinks=False))
+        status = self._find("look at", path, _status, follow=True, passing=look)
+        if status is not None:
+            reasons += _exposure(shown_path(self._root, path), status)
         return reasons[0] if reasons else None
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
-        with (
-            self._errors(f"give the name {name!r} to", path),
-            suppress(*_ABSENT),
-            open_parent(self._root, path) as (folder, old),
-        ):
-            os.stat(old, dir_fd=folder, follow_symlinks=False)
-            with suppress(FileNotFoundError):
-                os.stat(name, dir_fd=folder, follow_symlinks=False)
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            os.rename(old, name, src_dir_fd=folder, dst_dir_fd=folder)
-            sync_folder(folder)
-            return True
-        return False
+        return bool(self._find(f"give the name {name!r} to", path, partial(_rename, name)))
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
-        with self._errors("remove", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
-            _sweep(folder)
-            os.unlink(name, dir_fd=folder)
-            sync_folder(folder)
-            return True
-        return False
+        return bool(self._find("remove", path, _remove))
 
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
-        with (
-            self._errors("list", path),
-            suppress(*_ABSENT),
-            open_parent(self._root, path, follow=True) as (folder, name),
-        ):
-            return sorted(entry for entry in _entries(name, folder) if not _is_under_way(entry))
-        return []
+        return self._find("list", path, _names, follow=True) or []
 
     def exists(self, path: str) -> bool:
         """See `FileStore.exists`."""
-        with self._errors("look for", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
-            return True
-        return False
+        return self._find("look for", path, _status) is not None
 
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
-        with self._errors("read the link", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
-            return _link_text(folder, name)
-        return None
+        return self._find("read the link", path, _link_text)
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
-        with self._errors("remove", path), suppress(*_ABSENT), open_parent(self._root, path) as (folder, name):
-            with _descriptor(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, folder) as inside:
-                _sweep(inside)
-            try:
-                os.rmdir(name, dir_fd=folder)
-            except OSError as error:
-                if error.errno not in _NOT_TO_BE_REMOVED:
-                    raise
-                return False
-            sync_folder(folder)
-            return True
-        return False
+        return bool(self._find("remove", path, _remove_empty_folder))
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
@@ -188,61 +136,103 @@ class RootedFiles:
 
     def sweep(self, path: str) -> bool:
         """See `FileStore.sweep`."""
-        with (
-            self._errors("clean up", path),
-            suppress(*_ABSENT),
-            open_parent(self._root, path, follow=True) as (folder, name),
-            _descriptor(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, folder) as inside,
-        ):
-            swept = _sweep(inside)
-            if swept:
-                os.fsync(inside)
-            return swept
-        return False
+        return bool(self._find("clean up", path, _sweep_folder, follow=True))
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
+        status = self._find("look for locks on", path, _status, follow=True)
+        return status is not None and _has_lock(status)
+
+    def _find(
+        self,
+        verb: str,
+        path: str,
+        act: Callable[[int, str], _Answer],
+        *,
+        follow: bool = False,
+        passing: Callable[[int], object] = lambda _: None,
+    ) -> _Answer | None:
+        """Call `act` with the folder of the path and its name there; return None if the path is absent."""
         with (
-            self._errors("look for locks on", path),
-            suppress(*_ABSENT),
-            open_parent(self._root, path, follow=True) as (folder, name),
+            self._errors(verb, path),
+            suppress(FileNotFoundError, NotADirectoryError),  # a file in the place of a folder
+            open_parent(self._root, path, follow=follow, passing=passing) as place,
         ):
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            return _has_lock(status.st_dev, status.st_ino)
-        return False
+            return act(*place)
+        return None
 
     def _errors(self, verb: str, path: str) -> AbstractContextManager[None]:
         return file_errors(verb, self._root, path)
 
 
+def _status(folder: int, name: str) -> os.stat_result:
+    return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+
+def _read(folder: int, name: str) -> bytes:
+    with _descriptor(folder, name, _FILE) as descriptor, open(descriptor, "rb", closefd=False) as file:
+        return file.read()
+
+
+def _names(folder: int, name: str) -> list[str]:
+    return sorted(entry for entry in _entries(folder, name) if not _is_under_way(entry))
+
+
+def _remove(folder: int, name: str) -> bool:
+    _sweep(folder)
+    os.unlink(name, dir_fd=folder)
+    sync_folder(folder)
+    return True
+
+
+def _remove_empty_folder(folder: int, name: str) -> bool:
+    with _descriptor(folder, name, _FOLDER) as inside:
+        _sweep(inside)
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in _NOT_TO_BE_REMOVED:
+            raise
+        return False
+    sync_folder(folder)
+    return True
+
+
+def _sweep_folder(folder: int, name: str) -> bool:
+    with _descriptor(folder, name, _FOLDER) as inside:
+        swept = _sweep(inside)
+        if swept:
+            os.fsync(inside)
+        return swept
+
+
+def _rename(new: str, folder: int, name: str) -> bool:
+    _status(folder, name)
+    with suppress(FileNotFoundError):
+        _status(folder, new)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+    sync_folder(folder)
+    return True
+
+
 @contextmanager
-def _descriptor(name: str, flags: int, folder: int, mode: int = 0) -> Iterator[int]:
-    descriptor = os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=folder)
+def _descriptor(folder: int, name: str, flags: int, mode: int = 0) -> Iterator[int]:
+    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _open_quietly(name: str, folder: int) -> AbstractContextManager[int]:
-    """Open a name for reading, but no link; O_NONBLOCK because a fifo would wait for its writer."""
-    return _descriptor(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, folder)
-
-
-def _read_all(descriptor: int) -> bytes:
-    with open(descriptor, "rb", closefd=False) as file:
-        return file.read()
-
-
 def _inspect(folder: int, name: str, content: bytes) -> int | None:
     """Return the mode of the file if it holds exactly `content`; None for another file or none at all."""
     try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = _status(folder, name)
         # The size avoids reading a large file of another program.
         if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
             return None
-        with _open_quietly(name, folder) as descriptor:
-            return stat.S_IMODE(status.st_mode) if _read_all(descriptor) == content else None
+        return stat.S_IMODE(status.st_mode) if _read(folder, name) == content else None
     except FileNotFoundError:
         return None
 
@@ -297,7 +287,7 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
     while True:
         successor = _successor_name(name)
         # Until the file gets its final mode no other user can open it, so none can hold the lock.
-        with _descriptor(successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder, 0o600) as descriptor:
+        with _descriptor(folder, successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # A sweep may have come between the two steps; then this file has no name any more.
             if os.fstat(descriptor).st_nlink:
@@ -308,26 +298,26 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
 def _sweep(folder: int) -> bool:
     """Remove the leftovers of killed writers, whose locks the kernel has dropped; return True if there were any."""
     swept = False
-    for leftover in filter(_is_under_way, _entries(".", folder)):
+    for leftover in filter(_is_under_way, _entries(folder, ".")):
         # It is gone meanwhile, or a live writer holds its lock (BlockingIOError): leave it.
         with suppress(FileNotFoundError, BlockingIOError):
-            status = os.stat(leftover, dir_fd=folder, follow_symlinks=False)
+            status = _status(folder, leftover)
             if status.st_uid != os.geteuid():
                 continue
             if stat.S_ISLNK(status.st_mode):
                 os.unlink(leftover, dir_fd=folder)
                 swept = True
             elif stat.S_ISREG(status.st_mode):
-                with _open_quietly(leftover, folder) as descriptor:
+                with _descriptor(folder, leftover, _FILE) as descriptor:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(leftover, dir_fd=folder)
                     swept = True
     return swept
 
 
-def _has_lock(device: int, inode: int) -> bool:
+def _has_lock(status: os.stat_result) -> bool:
     # From the kernel's own list: trying the lock would hold it for a moment.
-    wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     return wanted in Path("/proc/locks").read_text(encoding="utf-8").split()
 
 
@@ -351,8 +341,8 @@ def _exposure(path: str, status: os.stat_result) -> list[str]:
     return []
 
 
-def _entries(name: str, folder: int) -> list[str]:
-    with _descriptor(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, folder) as descriptor:
+def _entries(folder: int, name: str) -> list[str]:
+    with _descriptor(folder, name, _FOLDER) as descriptor:
         return os.listdir(descriptor)  # noqa: PTH208 - pathlib knows no descriptors
 
 
