@@ -128,7 +128,7 @@ class Host:
 
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
-        from hostrouting.host.offline import OfflineRoutes
+        from hostrouting.host.offline import offline_routes
         from hostrouting.host.systemd.systemctl import OfflineUnits
 
         # Absolute, because the working directory may change later.
@@ -137,7 +137,7 @@ class Host:
             raise HostFileError(f"cannot prepare the image {folder}: there is no such folder")
         root = str(folder)
         return cls(
-            routes=OfflineRoutes(),
+            routes=offline_routes(),
             services=OfflineUnits(root),
             files=RootedFiles(root),
             lock=FileLock(root=root),
@@ -146,6 +146,6 @@ class Host:
 
 
 def _absent(part: str) -> Any:
-    from hostrouting.host.offline import Absent
+    from hostrouting.host.offline import absent
 
-    return Absent(part)
+    return absent(part)

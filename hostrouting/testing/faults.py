@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import Failure
 
-__all__ = ["Operations", "StepFaults"]
+__all__ = ["Faulty", "Operations", "StepFaults"]
 
 
 class Operations:
@@ -44,6 +44,18 @@ class Operations:
             raise error
 
 
+class Faulty:
+    """A fake that records its operations, and lets those fail that a test chooses."""
+
+    def __init__(self, fault: BaseException) -> None:
+        self.operations: Operations = Operations()
+        self._fault = fault
+
+    def fail_at(self, number: int, error: BaseException | None = None) -> None:
+        """Let the `number`-th operation from now (1 is the next) fail, by default as the fake's description says."""
+        self.operations.fail(number, error or self._fault)
+
+
 class StepFaults:
     """The faults planned for the steps of batches, those of rollbacks counted in."""
 
@@ -54,10 +66,6 @@ class StepFaults:
     def plan(self, step: int, fault: Callable[[], Failure | None]) -> None:
         """Call `fault` just before the `step`-th step from now (1 is the next), which it may refuse."""
         self._planned[self._steps + step] = fault
-
-    def refuse(self, step: int, failure: Failure) -> None:
-        """Refuse the `step`-th step from now."""
-        self.plan(step, lambda: failure)
 
     def next(self) -> Failure | None:
         """Count one step; return the refusal that was planned for it, if there is one."""

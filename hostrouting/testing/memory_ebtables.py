@@ -14,7 +14,7 @@ from hostrouting.host.packets.ebtables_rules import (
     titles,
     why_unsafe,
 )
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +29,10 @@ _BATCH = 1000
 _DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permission denied (you must be root)"
 
 
-class MemoryEbtables:
+class MemoryEbtables(Faulty):
     """The table `nat` of both backends, with the chains that the kernel makes; it implements `Ebtables`.
+
+    By default, `fail_at` says that the program cannot be run.
 
     >>> from phases import Context
     >>> ebtables = MemoryEbtables()
@@ -41,6 +43,7 @@ class MemoryEbtables:
     """
 
     def __init__(self) -> None:
+        super().__init__(BackendError("cannot run ebtables: Cannot allocate memory"))
         self._chains: dict[str, dict[str, list[tuple[str, ...]]]] = {
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
         }
@@ -52,11 +55,6 @@ class MemoryEbtables:
         #: Called before each reading, and after each successful deletion: the place for another program's changes.
         self.on_read: Callable[[], None] | None = None
         self.on_delete: Callable[[], None] | None = None
-        self.operations: Operations = Operations()
-
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the program cannot be run."""
-        self.operations.fail(number, error or BackendError("cannot run ebtables: Cannot allocate memory"))
 
     def add(self, line: str, *, backend: str = "nft") -> None:
         """Append a rule as ebtables-save prints it (`-A CHAIN ...`); make the chain if it is missing."""

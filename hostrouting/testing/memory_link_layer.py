@@ -14,7 +14,7 @@ from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.addresses import IPV6, Address, Prefix, parse_address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
-from hostrouting.testing.faults import Operations, StepFaults
+from hostrouting.testing.faults import Faulty, StepFaults
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,10 @@ _KERNEL: Final = 2
 _LINK_LOCAL: Final = Prefix.parse("fe80::/10")
 
 
-class MemoryLinkLayer:
+class MemoryLinkLayer(Faulty):
     """The devices of a node, the stations on their links, and the node's IPv6.
+
+    By default, `fail_at` says that privilege is missing.
 
     >>> layer = MemoryLinkLayer()
     >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
@@ -41,7 +43,7 @@ class MemoryLinkLayer:
     """
 
     def __init__(self) -> None:
-        self.operations: Operations = Operations()
+        super().__init__(_refused(errno.EPERM, "rtnetlink"))
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[tuple[str, str]] = set()
         #: True if the process has the privilege to ask on the link.
@@ -155,13 +157,9 @@ class MemoryLinkLayer:
         """Attach a BPF program of that name for the packets `in` or `out`."""
         self.programs[dev] = (*self.programs.get(dev, ()), program)
 
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th call of the port from now (1 is the next) fail: by default without privilege."""
-        self.operations.fail(number, error or _refused(errno.EPERM, "rtnetlink"))
-
     def refuse_at(self, change: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `change`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
-        self._faults.refuse(change, Failure(number, f"injected fault ({os.strerror(number)})"))
+        self._faults.plan(change, lambda: Failure(number, f"injected fault ({os.strerror(number)})"))
 
     def vanish_at(self, change: int, dev: str) -> None:
         """Take the device away just before the `change`-th change from now."""
