@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phases.context import Context, Scope, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
-from phases.mistakes import call, context_of, require_changes, require_task
+from phases.mistakes import call, context_of, require_changes, require_plain, require_task
 from phases.report import Event, Ledger, Report, TaskAccount
 from phases.task import Group, Plannable, Task, Tolerant, Undoable, leaves, names_in_path
 
@@ -239,9 +239,11 @@ def run(
     'ok'
     """
     require_task(task)
+    if observer is not None:
+        require_plain(observer, "the observer")
     ledger = Ledger(Report(task), skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
     ctx = context_of(ctx).child(timeout).within(Scope(logger=logger))
-    with cancel_on_signals(ctx) if handle_signals else nullcontext():
+    with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
             execute_telling(task, ctx, ledger=ledger)
         except BaseException as error:
@@ -290,15 +292,15 @@ def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
 
 
 @contextmanager
-def cancel_on_signals(ctx: Context) -> Iterator[None]:
-    """Let SIGINT and SIGTERM cancel `ctx`; a second signal has its usual effect.
+def cancel_on_signals(ctx: Context) -> Iterator[Context]:
+    """Let SIGINT and SIGTERM cancel `ctx`, the value of the `with`; a second signal has its usual effect.
 
     This does nothing outside the main thread.
     """
     import signal  # only programs handle signals
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield ctx
         return
 
     def restore() -> None:
@@ -314,6 +316,6 @@ def cancel_on_signals(ctx: Context) -> Iterator[None]:
     try:
         for number in before:
             signal.signal(number, cancel)
-        yield
+        yield ctx
     finally:
         restore()

@@ -26,7 +26,7 @@ from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.testing import FakeHost
+from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.memory_metadata import MemoryMetadata
 from phases import Context, TaskFailedError, execute, plan, run, undo
 from phases.testing import ManualClock
@@ -427,6 +427,14 @@ def test_what_is_no_config_is_told_at_once(task: type[Configure], config: object
     """A TypeError that names the mistake and the step."""
     with pytest.raises(TypeError, match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map"):
         task(config, host=FakeHost())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
+@pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
+def test_what_is_no_host_is_told_at_once(task: type[Configure], given: object) -> None:
+    """A backend, a class or an empty text is no host, and never stands for this machine."""
+    with pytest.raises(TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "):
+        task(HostRoutingConfig(), host=given)  # type: ignore[arg-type]
 
 
 def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:

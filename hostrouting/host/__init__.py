@@ -114,6 +114,14 @@ class Host:
         )
 
     @classmethod
+    def given_or_live(cls, host: object) -> Host:
+        """Return the host that a task was given, this machine for None, and raise TypeError for anything else."""
+        if host is not None and not isinstance(host, Host):
+            step = "pass host=FakeHost(routes) in a test, host=Host(routes=..., ...), or nothing for this machine"
+            raise TypeError(f"expected a Host, not {host!r}; {step}")
+        return host or cls.live()
+
+    @classmethod
     def offline(cls, root: str | os.PathLike[str]) -> Host:
         """Return the image with the root folder `root`, which may be `/`; the kernel and systemd are left alone."""
         from pathlib import Path

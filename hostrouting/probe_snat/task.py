@@ -74,7 +74,7 @@ class ConfigureProbeSNAT:
     ) -> None:
         self._config = require_config(config)
         self._section = config.probe_snat
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger or _logger
 
     def __repr__(self) -> str:

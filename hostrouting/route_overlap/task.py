@@ -46,7 +46,7 @@ class CheckRouteOverlap:
     ) -> None:
         self._config = require_config(config)
         self._section: RouteOverlapConfig = config.route_overlap
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger or _logger
 
     @property

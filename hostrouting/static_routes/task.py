@@ -41,7 +41,7 @@ class ConfigureStaticRoutes:
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         self._config = require_config(config)
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(__name__)
 
     def __repr__(self) -> str:

@@ -67,10 +67,6 @@ class StepFaults:
         """Call `fault` just before the `step`-th step from now (1 is the next), which it may refuse."""
         self._planned[self._steps + step] = fault
 
-    def refuse(self, step: int, failure: Failure) -> None:
-        """Refuse the `step`-th step from now."""
-        self.plan(step, lambda: failure)
-
     def next(self) -> Failure | None:
         """Count one step; return the refusal that was planned for it, if there is one."""
         self._steps += 1

@@ -80,7 +80,7 @@ class MemoryBackend(MemoryNode):
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS, reason: str = "injected fault") -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
-        self._faults.refuse(step, Failure(number, reason))
+        self._faults.plan(step, lambda: Failure(number, reason))
 
     def vanish_at(self, step: int, dev: str) -> None:
         """Take the device away just before the `step`-th change from now."""

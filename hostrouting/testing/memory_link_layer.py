@@ -159,7 +159,7 @@ class MemoryLinkLayer(Faulty):
 
     def refuse_at(self, change: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `change`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
-        self._faults.refuse(change, Failure(number, f"injected fault ({os.strerror(number)})"))
+        self._faults.plan(change, lambda: Failure(number, f"injected fault ({os.strerror(number)})"))
 
     def vanish_at(self, change: int, dev: str) -> None:
         """Take the device away just before the `change`-th change from now."""
