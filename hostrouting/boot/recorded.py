@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from phases import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from hostrouting.host import Host
     from phases import Context
@@ -30,13 +32,20 @@ class RecordedFiles:
     """Changes files and records it in `ctx`; one inverse restores all of them, under the run lock.
 
     The inverse changes nothing if another run or program has altered one of the files since: they belong together.
-    It calls `restored` after it has restored files.
+    It restores files inside of `restoring`.
     """
 
-    def __init__(self, ctx: Context, host: Host, *, restored: Callable[[Context], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        host: Host,
+        *,
+        restoring: Callable[[Context], AbstractContextManager[object]] = lambda _: nullcontext(),
+    ) -> None:
         self._ctx = ctx
         self._host = host
-        self._restored = restored
+        self._restoring = restoring
+        self._is_recorded = False
         #: The states of each path, before and after; the path that changed last is the last one.
         self._states: dict[str, tuple[FileState, FileState]] = {}
 
@@ -52,16 +61,30 @@ class RecordedFiles:
 
     def act(self, act: Callable[[], object], after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
         """Call `act`, which gives paths these states, and record `changes`; return False if it changes nothing."""
-        before = {path: self._state(path) for path in after}
-        if after and before == after:
-            return False
-        for path, state in after.items():
-            first, _ = self._states.pop(path, (before[path], state))
-            self._states[path] = first, state
-        act()
+        try:
+            before = {path: self._state(path) for path in after}
+            if after and before == after:
+                return False
+            for path, state in after.items():
+                first, _ = self._states.pop(path, (before[path], state))
+                self._states[path] = first, state
+            act()
+        except BaseException:
+            self.record_rest()
+            raise
+        self._record(changes)
+        return True
+
+    def record_rest(self) -> None:
+        """Record the files that differ from before, if no change is recorded: an undo must restore those, too."""
+        if not self._is_recorded:
+            now = [(path, before, self._state(path)) for path, (before, _) in self._states.items()]
+            self._record([_change(*each) for each in now if each[1] != each[2]])
+
+    def _record(self, changes: Iterable[Change]) -> None:
         for change in changes:
             self._ctx.record(change, undo=self.undo)
-        return True
+            self._is_recorded = True
 
     def undo(self, ctx: Context) -> None:
         """Restore all files, those that changed last first."""
@@ -72,10 +95,11 @@ class RecordedFiles:
                 _logger.warning("%s changed since this run; the files of this run stay", ", ".join(altered))
                 return
             back = [path for path, (before, _) in self._states.items() if now[path] != before]
-            for path in reversed(back):
-                self._put(path, self._states[path][0])
-            if back:
-                self._restored(held)
+            if not back:
+                return
+            with self._restoring(held):
+                for path in reversed(back):
+                    self._put(path, self._states[path][0])
 
     def _state(self, path: str) -> FileState:
         target = self._host.files.read_link(path)
@@ -93,3 +117,8 @@ class RecordedFiles:
         else:
             files.remove(path)
             files.remove_directory_if_empty(path.rpartition("/")[0])
+
+
+def _change(path: str, before: FileState, now: FileState) -> Change:
+    nothing = FileState()
+    return Change("+" if before == nothing else "-" if now == nothing else "~", path)

@@ -59,8 +59,8 @@ class _State:
     waiting: list[ObservedRoute] = attrs.field(factory=list)
     told: list[GivenUp] = attrs.field(factory=list)
     changed: int = 0
-    #: Our routes before the run, for a rollback.
-    ours: list[ObservedRoute] = attrs.field(factory=list)
+    #: Our routes before the run, for a rollback; None before the first reading.
+    ours: list[ObservedRoute] | None = None
 
 
 class Convergence:
@@ -81,20 +81,28 @@ class Convergence:
         state = _State(kept, told=lost)
         try:
             self._converge(desired, state)
-        except (BackendError, ChangesRefusedError) as error:
+        except (BackendError, HostFileError, ChangesRefusedError) as error:
             refused = error.error if isinstance(error, ChangesRefusedError) else error
             if state.changed or state.prepended:
                 self._roll_back(state, refused)
             elif not isinstance(refused, RouteRejectedError) or refused.rolled_back:
                 self._keep(recorded.routes)
-            if isinstance(refused, RouteRejectedError) and not refused.rolled_back:
-                with suppress(BackendError):
-                    self._record(ctx, state, ours_by_place(self._routes.routes()), recorded.routes)
+            self._record_rest(ctx, state, recorded.routes)
+            raise
+        except BaseException:
+            # An interrupt: nothing is certain but what another reading shows.
+            self._record_rest(ctx, state, recorded.routes)
             raise
         self._logger.info("%d routes changed", state.changed, extra={"changed": state.changed})
         self._record(ctx, state, {place(route): route for route in desired}, recorded.routes)
         self._tell(desired, recorded.routes, state)
         write_records(self._files, [*state.records, *state.waiting])
+
+    def _record_rest(self, ctx: Context, state: _State, recorded: Sequence[ObservedRoute]) -> None:
+        """Record the changes of a run that failed, as far as they are still in force."""
+        if state.ours is not None:
+            with suppress(BackendError):
+                self._record(ctx, state, ours_by_place(self._routes.routes()), recorded)
 
     def _record(
         self,
@@ -106,7 +114,7 @@ class Convergence:
         """Record the new state if it differs from the earlier one, with one inverse for all changes."""
         displaced = [route for route in state.records if route not in recorded]
         restored = [route for route in recorded if route in state.returned]
-        account = RouteAccount(state.ours, after, displaced=displaced, restored=restored)
+        account = RouteAccount(state.ours or (), after, displaced=displaced, restored=restored)
 
         def undo(ctx: Context) -> None:
             with self._host.lock.hold(ctx) as held:
@@ -233,12 +241,14 @@ class Convergence:
                 self._routes.apply([change])
         self._accept(outcome, state)
 
-    def _roll_back(self, state: _State, error: BackendError) -> None:
+    def _roll_back(self, state: _State, error: BackendError | HostFileError) -> None:
         """Make our routes as they were; if that fails, `error` says so, and the records stay."""
-        back = attrs.evolve(state, changed=0)
+        # Routes that this run has restored are displaced again.
+        returned = {place(route): (route,) for route in state.returned}
+        back = attrs.evolve(state, changed=0, prepended={**state.prepended, **returned})
         try:
             # The last one wins: of several routes in one place the first decides.
-            self._converge([route.to_route() for route in reversed(state.ours)], back)
+            self._converge([route.to_route() for route in reversed(state.ours or ())], back)
             self._keep([*back.records, *back.waiting])
         except (BackendError, HostFileError, ChangesRefusedError) as second:
             self._logger.warning("the changes before the refusal could not be rolled back: %s", second)
