@@ -6,7 +6,7 @@ and a packed netlink message all need the number. Where either family may stand,
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,6 +20,7 @@ __all__ = [
     "Networks",
     "Prefix",
     "address_bits",
+    "bounds",
     "canonical",
     "check_device_name",
     "format_address",
@@ -240,6 +241,18 @@ def parse_cidr(text: str) -> tuple[int, int]:
     return _read_cidr(text, IPV4)
 
 
+def bounds(cidr: str) -> tuple[int, int]:
+    """Return the first and the last address of an IPv4 CIDR, which may have host bits.
+
+    >>> bounds("10.0.0.5/30") == (0x0A000004, 0x0A000007)
+    True
+    """
+    address, length = parse_cidr(cidr)
+    return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
+
+
+# The rule for the destination of a route reads the same text as the route itself.
+@lru_cache(1)
 def _read_cidr(text: str, family: int) -> tuple[int, int]:
     address, slash, length = text.partition("/")
     bits = address_bits(family)

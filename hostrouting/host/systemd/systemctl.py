@@ -88,24 +88,26 @@ class Systemctl:
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
         # systemd shows a duration under another name than unit files use.
-        shown_as = {f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name: name for name in names}
-        asked = instance_of(unit, _NOBODYS_INSTANCE)
-        found = dict.fromkeys(names, "")
-        for line in self._run(ctx, "show", f"--property={','.join(shown_as)}", "--", asked).splitlines():
-            key, equals, value = line.partition("=")
-            if equals and key in shown_as:
-                name = shown_as[key]
-                found[name] = f"{found[name]}\n{value}".strip("\n")
-        return found
+        shown_as = {name: f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name for name in names}
+        shown = self._show(ctx, ",".join(shown_as.values()), [instance_of(unit, _NOBODYS_INSTANCE)])
+        # Without any property, systemctl prints no block.
+        found = shown[0] if shown else {}
+        return {name: found.get(key, "") for name, key in shown_as.items()}
 
     def _show(self, ctx: Context, properties: str, units: Sequence[str]) -> list[dict[str, str]]:
-        """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between."""
+        """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between.
+
+        A property with several lines has them in its value.
+        """
         shown = self._run(ctx, "show", f"--property={properties}", "--", *units)
-        return [
-            dict(line.partition("=")[::2] for line in block.splitlines())
-            for block in shown.split("\n\n")
-            if block.strip()
-        ]
+        blocks = []
+        for block in filter(str.strip, shown.split("\n\n")):
+            found: dict[str, list[str]] = {}
+            for line in block.splitlines():
+                key, _, value = line.partition("=")
+                found.setdefault(key, []).append(value)
+            blocks.append({key: "\n".join(values) for key, values in found.items()})
+        return blocks
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
         try:
@@ -169,6 +171,9 @@ class OfflineUnits:
 
 def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
     """Translate a refusal of systemctl into its command, status and words, and the next step."""
+    # systemctl's status names no reason; only its words do.
+    if "has not been booted with systemd" in error.stderr:
+        return UnitError("this machine was not booted with systemd; to prepare an image, use --root DIR (Host.offline)")
     return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
 
 
@@ -192,9 +197,6 @@ def journal_advice(unit: str) -> str:
 def _next_steps(error: CommandFailedError, advice: str) -> Iterable[str]:
     if error.status is None:
         yield "is systemd installed, and systemctl on PATH?"
-    # systemctl's status names no reason; only its words select the advice.
-    elif "has not been booted with systemd" in error.stderr:
-        yield "systemd does not run here; to prepare an image, use the offline mode (--root DIR)"
     else:
         if advice:
             yield advice
