@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.gates import broken_glass, gate_faults, refuse_early_gates, refuse_faulty_gates, unread_gates
@@ -31,7 +32,7 @@ from hostrouting.exceptions import HostFileError, UnitError
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.boot.layout import BootUnit, Departure
     from hostrouting.boot.steps import Step
@@ -263,19 +264,27 @@ class Boot:
         ctx.check()
         if steps and self._host.is_live:
             self._note(touched)
-        files = RecordedFiles(ctx, self._host, restored=self._catch_up)
+        files = RecordedFiles(ctx, self._host, restoring=self._restoring)
         for step in steps:
             for change in step.changes:
                 self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
             files.put(step.after, step.changes)
             if step.folder is not None:
                 self._host.files.remove_directory_if_empty(step.folder)
+        files.record_rest()
 
-    def _catch_up(self, ctx: Context) -> None:
-        """Let systemd read the files that an undo has restored."""
+    @contextmanager
+    def _restoring(self, ctx: Context) -> Iterator[None]:
+        """Let systemd read the files that an undo restores inside."""
+        touched = self._touched_gates()
+        if self._host.is_live:
+            self._note(touched)
+        yield
         if self._host.is_live:
             self._reload(ctx)
-        self._clean_up(self._gates)
+        self._clean_up(touched)
+        if self._host.is_live:
+            self._host.files.remove(UNFINISHED)
 
     def _note(self, touched: Iterable[str]) -> None:
         text = "A run of hostrouting changes unit files. If none runs now, the next one will finish its work.\n"
