@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
-from hostrouting.collector import collector_paused
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import answer, change_lines, colourful, log_to_stderr, prepare_streams, print_json
 
@@ -202,13 +201,12 @@ def _without_repeats(plan: Plan) -> list[Change]:
 def _apply(arguments: argparse.Namespace) -> int:
     from hostrouting.configure import Configure
 
-    with collector_paused():
-        config, host = _config(arguments), _host(arguments)
-        task = Configure(config, host=host)
-        # Before the gates are installed: later it is unknown which running machines were never held.
-        with _context(arguments.timeout) as ctx:
-            _notices(ctx, config, host)
-        return _run(arguments, task, spared=lambda: task.spared)
+    config, host = _config(arguments), _host(arguments)
+    task = Configure(config, host=host)
+    # Before the gates are installed: later it is unknown which running machines were never held.
+    with _context(arguments.timeout) as ctx:
+        _notices(ctx, config, host)
+    return _run(arguments, task, spared=lambda: task.spared)
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ from hostrouting.boot.layout import (
     BootTemplate,
     BootUnit,
     Departure,
+    read_asset,
 )
 from hostrouting.boot.order import install_around, is_refusal
 from hostrouting.boot.recorded import RecordedFiles
@@ -55,4 +56,5 @@ __all__ = [
     "install_around",
     "is_refusal",
     "is_refused_now",
+    "read_asset",
 ]
