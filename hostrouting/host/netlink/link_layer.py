@@ -167,9 +167,7 @@ class _KernelTransport:
         refused = self._not_standing(steps) if self._has_sent and "remove" in steps.verbs else {}
         self._has_sent = True
         packed = [
-            self._pack(number, verb, thing)
-            for number, (verb, thing) in enumerate(zip(steps.verbs, steps.things, strict=True))
-            if number not in refused
+            self._pack(number, verb, thing) for number, (verb, thing, _) in enumerate(steps) if number not in refused
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps.verbs))
@@ -179,11 +177,7 @@ class _KernelTransport:
 
     def _not_standing(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
         places = Places(self.standing())
-        answers = {
-            number: places.remove(thing)
-            for number, (verb, thing) in enumerate(zip(steps.verbs, steps.things, strict=True))
-            if verb == "remove"
-        }
+        answers = {number: places.remove(thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"}
         return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
 
     def _pack(self, number: int, verb: str, thing: LinkThing) -> bytes:
