@@ -16,8 +16,7 @@ from phases.runner import execute, execute_telling, log_line, plan, undo
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from phases.change import Change
-    from phases.context import Context
+    from phases.context import Change, Context
     from phases.task import Task
 
 __all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout"]
