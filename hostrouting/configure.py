@@ -48,7 +48,7 @@ class _Pipeline(ABC):
 
     def __init__(self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None) -> None:
         """Make the tasks of the pair, whose boot files are installed together: both scripts change at once."""
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = log = logger or logging.getLogger("hostrouting")
         self._until = math.inf

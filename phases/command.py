@@ -53,8 +53,8 @@ def run_command(
     >>> run_command(Context(), ["echo", "hello"]).stdout
     'hello\n'
     """
-    if isinstance(argv, str):
-        raise TypeError(f"argv is a list of arguments, not the text {argv!r}")
+    if isinstance(argv, str) or not argv:
+        raise TypeError(f"argv is a list of a program and its arguments, not {argv!r}")
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
     process = _start(argv, with_input=data is not None, env=env)

@@ -8,9 +8,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from phases.context import logger_of
+from phases.context import logger_of, not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
-from phases.mistakes import require_plain, require_runnable
+from phases.mistakes import require_plain, require_retries, require_runnable
 from phases.runner import execute, execute_telling, log_line, plan, undo
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Parallel(_Group):
 
     def __init__(self, *tasks: Task, name: str | None = None, grace: float = 5.0) -> None:
         super().__init__(*tasks, name=name)
-        self._grace = grace
+        self._grace = not_negative(grace)
 
     def do(self, ctx: Context) -> None:
         """Execute the subtasks in threads."""
@@ -216,7 +216,10 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     >>> print(*failures)
     probes: no IPv6
     """
-    return _around(task, tolerate=on_failure or (lambda _: None))
+    tolerant = _around(task, tolerate=on_failure or (lambda _: None))
+    if on_failure is not None:
+        require_plain(on_failure, f"on_failure of task {task.name!r}")
+    return tolerant
 
 
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
@@ -229,6 +232,7 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     Traceback (most recent call last):
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
+    not_negative(seconds)
 
     def do(ctx: Context) -> None:
         left = ctx.remaining()
@@ -254,12 +258,12 @@ def with_retry(
     >>> from phases.testing import FailingTask
     >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
     """
-    if attempts < 1:
-        raise ValueError(f"attempts is 1 or more, not {attempts}")
+    require_retries(attempts, retry_on)
+    first_pause = min(not_negative(backoff), not_negative(max_backoff))
 
     def do(ctx: Context) -> None:
         failures: list[TaskFailedError] = []
-        pause = min(backoff, max_backoff)
+        pause = first_pause
         while True:
             try:
                 return task.do(ctx)

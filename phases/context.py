@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import logging  # for type checkers only, see logger_of
     from collections.abc import Callable, Hashable, Mapping
 
-__all__ = ["Account", "Change", "Clock", "Context", "Scope", "SystemClock", "logger_of", "ring"]
+__all__ = ["Account", "Change", "Clock", "Context", "Scope", "SystemClock", "logger_of", "not_negative", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
@@ -189,8 +189,10 @@ class Context:
         >>> run(hosts).changes
         (Change(action='+', subject='/etc/hosts', detail=None),)
         """
-        if not isinstance(change, tuple):
+        if not isinstance(change, Change):
             raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject), undo=...)")
+        if undo is not None and not callable(undo):
+            raise TypeError(f"undo of '{change}' is a function that takes the context, not {undo!r}")
         if self.scope.account is not None:
             self.scope.account.record(change, undo)
 
@@ -199,7 +201,8 @@ class Context:
 
         Safe in any thread and in a signal handler.
         """
-        self._reasons[0].append(reason)
+        # str: None in its place would be no cancellation, now or later.
+        self._reasons[0].append(str(reason))
         self.notify()
 
     @property
@@ -253,7 +256,7 @@ class Context:
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""
-        until = self.clock.monotonic() + _not_negative(seconds)
+        until = self.clock.monotonic() + not_negative(seconds)
         self.wait(lambda: self.cancelled, until=until if self.deadline is None else min(until, self.deadline))
         self.check()
 
@@ -283,7 +286,7 @@ class Context:
     def _earlier_limit(self, timeout: float | None) -> tuple[float, float]:
         if timeout is None:
             return self._limit
-        return min(self._limit, (self.clock.monotonic() + _not_negative(timeout), timeout))
+        return min(self._limit, (self.clock.monotonic() + not_negative(timeout), timeout))
 
     def _derive(self, **changes: object) -> Context:
         derived = copy(self)
@@ -298,7 +301,10 @@ def ring(doorbell: threading.Lock) -> None:
         doorbell.release()
 
 
-def _not_negative(seconds: float) -> float:
+def not_negative(seconds: float) -> float:
+    """Return a time to wait; raise TypeError or ValueError if it is none."""
+    if not isinstance(seconds, int | float):
+        raise TypeError(f"a time to wait is a number of seconds, not {seconds!r}")
     # Written so that nan is refused too.
     if not seconds >= 0:
         raise ValueError(f"a time to wait is 0 or more seconds, not {seconds}")

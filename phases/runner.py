@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phases.context import Context, Scope, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
-from phases.mistakes import call, context_of, require_changes, require_task
+from phases.mistakes import call, context_of, require_changes, require_plain, require_task
 from phases.report import Event, Ledger, Report, TaskAccount
 from phases.task import Group, Plannable, Task, Tolerant, Undoable, leaves, names_in_path
 
@@ -239,6 +239,8 @@ def run(
     'ok'
     """
     require_task(task)
+    if observer is not None:
+        require_plain(observer, "the observer")
     ledger = Ledger(Report(task), skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
     ctx = context_of(ctx).child(timeout).within(Scope(logger=logger))
     with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):

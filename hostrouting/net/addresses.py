@@ -20,6 +20,7 @@ __all__ = [
     "Networks",
     "Prefix",
     "address_bits",
+    "bounds",
     "canonical",
     "check_device_name",
     "format_address",
@@ -238,6 +239,16 @@ def parse_cidr(text: str) -> tuple[int, int]:
     ValueError: '10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash
     """
     return _read_cidr(text, IPV4)
+
+
+def bounds(cidr: str) -> tuple[int, int]:
+    """Return the first and the last address of an IPv4 CIDR, which may have host bits.
+
+    >>> bounds("10.0.0.5/30") == (0x0A000004, 0x0A000007)
+    True
+    """
+    address, length = parse_cidr(cidr)
+    return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
 
 
 def _read_cidr(text: str, family: int) -> tuple[int, int]:

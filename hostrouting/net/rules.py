@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import IPV4
+from hostrouting.net.addresses import IPV4, Prefix, address_bits
+from hostrouting.net.route_text import TABLE_NAMES
 
 if TYPE_CHECKING:
     from hostrouting.net.routes import Extra
@@ -29,12 +30,17 @@ class Range(NamedTuple):
     first: int
     last: int
 
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
 
 class Rule(NamedTuple):
     """A policy rule. `source` and `destination` are (network, prefix length); (0, 0) selects everything.
 
     >>> Rule(70, table=88, mark=1, mark_mask=0xFF, oif="eth0").other_selectors
     ('fwmark', 'oif')
+    >>> str(Rule(70, table=88, source=(0x0AE00004, 32), mark=1, mark_mask=1))
+    '70: from 10.224.0.4 fwmark ... lookup 88'
     """
 
     priority: int
@@ -70,11 +76,11 @@ class Rule(NamedTuple):
     unknown: Extra = ()
 
     @property
-    def other_selectors(self) -> tuple[str, ...]:
-        """The sorted names of the selectors but `from` and `to`: a lookup by address alone does not cover them."""
-        selected = {
-            "tos": self.tos,
-            "fwmark": self.mark_mask,
+    def selectors(self) -> dict[str, str]:
+        """The selectors that we understand, but for `from` and `to`, as the words of `ip rule add`."""
+        words = {
+            "tos": self.tos and f"{self.tos:#04x}",
+            "fwmark": self.mark_mask and f"{self.mark}/{self.mark_mask:#x}",
             "iif": self.iif,
             "oif": self.oif,
             "ipproto": self.ip_protocol,
@@ -84,6 +90,28 @@ class Rule(NamedTuple):
             "tun_id": self.tun_id,
             "l3mdev": self.l3mdev,
         }
-        names = {name for name, value in selected.items() if value}
-        names.update(_UNKNOWN_NAMES.get(number, f"attribute {number}") for number, _ in self.unknown)
-        return tuple(sorted(names))
+        return {name: str(value) for name, value in words.items() if value}
+
+    @property
+    def other_selectors(self) -> tuple[str, ...]:
+        """The sorted names of the selectors but `from` and `to`: a lookup by address alone does not cover them."""
+        unknown = {_UNKNOWN_NAMES.get(number, f"attribute {number}") for number, _ in self.unknown}
+        return tuple(sorted({*self.selectors, *unknown}))
+
+    def __str__(self) -> str:
+        """Return the rule as `ip rule show` prints it; other selectors than addresses only by name."""
+        words = [f"{self.priority}:", *(["not"] if self.inverted else []), "from", self._selector(self.source)]
+        if self.destination[1]:
+            words += ["to", self._selector(self.destination)]
+        for name in self.other_selectors:
+            words += [name, "..."]
+        words.append(self.action)
+        if self.action == "lookup":
+            words.append(TABLE_NAMES.get(self.table, str(self.table)))
+        if self.goto is not None:
+            words.append(str(self.goto))
+        return " ".join(words)
+
+    def _selector(self, selector: tuple[int, int]) -> str:
+        text = str(Prefix(self.family, *selector))
+        return text.removesuffix(f"/{address_bits(self.family)}") if selector[1] else "all"

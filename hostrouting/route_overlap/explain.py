@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -15,7 +17,7 @@ from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
 from hostrouting.route_overlap.proof import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host import RouteBackend
     from hostrouting.route_overlap.proof import Part
@@ -107,7 +109,7 @@ def _as_cidr(text: str) -> str:
 
 def _explained(part: Part) -> ExplainedPart:
     # A connection gets the answer for the source that it will have, if rules select by source.
-    answer = part.sourced[0] if part.sourced else part.plain
+    answer, _ = part.answers[0]
     if answer.route is not None:
         reason = "an address of this node" if answer.route.kind == "local" else None
         return ExplainedPart(part.first, part.last, answer.route.devs, str(answer.route), reason)
@@ -116,17 +118,10 @@ def _explained(part: Part) -> ExplainedPart:
     return ExplainedPart(part.first, part.last, (), None, f"a route or rule refuses it ({os.strerror(answer.errno)})")
 
 
-def _merged(parts: Iterator[ExplainedPart]) -> Iterator[ExplainedPart]:
-    last: ExplainedPart | None = None
-    for part in parts:
-        if last is not None and (last.devs, last.route, last.reason) == (part.devs, part.route, part.reason):
-            last = attrs.evolve(last, last=part.last)
-            continue
-        if last is not None:
-            yield last
-        last = part
-    if last is not None:
-        yield last
+def _merged(parts: Iterable[ExplainedPart]) -> Iterator[ExplainedPart]:
+    for _, same in groupby(parts, attrgetter("devs", "route", "reason")):
+        first, *others = same
+        yield attrs.evolve(first, last=others[-1].last) if others else first
 
 
 def _painted(text: str, colour: int) -> str:

@@ -1,4 +1,4 @@
-"""The parts of a CIDR, each with one answer of the kernel.
+"""The parts of a CIDR, each with one answer of the kernel, and the judgement on the answers.
 
 By longest-prefix match, the deciding route can change only where a route or a selector of a policy rule begins or ends.
 So a CIDR is cut there, and one address of each part is looked up, in bulk. The answer holds for the whole part.
@@ -6,26 +6,31 @@ So a CIDR is cut there, and one address of each part is looked up, in bulk. The 
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left
+from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from hostrouting.fib.rules import Packet, Policy
 from hostrouting.fib.sources import source_by
-from hostrouting.net.addresses import netmask, parse_cidr
-from hostrouting.route_overlap.blockers import select_by_source
+from hostrouting.fib.tables import Tables
+from hostrouting.net.addresses import bounds, netmask
+from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
-__all__ = ["Part", "Question", "bounds", "questions"]
+__all__ = ["AllowedDevices", "BadPart", "Blockers", "Part", "Question", "questions"]
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
 _SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
 _SIZES: Final = tuple(1 << 32 - length for length in range(33))
+_REFUSING_ACTIONS: Final = frozenset({"blackhole", "unreachable", "prohibit"})
 _route_of = itemgetter(1)
 
 
@@ -41,6 +46,11 @@ class Part(NamedTuple):
     plain: Lookup
     sources: tuple[int, ...] = ()
     sourced: tuple[Lookup, ...] = ()
+
+    @property
+    def answers(self) -> Sequence[tuple[Lookup, int]]:
+        """The answers with their sources (0: none); the first is the one that a connection gets."""
+        return [*zip(self.sourced, self.sources, strict=True), (self.plain, 0)]
 
 
 class Question:
@@ -96,18 +106,15 @@ def questions(
         low, high = min(first for first, _ in ranges), max(last for _, last in ranges)
         # By position, which is faster than by name: this line reads every route of a full table.
         near = [route for route in routes if low <= route[0] <= high]
-    by_source = select_by_source(rules)
+    by_source = _select_by_source(rules)
     return [
         Question(backend, cidr, _starts(first, last, near, common), by_source=by_source)
         for cidr, (first, last) in zip(cidrs, ranges, strict=True)
     ]
 
 
-def bounds(cidr: str) -> tuple[int, int]:
-    """Return the first and the last address of a CIDR, which may have host bits."""
-    address, length = parse_cidr(cidr)
-    first = address & netmask(length)
-    return first, first + _SIZES[length] - 1
+def _select_by_source(rules: Iterable[Rule]) -> bool:
+    return any(rule.source[1] for rule in rules)
 
 
 def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iterable[int]) -> list[int]:
@@ -152,3 +159,97 @@ def _sources(backend: Routing, plain: Sequence[Lookup]) -> list[tuple[int, ...]]
             found = [source_by(hop, answer.route.scope, links) for hop in alive]
         sources.append(tuple(dict.fromkeys(source for source in found if source)))
     return sources
+
+
+# --- judgement
+
+
+class BadPart(NamedTuple):
+    """A part with an answer that is not fine; `blocker` is the refusing route or rule if the answer is an errno."""
+
+    part: Part
+    answer: Lookup
+    blocker: ObservedRoute | Rule | None
+
+    @property
+    def kind(self) -> Literal["overlap", "no-route", "blocked", "local"]:
+        """One of the kinds of `Finding`."""
+        if self.answer.route is None:
+            return "no-route" if self.answer.errno == errno.ENETUNREACH else "blocked"
+        return "local" if self.answer.route.kind == "local" else "overlap"
+
+    @property
+    def text(self) -> str | None:
+        """The deciding route or rule."""
+        decider = self.answer.route or self.blocker
+        return None if decider is None else str(decider)
+
+
+class AllowedDevices(dict["str | None", bool]):
+    """The devices that may carry expected traffic: expected ones and those that match a pattern; a dict for speed."""
+
+    def __init__(self, expected: Iterable[str], patterns: Iterable[str]) -> None:
+        # A route with several next hops has no device: its next hops need a closer look.
+        super().__init__([(None, False), *((dev, True) for dev in expected)])
+        self._patterns = tuple(patterns)
+
+    def __missing__(self, dev: str) -> bool:
+        from fnmatch import fnmatchcase
+
+        # Byte for byte, as bash does in the C locale.
+        name = dev.encode(errors="surrogateescape").decode("latin-1")
+        self[dev] = any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        return self[dev]
+
+    def refused(self, devs: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `devs` that are not allowed."""
+        return tuple(dev for dev in devs if not self[dev])
+
+    def answer_is_fine(self, answer: Lookup) -> bool:
+        """Return True if every next hop is allowed."""
+        return answer.route is not None and bool(answer.route.devs) and not self.refused(answer.route.devs)
+
+    def bad_answer(self, part: Part) -> tuple[Lookup, int] | None:
+        """Return an answer that is not fine, with its source (0: none); of several the one that a connection gets."""
+        return next((pair for pair in part.answers if not self.answer_is_fine(pair[0])), None)
+
+
+class Blockers:
+    """The routes and rules of a node that refuse packets: the kernel answers such a lookup only with an errno.
+
+    Use it only for addresses that the kernel refuses. No table that the kernel tries before the refusing one has a
+    route that forwards them, so the refusing routes are enough.
+    """
+
+    def __init__(self, routes: Iterable[ObservedRoute], rules: Sequence[Rule]) -> None:
+        self._routes = routes
+        self._policy = Policy(rules, 32)
+        #: True if an answer may depend on the source.
+        self.by_source: bool = _select_by_source(rules)
+
+    @cached_property
+    def _refusing(self) -> Tables:
+        # By position, which is faster than by name: this line reads every route of a full table.
+        return Tables.of(route for route in self._routes if route[7] in DEVICELESS_KINDS)
+
+    def find(self, destination: int, source: int) -> ObservedRoute | Rule | None:
+        """Return the route or rule that refuses this packet; None if no route matches it."""
+        for rule, _ in self._policy.selected(Packet(destination, source)):
+            if rule.other_selectors:
+                continue
+            if rule.action in _REFUSING_ACTIONS:
+                return rule
+            route = self._refusing.search((rule.table,), destination) if rule.action == "lookup" else None
+            if route is not None and route.kind != "throw":
+                return route
+        return None
+
+    def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
+        """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""
+        networks = {candidate.network for candidate in candidates}
+        held = {
+            (route.network, signature(route))
+            for route in self._routes
+            if route[0] in networks and route.table == MAIN_TABLE
+        }
+        return [candidate for candidate in candidates if (candidate.network, signature(candidate)) in held]

@@ -11,18 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import format_cidr, format_ipv4, netmask, parse_cidr
+from hostrouting.net.addresses import Prefix, bounds, format_ipv4
 from hostrouting.net.default_route import default_route
-from hostrouting.route_overlap.blockers import Blockers, rule_text
-from hostrouting.route_overlap.judgement import AllowedDevices, BadPart
-from hostrouting.route_overlap.parts import Part, bounds, questions
+from hostrouting.route_overlap.parts import AllowedDevices, BadPart, Blockers, Part, questions
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import Routing
-    from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.parts import Question
     from hostrouting.route_overlap.report import SuggestedRoute
@@ -44,21 +41,34 @@ def prove_egress(
     """
     routes, rules = backend.routes(), backend.rules()
     default = default_route(routes)
-    if expected_devs is None:
-        expected_devs = default.devs if default else ()
-        if default is None:
-            return _nothing_leads_out(cidrs, rules)
+    suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
+    if expected_devs is None and default is None:
+        return _report((), zip(cidrs, map(_without_default, cidrs), suggested, strict=True), rules)
+    expected_devs = default.devs if expected_devs is None and default else expected_devs or ()
     allowed = AllowedDevices(expected_devs, allowed_devs)
     blockers = Blockers(routes, rules)
     bad = [_bad_parts(question, allowed, blockers) for question in questions(backend, cidrs, routes, rules)]
-    suggestions = _suggestions(backend, bad, default, blockers, allowed) if any(bad) and default else [()] * len(cidrs)
+    if any(bad) and default:
+        # Imported late: a node without findings does not need it.
+        from hostrouting.route_overlap.suggest import suggestions
+
+        suggested = suggestions(backend, bad, default, allowed, blockers)
+    findings = (_findings(parts, allowed) for parts in bad)
+    return _report(expected_devs, zip(cidrs, findings, suggested, strict=True), rules)
+
+
+def _report(
+    expected_devs: Iterable[str],
+    cidrs: Iterable[tuple[str, tuple[Finding, ...], Sequence[SuggestedRoute]]],
+    rules: Iterable[Rule],
+) -> OverlapReport:
     return OverlapReport(
         expected_devs=tuple(expected_devs),
         cidrs=tuple(
-            CidrReport(cidr=_masked(cidr), findings=_findings(parts, allowed), suggested_routes=tuple(suggested))
-            for cidr, parts, suggested in zip(cidrs, bad, suggestions, strict=True)
+            CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=findings, suggested_routes=tuple(suggested))
+            for cidr, findings, suggested in cidrs
         ),
-        not_covered=_not_covered(rules),
+        not_covered=tuple(str(rule) for rule in rules if rule.other_selectors),
     )
 
 
@@ -77,22 +87,9 @@ def _bad_parts(question: Question, allowed: AllowedDevices, blockers: Blockers) 
     return bad
 
 
-def _masked(cidr: str) -> str:
-    network, length = parse_cidr(cidr)
-    return format_cidr(network & netmask(length), length)
-
-
-def _nothing_leads_out(cidrs: Sequence[str], rules: Sequence[Rule]) -> OverlapReport:
-    def whole(cidr: str) -> Finding:
-        first, last = bounds(cidr)
-        return Finding(kind="no-route", first=format_ipv4(first), last=format_ipv4(last))
-
-    reports = tuple(CidrReport(cidr=_masked(cidr), findings=(whole(cidr),)) for cidr in cidrs)
-    return OverlapReport(expected_devs=(), cidrs=reports, not_covered=_not_covered(rules))
-
-
-def _not_covered(rules: Iterable[Rule]) -> tuple[str, ...]:
-    return tuple(rule_text(rule) for rule in rules if rule.other_selectors)
+def _without_default(cidr: str) -> tuple[Finding, ...]:
+    first, last = map(format_ipv4, bounds(cidr))
+    return (Finding(kind="no-route", first=first, last=last),)
 
 
 def _findings(bad: Sequence[BadPart], allowed: AllowedDevices) -> tuple[Finding, ...]:
@@ -121,17 +118,3 @@ def _finding(group: Sequence[BadPart], allowed: AllowedDevices) -> Finding:
         dev=next(iter(allowed.refused(devs)), None),
         route="; ".join(texts) or None,
     )
-
-
-def _suggestions(
-    backend: Routing,
-    bad: Sequence[Sequence[BadPart]],
-    default: ObservedRoute,
-    blockers: Blockers,
-    allowed: AllowedDevices,
-) -> Sequence[Sequence[SuggestedRoute]]:
-    # Imported late: a node without findings does not need it.
-    from hostrouting.route_overlap.suggest import Mender
-
-    mender = Mender(backend, default, allowed, blockers)
-    return [mender.suggest(parts) for parts in bad]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
-from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
+from hostrouting.net.addresses import bounds, format_cidr, netmask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def boot_unit(config: HostRoutingConfig) -> BootUnit:
 def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
     """Return the ranges of the CIDRs as (first, last), sorted; overlapping and adjacent ones are merged."""
     merged: list[tuple[int, int]] = []
-    for first, last in sorted(map(_bounds, cidrs)):
+    for first, last in sorted(map(bounds, cidrs)):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = merged[-1][0], max(last, merged[-1][1])
         else:
@@ -66,7 +66,7 @@ def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def _is_inside(cidr: str, ranges: Sequence[tuple[int, int]]) -> bool:
-    first, last = _bounds(cidr)
+    first, last = bounds(cidr)
     return any(start <= first and last <= end for start, end in ranges)
 
 
@@ -89,9 +89,4 @@ def _root(first: int, last: int) -> tuple[int, int]:
     """Return the smallest CIDR around a range."""
     length = 32 - (first ^ last).bit_length()
     network = first & netmask(length)
-    return network, network | ~netmask(length) & 0xFFFFFFFF
-
-
-def _bounds(cidr: str) -> tuple[int, int]:
-    network, length = parse_cidr(cidr)
     return network, network | ~netmask(length) & 0xFFFFFFFF

@@ -10,7 +10,10 @@ specific route decides are not affected.
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
 
 from hostrouting.fib.sources import source_by
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hostrouting.host.ports import Routing
+    from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup
     from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.blockers import Blockers
-    from hostrouting.route_overlap.judgement import AllowedDevices, BadPart
+    from hostrouting.route_overlap.parts import AllowedDevices, BadPart, Blockers
 
-__all__ = ["Mender"]
+__all__ = ["suggestions"]
 
 _KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
@@ -40,64 +43,75 @@ class _Way(NamedTuple):
     source: int | None
 
 
-class Mender:
+def suggestions(
+    backend: Routing,
+    bad: Sequence[Sequence[BadPart]],
+    default: ObservedRoute,
+    allowed: AllowedDevices,
+    blockers: Blockers,
+) -> list[list[SuggestedRoute]]:
+    """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
+    links = backend.links()
+    way = _find_way(backend, default, allowed, links)
+    mender = None if way is None else _Mender(backend, allowed, blockers, links, way)
+    return [mender.suggest(parts) if mender and parts else [] for parts in bad]
+
+
+def _find_way(
+    backend: Routing, default: ObservedRoute, allowed: AllowedDevices, links: Sequence[Device]
+) -> _Way | None:
+    """Return the first next hop of the default route whose gateway is on the link of an allowed device."""
+    for hop in default.hops:
+        if hop.gateway is None or hop.gateway.family != IPV4 or not allowed[hop.dev]:
+            continue
+        there = backend.lookup([hop.gateway.number])[0].route
+        if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == SCOPE_LINK:
+            return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, links))
+    return None
+
+
+@attrs.frozen
+class _Mender:
     """Suggests routes for the bad parts of a CIDR."""
 
-    def __init__(self, backend: Routing, default: ObservedRoute, allowed: AllowedDevices, blockers: Blockers) -> None:
-        self._backend = backend
-        self._allowed = allowed
-        self._blockers = blockers
-        self._links = backend.links()
-        self._way = self._find_way(default)
+    _backend: Routing
+    _allowed: AllowedDevices
+    _blockers: Blockers
+    _links: Sequence[Device]
+    _way: _Way
 
     def suggest(self, bad: Sequence[BadPart]) -> list[SuggestedRoute]:
-        """Return the routes, by destination; none for a part that no route in the main table can resolve."""
-        if self._way is None or not bad:
-            return []
         by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
-        for one, offender in zip(bad, self._offenders(bad, self._way), strict=True):
+        for one, offender in zip(bad, self._offenders(bad), strict=True):
             if offender is not None:
                 by_offender[offender].append((one.part.first, one.part.last))
         found = []
         for offender in self._blockers.held_in_main(by_offender):
-            ranges = by_offender[offender]
             # A route without metric precedes one with a metric to the same network.
             shortest = offender.prefix_length + (0 if offender.metric else 1)
             if shortest <= 32:
-                networks = list(_cover(ranges, shortest))
-                found += [(network, self._route(network, networks, offender, self._way)) for network in networks]
-        return [route for _, route in sorted(found, key=lambda pair: pair[0])]
+                networks = list(_cover(by_offender[offender], shortest))
+                found += [(network, self._route(network, networks, offender)) for network in networks]
+        return [route for _, route in sorted(found, key=itemgetter(0))]
 
-    def _find_way(self, default: ObservedRoute) -> _Way | None:
-        """Return the first next hop of the default route whose gateway is on the link of an allowed device."""
-        for hop in default.hops:
-            if hop.gateway is None or hop.gateway.family != IPV4 or not self._allowed[hop.dev]:
-                continue
-            there = self._backend.lookup([hop.gateway.number])[0].route
-            if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == SCOPE_LINK:
-                return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, self._links))
-        return None
-
-    def _offenders(self, bad: Sequence[BadPart], way: _Way) -> Iterator[ObservedRoute | None]:
+    def _offenders(self, bad: Sequence[BadPart]) -> Iterator[ObservedRoute | None]:
         """Return for each part the route that a more specific one must precede; None if no such route helps."""
         new_answers: Sequence[Lookup | None] = [None] * len(bad)
         if self._blockers.by_source:
             # With the new route the kernel chooses another source, and a rule may select by that.
             destinations = [one.part.first for one in bad]
-            new_answers = self._backend.lookup(destinations, sources=[way.source] * len(bad))
+            new_answers = self._backend.lookup(destinations, sources=[self._way.source] * len(bad))
         for one, new_answer in zip(bad, new_answers, strict=True):
-            yield self._offender(one, new_answer, way)
+            yield self._offender(one, new_answer)
 
-    def _offender(self, one: BadPart, new_answer: Lookup | None, way: _Way) -> ObservedRoute | None:
+    def _offender(self, one: BadPart, new_answer: Lookup | None) -> ObservedRoute | None:
         offender = one.answer.route or one.blocker
         # A rule decides before any table.
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return None
-        part = one.part
-        if self._decider(part.plain, 0) == offender:
-            then = [] if new_answer is None else [(new_answer, way.source or 0)]
-        else:
-            then = [(part.plain, 0), *zip(part.sourced, part.sources, strict=True)]
+        then = one.part.answers
+        if self._decider(one.part.plain, 0) == offender:
+            then = [] if new_answer is None else [(new_answer, self._way.source or 0)]
         for answer, source in then:
             if not self._allowed.answer_is_fine(answer) and self._decider(answer, source) != offender:
                 return None
@@ -107,13 +121,13 @@ class Mender:
         return answer.route or self._blockers.find(answer.destination, source)
 
     def _route(
-        self, network: tuple[int, int], networks: Sequence[tuple[int, int]], offender: ObservedRoute, way: _Way
+        self, network: tuple[int, int], networks: Sequence[tuple[int, int]], offender: ObservedRoute
     ) -> SuggestedRoute:
         takes_from = self._allowed.refused(offender.devs)
         return SuggestedRoute(
             destination=format_cidr(*network),
-            gateway=str(way.gateway),
-            dev=way.dev,
+            gateway=str(self._way.gateway),
+            dev=self._way.dev,
             takes_from=takes_from,
             warning=self._warning(network, networks, offender, takes_from),
         )

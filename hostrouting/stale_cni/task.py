@@ -61,7 +61,7 @@ class CleanStaleCNI:
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         self._section: StaleCNIConfig = require_config(config).stale_cni
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(__name__)
         self._observer = Observer(self._section, self._logger)
         self._sweeps = Sweeps(self._host.files, self._section.backup_dir)

@@ -1,12 +1,10 @@
 """The routes that a node must have, now and at every boot.
 
 task.py         ConfigureStaticRoutes: install for the boot, apply, wait while a cause may still pass
-live.py         the live kernel: apply, plan, and the reason why a route is refused
-converge.py     bring the kernel's routes to the wanted ones while other programs change the same places
-account.py      records of changed routes, with their inverse
+converge.py     bring the kernel's routes to the wanted ones while other programs change the same places; the journal
+account.py      the words for changed routes: forecast, records with their inverse, the reason of a refusal
 resolve.py      a config and the default routes -> routes, and the missing ones with the reason; pure
 reconcile.py    desired and observed routes -> ordered changes; pure
-displaced.py    foreign routes that ours displaced, recorded under /run until they are restored
 script.py       the boot script and its unit (assets/), which do the same with only bash and ip
 """
 

@@ -1,7 +1,7 @@
 """Bring the kernel's routes to the wanted ones while other programs change the same places.
 
 Read, reconcile, record, apply; and repeat where another program was faster, or where our route was added before foreign
-ones, which are displaced only once it is there.
+ones, which are displaced only once it is there. The journal has the displaced routes before their places are taken.
 """
 
 from __future__ import annotations
@@ -9,108 +9,120 @@ from __future__ import annotations
 import errno
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.exceptions import BackendError, HostFileError, Refusal, RouteRejectedError
-from hostrouting.net.routes import OUR_PROTOCOL, place, signature
-from hostrouting.static_routes.account import RouteAccount, ours_by_place
-from hostrouting.static_routes.displaced import RECORDS_PATH, read_records, set_damaged_aside, write_records
+from hostrouting.boot import RUNTIME_DIRECTORY
+from hostrouting.exceptions import BackendError, HostFileError, LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.journal import Record, read_record, set_aside, to_json
+from hostrouting.net.routes import ObservedRoute, place, signature
+from hostrouting.static_routes.account import RouteAccount, explained, forecast, ours_by_place, with_routes
 from hostrouting.static_routes.reconcile import GivenUp, reconcile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.host import Host, ObservedRoute, Route, RouteChange
+    from hostrouting.config import StaticRoute
+    from hostrouting.host import FileStore, Host, Route, RouteChange
     from hostrouting.net.routes import Place
     from hostrouting.static_routes.reconcile import Reconciliation, WayBack
-    from phases import Context
+    from hostrouting.static_routes.resolve import Resolution
+    from phases import Change, Context
 
-__all__ = ["ChangesRefusedError", "Convergence", "restorable"]
+__all__ = [
+    "RECORDS_PATH",
+    "Convergence",
+    "Displaced",
+    "foresee",
+    "read_records",
+    "set_damaged_aside",
+    "write_records",
+]
 
+RECORDS_PATH: Final = f"{RUNTIME_DIRECTORY}/displaced-routes.json"
+_MODE: Final = 0o644
 #: Refusals that another program's change may cause.
 _CONFLICTS: Final = frozenset({errno.EEXIST, errno.ESRCH, errno.ENOENT})
 #: The number of readings after which a program that keeps changing the same places has won.
 _READINGS: Final = 24
 
 
-class ChangesRefusedError(Exception):
-    """The kernel refused changes of `outcome`, for another reason than a faster program."""
-
-    def __init__(self, error: RouteRejectedError, outcome: Reconciliation) -> None:
-        self.error = error
-        self.outcome = outcome
-        super().__init__(str(error))
-
-
-@attrs.define
-class _State:
-    """The progress of a run."""
-
-    #: The routes that are displaced after the changes made so far.
-    records: list[ObservedRoute]
-    prepended: Mapping[Place, tuple[ObservedRoute, ...]] = attrs.field(factory=dict)
-    #: Routes that their owners believe replaced, and that could not be removed yet.
-    stale: list[ObservedRoute] = attrs.field(factory=list)
-    #: Restored routes of `records`: one that is gone at the next reading was deleted by its owner.
-    returned: set[ObservedRoute] = attrs.field(factory=set)
-    #: Routes that the kernel refuses to restore now; their records stay.
-    waiting: list[ObservedRoute] = attrs.field(factory=list)
-    told: list[GivenUp] = attrs.field(factory=list)
-    changed: int = 0
-    #: Our routes before the run, for a rollback.
-    ours: list[ObservedRoute] = attrs.field(factory=list)
+def foresee(host: Host, resolution: Resolution) -> list[Change]:
+    """Return the changes of a convergence, once every missing value can be looked up."""
+    observed, links = host.routes.routes(), host.routes.links()
+    records, _ = _restorable(read_records(host.files).routes, (link.name for link in links))
+    undecided = {_place_of(route) for route, _ in resolution.missing}
+    outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
+    return forecast(outcome, resolution.missing, links, observed)
 
 
+def _place_of(route: StaticRoute) -> Place:
+    return place(ObservedRoute(*route.prefix, metric=route.metric))
+
+
+@attrs.define(eq=False)
 class Convergence:
     """One run on the routes of a live machine."""
 
-    def __init__(self, host: Host, logger: logging.Logger) -> None:
-        self._host = host
-        self._routes = host.routes
-        self._files = host.files
-        self._logger = logger
+    _host: Host
+    _logger: logging.Logger
+    #: The routes that are displaced after the changes made so far.
+    _records: list[ObservedRoute] = attrs.field(factory=list)
+    _prepended: Mapping[Place, tuple[ObservedRoute, ...]] = attrs.field(factory=dict)
+    #: Routes that their owners believe replaced, and that could not be removed yet.
+    _stale: list[ObservedRoute] = attrs.field(factory=list)
+    #: Restored routes of the records: one that is gone at the next reading was deleted by its owner.
+    _returned: set[ObservedRoute] = attrs.field(factory=set)
+    #: Routes that the kernel refuses to restore now; their records stay.
+    _waiting: list[ObservedRoute] = attrs.field(factory=list)
+    _told: list[GivenUp] = attrs.field(factory=list)
+    _changed: int = 0
+    #: Our routes before the run, for a rollback.
+    _ours: Mapping[Place, ObservedRoute] | None = None
+    #: The changes that the kernel refused for another reason than a faster program.
+    _refused: Reconciliation | None = None
 
     def run(self, ctx: Context, desired: Sequence[Route]) -> None:
         """Make our routes exactly these, restore displaced routes whose place is free again, and record the changes."""
-        recorded = read_records(self._files)
+        files = self._host.files
+        recorded = read_records(files)
         if recorded.damage:
-            self._logger.warning("%s", set_damaged_aside(self._files, recorded))
-        kept, lost = restorable(recorded.routes, (link.name for link in self._routes.links()))
-        state = _State(kept, told=lost)
+            self._logger.warning("%s", set_damaged_aside(files, recorded))
+        self._records, self._told = _restorable(recorded.routes, (link.name for link in self._host.routes.links()))
         try:
-            self._converge(desired, state)
-        except (BackendError, ChangesRefusedError) as error:
-            refused = error.error if isinstance(error, ChangesRefusedError) else error
-            if state.changed or state.prepended:
-                self._roll_back(state, refused)
-            elif not isinstance(refused, RouteRejectedError) or refused.rolled_back:
+            self._converge(desired)
+        except BackendError as error:
+            refused = self._refused
+            if self._changed or self._prepended:
+                self._roll_back(error)
+            elif not isinstance(error, RouteRejectedError) or error.rolled_back:
                 self._keep(recorded.routes)
-            if isinstance(refused, RouteRejectedError) and not refused.rolled_back:
+            if isinstance(error, RouteRejectedError) and not error.rolled_back:
                 with suppress(BackendError):
-                    self._record(ctx, state, ours_by_place(self._routes.routes()), recorded.routes)
+                    self._record(ctx, ours_by_place(self._host.routes.routes()), recorded.routes)
+            if isinstance(error, LinkNotFoundError):
+                raise with_routes(error, desired) from error
+            if isinstance(error, RouteRejectedError) and refused is not None:
+                raise explained(error, refused, self._host.routes) from error
             raise
-        self._logger.info("%d routes changed", state.changed, extra={"changed": state.changed})
-        self._record(ctx, state, {place(route): route for route in desired}, recorded.routes)
-        self._tell(desired, recorded.routes, state)
-        write_records(self._files, [*state.records, *state.waiting])
+        self._logger.info("%d routes changed", self._changed, extra={"changed": self._changed})
+        after = {place(route): route for route in desired}
+        self._record(ctx, after, recorded.routes)
+        self._tell(after, recorded.routes)
+        write_records(files, [*self._records, *self._waiting])
 
     def _record(
-        self,
-        ctx: Context,
-        state: _State,
-        after: Mapping[Place, Route | ObservedRoute],
-        recorded: Sequence[ObservedRoute],
+        self, ctx: Context, after: Mapping[Place, Route | ObservedRoute], recorded: Sequence[ObservedRoute]
     ) -> None:
         """Record the new state if it differs from the earlier one, with one inverse for all changes."""
-        displaced = [route for route in state.records if route not in recorded]
-        restored = [route for route in recorded if route in state.returned]
-        account = RouteAccount(state.ours, after, displaced=displaced, restored=restored)
+        displaced = [route for route in self._records if route not in recorded]
+        restored = [route for route in recorded if route in self._returned]
+        account = RouteAccount(self._ours or {}, after, displaced=displaced, restored=restored)
 
         def undo(ctx: Context) -> None:
             with self._host.lock.hold(ctx) as held:
-                wanted, altered = account.reversed(self._routes.routes())
+                wanted, altered = account.reversed(self._host.routes.routes())
                 for route in altered:
                     self._logger.warning("route '%s' changed since this run; it stays as it is now", route)
                 Convergence(self._host, self._logger).run(held, wanted)
@@ -118,79 +130,79 @@ class Convergence:
         for change in account.changes():
             ctx.record(change, undo=undo)
 
-    def _converge(self, desired: Sequence[Route], state: _State) -> None:
+    def _converge(self, desired: Sequence[Route]) -> None:
         """Read and change until nothing is left to change."""
         for reading in range(_READINGS):
-            observed = self._routes.routes()
-            if not reading:
-                state.ours = [route for route in observed if route.protocol == OUR_PROTOCOL]
-            outcome = self._reconciled(desired, observed, state)
+            observed = self._host.routes.routes()
+            if self._ours is None:
+                self._ours = ours_by_place(observed)
+            outcome = self._reconciled(desired, observed)
             if reading and not outcome.all_changes:
-                self._accept(outcome, state)
+                self._accept(outcome)
                 return
             # Before anything is displaced: `reset` can then restore it even if this run is killed.
-            write_records(self._files, list(dict.fromkeys([*outcome.safeguard, *state.waiting])))
+            write_records(self._host.files, dict.fromkeys([*outcome.safeguard, *self._waiting]))
             try:
                 # If ours was added before foreign routes, the next reading shows the result.
-                self._routes.apply(outcome.changes, verify=not outcome.prepended)
+                self._host.routes.apply(outcome.changes, verify=not outcome.prepended)
             except RouteRejectedError as error:
-                state.stale = list(outcome.stale.values())
-                state.prepended = {**state.prepended, **_taken_from_us(error, outcome)}
+                self._stale = outcome.stale
+                self._prepended = {**self._prepended, **_taken_from_us(error, outcome)}
                 if not _is_overtaken(error, outcome):
-                    raise ChangesRefusedError(error, outcome) from error
+                    self._refused = outcome
+                    raise
                 continue
-            self._accept(outcome, state)
+            self._accept(outcome)
             # Read again after routes were displaced, too: their owner may have replaced ours meanwhile.
             if not (outcome.prepended or outcome.ways_back or outcome.clearings):
                 return
-        self._settle_for(desired, state)
+        self._settle_for(desired)
 
-    @staticmethod
-    def _reconciled(desired: Sequence[Route], observed: Sequence[ObservedRoute], state: _State) -> Reconciliation:
-        if state.returned:
+    def _reconciled(self, desired: Sequence[Route], observed: Sequence[ObservedRoute]) -> Reconciliation:
+        if self._returned:
             there = {(route.network, signature(route)) for route in observed}
-            deleted = {record for record in state.returned if (record.network, signature(record)) not in there}
-            state.records = [route for route in state.records if route not in deleted]
-            state.returned -= deleted
-        return reconcile(desired, observed, displaced=state.records, prepended=state.prepended, stale=state.stale)
+            deleted = {record for record in self._returned if (record.network, signature(record)) not in there}
+            self._records = [route for route in self._records if route not in deleted]
+            self._returned -= deleted
+        return reconcile(desired, observed, displaced=self._records, prepended=self._prepended, stale=self._stale)
 
-    def _accept(self, outcome: Reconciliation, state: _State) -> None:
+    def _accept(self, outcome: Reconciliation) -> None:
         """Note the changes that were made, and make the rest, place by place."""
-        self._count(outcome.changes, state)
-        state.records = list(outcome.records)
-        state.prepended, state.stale = outcome.prepended, []
-        state.told += outcome.given_up
+        self._count(outcome.changes)
+        self._records = list(outcome.records)
+        self._prepended, self._stale = outcome.prepended, []
+        self._told += outcome.given_up
         for way in outcome.ways_back:
-            self._return(way, outcome, state)
+            self._return(way, outcome)
         for change in outcome.clearings:
             displaced = outcome.displaced.get(change, ())
             try:
-                self._routes.apply([change], verify=False)
+                self._host.routes.apply([change], verify=False)
             except RouteRejectedError as error:
                 if error.errno != errno.ESRCH:
                     raise
                 # Its owner was faster: it is not to be restored.
-                state.records = [route for route in state.records if route not in displaced]
+                self._records = [route for route in self._records if route not in displaced]
             else:
-                self._count([change], state)
+                self._count([change])
             # We removed it: its absence says nothing about its owner.
-            state.returned.difference_update(displaced)
+            self._returned.difference_update(displaced)
 
-    def _count(self, changes: Sequence[RouteChange], state: _State) -> None:
+    def _count(self, changes: Sequence[RouteChange]) -> None:
         """Count changes that were made."""
-        state.changed += len(changes)
+        self._changed += len(changes)
         if self._logger.isEnabledFor(logging.DEBUG):
             for change in changes:
                 self._logger.debug("%s", change)
 
-    def _return(self, way: WayBack, outcome: Reconciliation, state: _State) -> None:
+    def _return(self, way: WayBack, outcome: Reconciliation) -> None:
         """Restore one place; after a refusal the next reading shows the rest."""
         try:
-            self._routes.apply(way.changes, verify=False)
+            self._host.routes.apply(way.changes, verify=False)
         except RouteRejectedError as error:
             if not error.rolled_back:
-                self._count(way.changes, state)
-                state.records += way.recorded
+                self._count(way.changes)
+                self._records += way.recorded
                 raise
             coming_back = {
                 str(change): outcome.put_back[change] for change in way.changes if change in outcome.put_back
@@ -203,21 +215,21 @@ class Convergence:
                 # A foreign route must not block ours: go on without it.
                 record = coming_back[refusal.change]
                 without.append(record)
-                state.waiting.append(record)
-                state.told.append(
+                self._waiting.append(record)
+                self._told.append(
                     GivenUp(
                         record, f"{refusal.reason}. It stays on record in {RECORDS_PATH}, and is tried again by reset"
                     )
                 )
-            state.records += [route for route in way.recorded if route not in without]
+            self._records += [route for route in way.recorded if route not in without]
             return
-        self._count(way.changes, state)
-        state.records += way.recorded
-        state.returned |= {outcome.put_back[change] for change in way.changes if change in outcome.put_back}
+        self._count(way.changes)
+        self._records += way.recorded
+        self._returned |= {outcome.put_back[change] for change in way.changes if change in outcome.put_back}
 
-    def _settle_for(self, desired: Sequence[Route], state: _State) -> None:
+    def _settle_for(self, desired: Sequence[Route]) -> None:
         """After the last reading: accept the state if ours comes first in each place, or fail."""
-        outcome = self._reconciled(desired, self._routes.routes(), state)
+        outcome = self._reconciled(desired, self._host.routes.routes())
         lacking = [change for change in (*outcome.changes, *outcome.put_back) if change.after is not None]
         if lacking:
             refusals = [
@@ -226,51 +238,49 @@ class Convergence:
                 )
                 for change in lacking
             ]
-            raise ChangesRefusedError(RouteRejectedError(refusals, rolled_back=True), outcome)
+            self._refused = outcome
+            raise RouteRejectedError(refusals, rolled_back=True)
         for change in outcome.changes:
             # Other programs may have removed ours meanwhile.
             with suppress(RouteRejectedError):
-                self._routes.apply([change])
-        self._accept(outcome, state)
+                self._host.routes.apply([change])
+        self._accept(outcome)
 
-    def _roll_back(self, state: _State, error: BackendError) -> None:
+    def _roll_back(self, error: BackendError) -> None:
         """Make our routes as they were; if that fails, `error` says so, and the records stay."""
-        back = attrs.evolve(state, changed=0)
         try:
-            # The last one wins: of several routes in one place the first decides.
-            self._converge([route.to_route() for route in reversed(state.ours)], back)
-            self._keep([*back.records, *back.waiting])
-        except (BackendError, HostFileError, ChangesRefusedError) as second:
+            self._converge([route.to_route() for route in (self._ours or {}).values()])
+            self._keep([*self._records, *self._waiting])
+        except (BackendError, HostFileError) as second:
             self._logger.warning("the changes before the refusal could not be rolled back: %s", second)
             # A restored route belongs to its owner, which may delete it before the next run.
-            self._keep([route for route in (*back.records, *back.waiting) if route not in back.returned])
+            self._keep([route for route in (*self._records, *self._waiting) if route not in self._returned])
             if isinstance(error, RouteRejectedError):
                 error.rolled_back = False
-                reasons = second.error.refusals if isinstance(second, ChangesRefusedError) else [second]
+                reasons = second.refusals if isinstance(second, RouteRejectedError) else [second]
                 error.left_behind += [f"could not be rolled back: {reason}" for reason in reasons]
 
     def _keep(self, records: Sequence[ObservedRoute]) -> None:
         try:
-            write_records(self._files, records)
+            write_records(self._host.files, records)
         except HostFileError as error:
             # The next run finds those routes in their places; and the first error matters more.
             self._logger.warning("%s", error)
 
-    def _tell(self, desired: Sequence[Route], recorded: Sequence[ObservedRoute], state: _State) -> None:
-        displaced = [route for route in state.records if route not in recorded]
-        wanted = {place(route): route for route in desired} if displaced else {}
-        for route in displaced:
-            if place(route) in wanted:
+    def _tell(self, wanted: Mapping[Place, Route], recorded: Sequence[ObservedRoute]) -> None:
+        for route in self._records:
+            ours = wanted.get(place(route))
+            if ours is not None and route not in recorded:
                 self._logger.warning(
                     "foreign route '%s' is displaced by '%s'; it is restored when ours is removed",
                     route,
-                    wanted[place(route)],
-                    extra={"displaced": str(route), "route": str(wanted[place(route)])},
+                    ours,
+                    extra={"displaced": str(route), "route": str(ours)},
                 )
-        for route, reason in state.told:
-            if route not in recorded:
-                continue  # Displaced for a moment within this run.
-            self._logger.warning("displaced route '%s' is not restored: %s", route, reason)
+        for route, reason in self._told:
+            # Others were displaced for a moment within this run.
+            if route in recorded:
+                self._logger.warning("displaced route '%s' is not restored: %s", route, reason)
 
 
 def _taken_from_us(error: RouteRejectedError, outcome: Reconciliation) -> dict[Place, tuple[ObservedRoute, ...]]:
@@ -295,7 +305,7 @@ def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
     )
 
 
-def restorable(records: Sequence[ObservedRoute], devices: Iterable[str]) -> tuple[list[ObservedRoute], list[GivenUp]]:
+def _restorable(records: Sequence[ObservedRoute], devices: Iterable[str]) -> tuple[list[ObservedRoute], list[GivenUp]]:
     """Return the displaced routes that can be restored, and those whose device is gone."""
     kept: list[ObservedRoute] = []
     lost: list[GivenUp] = []
@@ -309,6 +319,40 @@ def restorable(records: Sequence[ObservedRoute], devices: Iterable[str]) -> tupl
     return kept, lost
 
 
-def _by(outcome: Reconciliation, change: object) -> str:
-    routes = outcome.displaced.get(change, ())  # type: ignore[call-overload]
+def _by(outcome: Reconciliation, change: RouteChange) -> str:
+    routes = outcome.displaced.get(change, ())
     return f"; last it had '{routes[0]}'" if routes else ""
+
+
+# --- the journal of displaced routes
+
+
+class Displaced(NamedTuple):
+    """The routes to be restored, those of one place in their order; `damage` says which entries are unusable."""
+
+    routes: list[ObservedRoute]
+    damage: str = ""
+
+
+def read_records(files: FileStore) -> Displaced:
+    """Return the displaced routes; of a damaged record the good entries, of one that is not root's none."""
+    record = read_record(files, RECORDS_PATH)
+    if record is None:
+        return Displaced([])
+    return Displaced([each for each in record.objects if isinstance(each, ObservedRoute)], record.damage)
+
+
+def set_damaged_aside(files: FileStore, displaced: Displaced) -> str:
+    """Rename the damaged record, and write its good entries to a new one; return a sentence that says so."""
+    told = f"{displaced.damage}; {set_aside(files, RECORDS_PATH)}"
+    write_records(files, displaced.routes)
+    return told
+
+
+def write_records(files: FileStore, routes: Iterable[ObservedRoute]) -> None:
+    """Record exactly these routes; without any, remove the record."""
+    record = Record(objects=tuple(routes))
+    if record.objects:
+        files.write(RECORDS_PATH, to_json(record), mode=_MODE)
+    elif files.remove(RECORDS_PATH):
+        files.remove_directory_if_empty(RUNTIME_DIRECTORY)

@@ -53,39 +53,43 @@ class Reconciliation:
     """The changes to make, and their consequences for foreign routes."""
 
     #: Additions and replacements first, on-link routes before the routes via them; then removals.
-    changes: tuple[RouteChange, ...] = ()
+    changes: list[RouteChange] = attrs.field(factory=list)
     #: Made after `changes`, one by one. Between the reading and a change another program may append a route, which must
     #: then come after the restored ones.
-    ways_back: tuple[WayBack, ...] = ()
+    ways_back: list[WayBack] = attrs.field(factory=list)
     #: Then removals of routes that decide nothing: routes that ours hides, and stale ones. Each can be made by itself.
     #: If one is refused (ESRCH), the owner has already removed the route.
-    clearings: tuple[RouteChange, ...] = ()
+    clearings: list[RouteChange] = attrs.field(factory=list)
     #: Our changes that hide or remove foreign routes, with these routes.
-    displaced: Mapping[RouteChange, _Routes] = attrs.field(factory=dict)
+    displaced: dict[RouteChange, _Routes] = attrs.field(factory=dict)
     #: Places where ours is added ahead of foreign routes, with these routes. The next reading decides the rest.
-    prepended: Mapping[Place, _Routes] = attrs.field(factory=dict)
+    prepended: dict[Place, _Routes] = attrs.field(factory=dict)
     #: Places where ours is removed, with the foreign routes after it. If the removal is refused, another program has
     #: replaced ours, and none of them.
-    hidden: Mapping[Place, _Routes] = attrs.field(factory=dict)
+    hidden: dict[Place, _Routes] = attrs.field(factory=dict)
     #: Changes that restore displaced routes.
-    put_back: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    #: Changes that only move a foreign route after one that is restored.
-    moved: frozenset[RouteChange] = frozenset()
+    put_back: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
     #: Additions that the kernel will refuse, because its own route, which is never overwritten, has the place.
-    in_the_way: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
-    given_up: tuple[GivenUp, ...] = ()
-    #: Removals of routes that their owner would have replaced if it had not replaced ours, which came first.
-    stale: Mapping[RouteChange, ObservedRoute] = attrs.field(factory=dict)
+    in_the_way: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
+    given_up: list[GivenUp] = attrs.field(factory=list)
+    #: Routes among `clearings` that their owner would have replaced if it had not replaced ours, which came first.
+    stale: list[ObservedRoute] = attrs.field(factory=list)
     #: The routes that the journal must have while the changes are made, so that a killed run can be undone.
-    safeguard: _Routes = ()
+    safeguard: list[ObservedRoute] = attrs.field(factory=list)
     #: The displaced routes that are not yet restored after the changes.
-    records: _Routes = ()
+    records: list[ObservedRoute] = attrs.field(factory=list)
 
     @property
-    def all_changes(self) -> tuple[RouteChange, ...]:
+    def all_changes(self) -> list[RouteChange]:
         """All changes, in the order in which they are made."""
         back = (change for way in self.ways_back for change in way.changes + way.removals)
-        return (*self.changes, *back, *self.clearings)
+        return [*self.changes, *back, *self.clearings]
+
+    def only_moves(self, change: RouteChange) -> bool:
+        """Return True if a change only moves a foreign route after one that is restored."""
+        route = change.after or change.before
+        is_ours = route is not None and route.protocol == OUR_PROTOCOL
+        return not (is_ours or change in self.put_back or change in self.clearings)
 
 
 def reconcile(
@@ -115,22 +119,22 @@ def reconcile(
     for spot in (*(prepended or ()), *map(place, stale := tuple(stale))):
         records.setdefault(spot, [])
     held = _held(observed, [*wanted, *records])
-    outcome = _Outcome(prepended or {})
+    decisions = _Decisions(prepended or {})
     for other in stale:
         if other in held.get(place(other), ()):
             held[place(other)].remove(other)
-            outcome.remove_stale(other)
+            decisions.remove_stale(other)
     for spot, route in wanted.items():
-        outcome.settle(route, held.pop(spot, []), records.pop(spot, []))
+        decisions.settle(route, held.pop(spot, []), records.pop(spot, []))
     for spot, recorded in sorted(records.items(), key=lambda item: min(map(_nearest_first, item[1]), default=0)):
         if spot in undecided:
-            outcome.keep(recorded)
+            decisions.keep(recorded)
         else:
-            outcome.restore(spot, held.pop(spot, []), recorded)
+            decisions.restore(spot, held.pop(spot, []), recorded)
     for spot, standing in held.items():
         if spot not in undecided and any(route.protocol == OUR_PROTOCOL for route in standing):
-            outcome.leave(standing)
-    return outcome.summary()
+            decisions.leave(standing)
+    return decisions.summary()
 
 
 def _nearest_first(route: Route | ObservedRoute) -> int:
@@ -191,30 +195,18 @@ def _stale(standing: Sequence[ObservedRoute], before: Sequence[ObservedRoute]) -
     return second if second in before or len(standing) == len(before) + 1 else None
 
 
-class _Outcome:
-    """Collects the decisions place by place."""
+class _Decisions:
+    """Decides place by place, and collects the decisions in `made`."""
 
-    def __init__(self, prepended: Mapping[Place, _Routes]) -> None:
-        self._before = prepended
-        self._records: list[ObservedRoute] = []
-        self._safeguard: list[ObservedRoute] = []
-        self._changes: list[RouteChange] = []
-        self._ways_back: list[WayBack] = []
+    def __init__(self, before: Mapping[Place, _Routes]) -> None:
+        self.made = Reconciliation()
+        self._before = before
         self._removals: list[RouteChange] = []
-        self._clearings: list[RouteChange] = []
-        self._displaced: dict[RouteChange, _Routes] = {}
-        self._prepended: dict[Place, _Routes] = {}
-        self._hidden: dict[Place, _Routes] = {}
-        self._put_back: dict[RouteChange, ObservedRoute] = {}
-        self._moved: set[RouteChange] = set()
-        self._stale: dict[RouteChange, ObservedRoute] = {}
-        self._in_the_way: dict[RouteChange, ObservedRoute] = {}
-        self._given_up: list[GivenUp] = []
 
     def settle(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
         """Decide how `route` gets its place."""
         if not standing:
-            self._changes.append(RouteChange.add(route))
+            self.made.changes.append(RouteChange.add(route))
             self.keep(recorded)
             return
         own = next((other for other in standing if other.protocol == _KERNEL), None)
@@ -222,8 +214,8 @@ class _Outcome:
             # It is requested all the same, as an addition to an empty place: the kernel refuses it together with all
             # other bad routes, and the error shows all of them at once.
             change = RouteChange.add(route)
-            self._in_the_way[change] = own
-            self._changes.append(change)
+            self.made.in_the_way[change] = own
+            self.made.changes.append(change)
             self.keep(recorded)
         elif standing[0].fulfils(route):
             if len(standing) > 1:
@@ -244,8 +236,8 @@ class _Outcome:
             last_first = list(reversed(foreign))
             for route in sorted(last_first, key=lambda route: (route.source is None, not route.extra)):
                 change = RouteChange.remove(route)
-                self._clearings.append(change)
-                self._displaced[change] = (route,)
+                self.made.clearings.append(change)
+                self.made.displaced[change] = (route,)
             self.keep(list(dict.fromkeys([foreign[0], *recorded, *foreign[1:]])))
         elif not all(route in foreign for route in recorded):
             self.keep(recorded)
@@ -254,25 +246,25 @@ class _Outcome:
     def _replace_ours(self, route: Route, standing: Sequence[ObservedRoute]) -> None:
         first, *others = standing
         # The kernel does not move an existing route to the front, so it must be removed before.
-        self._changes += _removals_of_ours(others)
-        self._changes.append(RouteChange.replace(first, route))
+        self.made.changes.extend(_removals_of_ours(others))
+        self.made.changes.append(RouteChange.replace(first, route))
 
     def leave(self, standing: Sequence[ObservedRoute]) -> None:
         """Remove ours from a place that has no records."""
         if len(standing) > 1 and standing[0].protocol == OUR_PROTOCOL:
-            self._hidden[place(standing[0])] = tuple(_foreign(standing))
+            self.made.hidden[place(standing[0])] = tuple(_foreign(standing))
         self.remove_ours(standing)
 
     def _put_before(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
         """Add ours ahead of the foreign routes of the place."""
         without_us = self._without_us(place(route), standing, recorded)
         foreign = tuple(other for other in _foreign(standing) if other in without_us)
-        self._changes += _removals_of_ours(standing)
+        self.made.changes.extend(_removals_of_ours(standing))
         change = RouteChange.prepend(route)
-        self._changes.append(change)
-        self._displaced[change] = self._prepended[place(route)] = foreign
-        self._safeguard += without_us
-        self._records += [other for other in without_us if other not in foreign]
+        self.made.changes.append(change)
+        self.made.displaced[change] = self.made.prepended[place(route)] = foreign
+        self.made.safeguard.extend(without_us)
+        self.made.records.extend([other for other in without_us if other not in foreign])
 
     def _without_us(
         self, spot: Place, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]
@@ -281,7 +273,7 @@ class _Outcome:
         before = self._before.get(spot)
         if before is None:
             target, given_up = _without_us(standing, recorded)
-            self._given_up += given_up
+            self.made.given_up.extend(given_up)
             for route, _ in given_up:
                 # It was about to be restored when another program replaced ours ahead of it.
                 if standing[0] not in recorded and route in target:
@@ -301,10 +293,10 @@ class _Outcome:
         own = next((route for route in foreign if route.protocol == _KERNEL), None)
         if own is not None:
             reason = f"its place was taken meanwhile by '{own}'"
-            self._given_up += [GivenUp(route, reason) for route in recorded if route not in foreign]
+            self.made.given_up.extend([GivenUp(route, reason) for route in recorded if route not in foreign])
         else:
             target = self._without_us(spot, standing, recorded)
-            self._safeguard += target
+            self.made.safeguard.extend(target)
             kept, ours = [route for route in foreign if route in target], tuple(_removals_of_ours(standing))
             back = [route for route in target if route in recorded]
             appended = [route for route in kept if route not in back]
@@ -312,24 +304,21 @@ class _Outcome:
                 # They are added ahead of the routes that were appended after ours meanwhile: moving those would lose
                 # the order of routes that are added at this moment. Ours is removed in the same batch, so that a
                 # refusal rolls the additions back.
-                self._ways_back.append(WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded)))
+                self.made.ways_back.append(WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded)))
                 return
             arranged = self._arranged(kept, target)
             if arranged:
-                self._ways_back.append(WayBack(tuple(arranged), ours, tuple(recorded)))
+                self.made.ways_back.append(WayBack(tuple(arranged), ours, tuple(recorded)))
                 return
         self.remove_ours(standing)
 
     def _before_ours(self, back: Sequence[ObservedRoute], kept: Sequence[ObservedRoute]) -> list[RouteChange]:
         """Return the changes that add these ahead of our routes; the kernel moves no existing route to the front."""
-        removals = {route: RouteChange.remove(route) for route in back if route in kept}
-        changes = list(removals.values())
+        changes = [RouteChange.remove(route) for route in back if route in kept]
         for route in reversed(back):
             changes.append(RouteChange.prepend(route.to_route()))
-            if route in removals:
-                self._moved.update((removals[route], changes[-1]))
-            else:
-                self._put_back[changes[-1]] = route
+            if route not in kept:
+                self.made.put_back[changes[-1]] = route
         return changes
 
     def _arranged(self, foreign: Sequence[ObservedRoute], target: Sequence[ObservedRoute]) -> list[RouteChange]:
@@ -341,19 +330,16 @@ class _Outcome:
         for route in target[right:]:
             change = RouteChange.append(route.to_route())
             if route in foreign:
-                moved = RouteChange.remove(route), change
-                changes += moved
-                self._moved.update(moved)
+                changes.append(RouteChange.remove(route))
             else:
-                changes.append(change)
-                self._put_back[change] = route
+                self.made.put_back[change] = route
+            changes.append(change)
         return changes
 
     def remove_stale(self, route: ObservedRoute) -> None:
         """Remove a route that its owner believes replaced."""
-        change = RouteChange.remove(route)
-        self._stale[change] = route
-        self._clearings.append(change)
+        self.made.stale.append(route)
+        self.made.clearings.append(RouteChange.remove(route))
 
     def remove_ours(self, standing: Iterable[ObservedRoute]) -> None:
         """Remove each of our routes."""
@@ -361,26 +347,14 @@ class _Outcome:
 
     def keep(self, recorded: Sequence[ObservedRoute]) -> None:
         """Keep the records of these routes."""
-        self._safeguard += recorded
-        self._records += recorded
+        self.made.safeguard.extend(recorded)
+        self.made.records.extend(recorded)
 
     def summary(self) -> Reconciliation:
-        return Reconciliation(
-            # Removals in the reverse order: a rollback goes backwards, and then each route finds its gateway.
-            changes=(*self._changes, *sorted(self._removals, key=_scope_of_removal)),
-            ways_back=tuple(self._ways_back),
-            clearings=tuple(self._clearings),
-            displaced=self._displaced,
-            prepended=self._prepended,
-            hidden=self._hidden,
-            put_back=self._put_back,
-            moved=frozenset(self._moved),
-            in_the_way=self._in_the_way,
-            given_up=tuple(self._given_up),
-            stale=self._stale,
-            safeguard=tuple(self._safeguard),
-            records=tuple(self._records),
-        )
+        """Return the decisions, with all removals of ours."""
+        # Removals in the reverse order: a rollback goes backwards, and then each route finds its gateway.
+        self.made.changes.extend(sorted(self._removals, key=_scope_of_removal))
+        return self.made
 
 
 def _scope_of_removal(change: RouteChange) -> int:

@@ -9,11 +9,13 @@ from hostrouting.boot import RUNTIME_DIRECTORY, Boot, install_around
 from hostrouting.config import require_config
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.host import Host
-from hostrouting.static_routes.live import LiveRoutes
+from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
 from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Route
     from hostrouting.static_routes.resolve import Resolution
@@ -39,7 +41,7 @@ class ConfigureStaticRoutes:
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         self._config = require_config(config)
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(__name__)
 
     def __repr__(self) -> str:
@@ -62,13 +64,13 @@ class ConfigureStaticRoutes:
         if self._config.static_routes.routes:
             return self.plan_act(ctx) + self._boot.plan_install(ctx, boot_unit(self._config))
         # As `undo` goes about it.
-        return self._boot.plan_remove(ctx, *DEPARTURE) + self.plan_act(ctx)
+        return self._boot.plan_install(ctx, gone=[DEPARTURE]) + self.plan_act(ctx)
 
     def undo(self, ctx: Context) -> None:
         """Remove unit, script and our routes, and restore the routes that they displaced."""
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would add the routes again if a gated machine started meanwhile.
-            self._boot.remove(held, *DEPARTURE)
+            self._boot.install(held, gone=[DEPARTURE])
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
@@ -86,7 +88,7 @@ class ConfigureStaticRoutes:
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
         ctx.check()
-        return self._live.plan(self._resolution) if self._host.is_live else []
+        return foresee(self._host, self._resolution) if self._host.is_live else []
 
     def undo_act(self, ctx: Context) -> None:
         """Remove our routes, and restore the routes that they displaced."""
@@ -95,7 +97,7 @@ class ConfigureStaticRoutes:
             self._remove_routes(ctx)
 
     def _remove_routes(self, ctx: Context) -> None:
-        self._live.converge(ctx, ())
+        self._converge(ctx, ())
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
@@ -104,9 +106,8 @@ class ConfigureStaticRoutes:
     def _boot(self) -> Boot:
         return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
-    @property
-    def _live(self) -> LiveRoutes:
-        return LiveRoutes(self._host, self._logger)
+    def _converge(self, ctx: Context, routes: Sequence[Route]) -> None:
+        Convergence(self._host, self._logger).run(ctx, routes)
 
     # --- lookups, and waiting for DHCP
 
@@ -120,7 +121,7 @@ class ConfigureStaticRoutes:
         while True:
             resolution = self._resolution
             try:
-                self._live.converge(ctx, self._complete(resolution, seconds))
+                self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
                 if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
                     raise

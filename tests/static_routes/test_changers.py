@@ -20,8 +20,7 @@ from hostrouting.host import OUR_PROTOCOL, Host, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.namespaces import open_in_namespace
 from hostrouting.host.netlink.route_writer import RouteWriter
-from hostrouting.static_routes.displaced import RECORDS_PATH
-from hostrouting.static_routes.live import LiveRoutes
+from hostrouting.static_routes.converge import RECORDS_PATH, Convergence
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 
@@ -149,17 +148,17 @@ def live_pairs(
         for number in range(pairs):
             fake = FakeHost()
             host = Host(routes=backend, services=fake.services, files=fake.files, lock=fake.lock, is_live=True)
-            live = LiveRoutes(host, logging.getLogger("changers"))
+            logger = logging.getLogger("changers")
             caplog.clear()
             try:
-                live.converge(Context(), ours)
+                Convergence(host, logger).run(Context(), ours)
                 figures["applied"] += 1
             except RouteRejectedError as error:
                 figures["told as left behind"] += len(error.left_behind)
                 figures["refused"] += 1
             while True:
                 try:
-                    live.converge(Context(), ())
+                    Convergence(host, logger).run(Context(), ())
                     break
                 except RouteRejectedError as error:
                     figures["told as left behind"] += len(error.left_behind)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hostrouting.host import ObservedRoute
-from hostrouting.static_routes.displaced import RECORDS_PATH, read_records, set_damaged_aside, write_records
+from hostrouting.static_routes.converge import RECORDS_PATH, read_records, set_damaged_aside, write_records
 from hostrouting.testing import MemoryFiles
 
 GOOD = ObservedRoute.parse("172.16.1.0/24", "eth0", "10.224.0.9", protocol=4)

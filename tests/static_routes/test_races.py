@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import OUR_PROTOCOL, Route
-from hostrouting.static_routes.displaced import RECORDS_PATH, read_records
-from hostrouting.static_routes.live import LiveRoutes
+from hostrouting.static_routes.converge import RECORDS_PATH, Convergence, read_records
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hostrouting.host import ObservedRoute
     from hostrouting.host.netlink.commit import Failure
@@ -74,8 +73,8 @@ def host(node: BusyNode) -> FakeHost:
     return FakeHost(node)
 
 
-def live(host: FakeHost) -> LiveRoutes:
-    return LiveRoutes(host, logging.getLogger("races"))
+def converge(host: FakeHost, routes: Sequence[Route]) -> None:
+    Convergence(host, logging.getLogger("races")).run(Context(), routes)
 
 
 @pytest.mark.parametrize("step", [1, 2])
@@ -85,11 +84,11 @@ def test_a_daemon_updates_its_route_while_we_apply(
     """73 becomes 247 just before ours comes, or just after: ours decides, 247 comes back and 73 never."""
     node.insert_route(theirs(73))
     node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
-    live(host).converge(Context(), [OURS])
+    converge(host, [OURS])
     assert node.in_place() == [str(OURS)]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(247))]
     assert "10.224.0.73" not in " ".join(caplog.messages)
-    live(host).converge(Context(), ())
+    converge(host, ())
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -100,10 +99,10 @@ def test_a_daemon_updates_its_route_while_we_reset(
 ) -> None:
     """73 becomes 247 before or between the two steps of the restoration: 247 stays, and the fate of 73 is logged."""
     node.insert_route(theirs(73))
-    live(host).converge(Context(), [OURS])
+    converge(host, [OURS])
     caplog.clear()
     node.before_step[node._taken + step] = [lambda: node.insert_route(theirs(247), replace=True)]
-    live(host).converge(Context(), ())
+    converge(host, ())
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
     assert [m for m in caplog.messages if "its place was taken meanwhile by" in m and "247" in m]
@@ -116,7 +115,7 @@ def test_a_failed_apply_puts_no_stale_route_over_a_newer_one(node: BusyNode, hos
     refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
     node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
     with pytest.raises(RouteRejectedError, match="nothing was changed"):
-        live(host).converge(Context(), [OURS, refused])
+        converge(host, [OURS, refused])
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -125,9 +124,9 @@ def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost)
     """Ours is flushed after it displaced a route: the record stays, and the route comes back."""
     node.insert_route(theirs(73))
     node.before_step[2] = [lambda: node.delete_route(OURS)]
-    live(host).converge(Context(), [OURS])
+    converge(host, [OURS])
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]
-    live(host).converge(Context(), ())
+    converge(host, ())
     assert node.in_place() == [str(theirs(73))]
 
 
@@ -135,9 +134,9 @@ def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost)
 def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost, step: int) -> None:
     """Ours is flushed before we remove it: the displaced route is restored all the same."""
     node.insert_route(theirs(73))
-    live(host).converge(Context(), [OURS])
+    converge(host, [OURS])
     node.before_step[node._taken + step] = [lambda: node.delete_route(OURS)]
-    live(host).converge(Context(), ())
+    converge(host, ())
     assert node.in_place() == [str(theirs(73))]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -147,9 +146,9 @@ def test_an_identical_route_comes_back_under_its_own_protocol(node: BusyNode, ho
     """A route of networkd or of the administrator with the same gateway and device is the same afterwards."""
     node.insert_route(theirs(1, protocol=protocol))
     before = node.routes()
-    live(host).converge(Context(), [OURS])
+    converge(host, [OURS])
     assert node.in_place() == [str(OURS)]
-    live(host).converge(Context(), ())
+    converge(host, ())
     assert node.routes() == before
 
 
@@ -159,7 +158,7 @@ def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNod
     node.insert_route(theirs(73))
     node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
     with pytest.raises(RouteRejectedError, match=r"the kernel's own route .* is never overwritten"):
-        live(host).converge(Context(), [OURS])
+        converge(host, [OURS])
     assert node.in_place() == [str(theirs(73)), f"{PREFIX} dev ib0 proto kernel scope link src 172.16.1.4"]
     assert not host.files.exists(RECORDS_PATH)
 
@@ -171,7 +170,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
     node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
     node.fail_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
-        live(host).converge(Context(), [OURS])
+        converge(host, [OURS])
     assert f"- {OURS}: injected fault" in str(raised.value)
     assert "nothing was changed" not in str(raised.value)
     assert str(OURS) in node.in_place()
@@ -185,7 +184,7 @@ def test_who_takes_the_place_all_the_time_has_it(node: BusyNode, host: FakeHost)
         route = theirs(100 + number)
         node.before_reading[number] = [lambda route=route: node.insert_route(route, replace=True)]  # type: ignore[misc]
     with pytest.raises(RouteRejectedError, match="another program changes this place all the time") as raised:
-        live(host).converge(Context(), [OURS])
+        converge(host, [OURS])
     assert raised.value.rolled_back
     assert len(node.in_place()) == 1
     assert "proto dhcp" in node.in_place()[0]
@@ -246,7 +245,7 @@ def test_any_life_beside_ours(
         owner.act(way)
     for step, way in in_apply:
         node.before_step.setdefault(step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
-    live(host).converge(Context(), [OURS])
+    converge(host, [OURS])
     node.before_step.clear()
     assert node.in_place()[:1] == [str(OURS)] or in_apply
     for way in between:
@@ -255,7 +254,7 @@ def test_any_life_beside_ours(
     unseen = set(node.gateways()).difference(owner.account)
     for step, way in in_reset:
         node.before_step.setdefault(node._taken + step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
-    live(host).converge(Context(), ())
+    converge(host, ())
     node.before_step.clear()
     assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
     kept = [last for last in node.gateways() if last not in owner.may_return | unseen]
@@ -271,13 +270,13 @@ def test_only_changes_that_were_made_are_counted(
     """A restored route and the removal of ours are two changes; a restoration that the kernel refuses is none."""
     caplog.set_level(logging.INFO)
     node.insert_route(theirs(73))
-    live(host).converge(Context(), [OURS])
-    live(host).converge(Context(), ())
+    converge(host, [OURS])
+    converge(host, ())
     assert [m for m in caplog.messages if m.endswith("routes changed")] == ["2 routes changed"] * 2
-    live(host).converge(Context(), [OURS])
+    converge(host, [OURS])
     caplog.clear()
     # With the address all routes go whose gateway is reached by it.
     node.remove_address("eth0", "10.224.0.4/16")
-    live(host).converge(Context(), ())
+    converge(host, ())
     assert [m for m in caplog.messages if m.endswith("routes changed")] == ["0 routes changed"]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]

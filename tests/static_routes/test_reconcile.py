@@ -45,7 +45,7 @@ def in_place(node: MemoryBackend) -> list[str]:
 
 def brought_about(
     node: MemoryBackend, desired: Sequence[Route], displaced: Sequence[ObservedRoute] = ()
-) -> tuple[ObservedRoute, ...]:
+) -> list[ObservedRoute]:
     """Make the changes until there are none; return the records then."""
     outcome = reconcile(desired, node.routes(), displaced=displaced)
     for _ in range(3):
@@ -55,7 +55,7 @@ def brought_about(
         for change in outcome.clearings:
             node.apply([change])
         outcome = reconcile(desired, node.routes(), displaced=outcome.records, prepended=outcome.prepended)
-    assert outcome.all_changes == ()
+    assert outcome.all_changes == []
     return outcome.records
 
 
@@ -69,7 +69,7 @@ class TestOnePlace:
     def test_what_is_right_is_left(self, node: MemoryBackend) -> None:
         """Nothing is changed when the route stands already."""
         node.insert_route(WANTED)
-        assert reconcile([WANTED], node.routes()).changes == ()
+        assert reconcile([WANTED], node.routes()).changes == []
 
     def test_our_own_is_replaced_in_place(self, node: MemoryBackend) -> None:
         """A changed gateway is one replacement, and displaces nothing."""
@@ -78,7 +78,7 @@ class TestOnePlace:
         assert texts(outcome.changes) == [
             "~ 172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142 -> 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
         ]
-        assert (outcome.displaced, outcome.records) == ({}, ())
+        assert (outcome.displaced, outcome.records) == ({}, [])
 
     @pytest.mark.parametrize(
         "change", [{}, {"protocol": 4}, {"gateway": "10.224.0.9"}, {"protocol": 16}, {"source": "10.224.0.4"}]
@@ -91,11 +91,11 @@ class TestOnePlace:
         outcome = reconcile([WANTED], before)
         ((foreign,),) = outcome.displaced.values()
         assert foreign in before
-        assert (outcome.safeguard, outcome.prepended) == ((foreign,), {place(foreign): (foreign,)})
+        assert (outcome.safeguard, outcome.prepended) == ([foreign], {place(foreign): (foreign,)})
         records = brought_about(node, [WANTED])
-        assert records == (foreign,)
+        assert records == [foreign]
         assert in_place(node) == [str(WANTED)]
-        assert brought_about(node, [], records) == ()
+        assert brought_about(node, [], records) == []
         assert node.routes() == before
 
     def test_all_of_a_place_are_displaced_and_come_back_in_their_order(self, node: MemoryBackend) -> None:
@@ -113,7 +113,7 @@ class TestOnePlace:
         node.insert_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         outcome = reconcile([WANTED], node.routes())
-        assert (outcome.changes, outcome.clearings, outcome.records) == ((), (), ())
+        assert (outcome.changes, outcome.clearings, outcome.records) == ([], [], [])
         brought_about(node, [])
         assert in_place(node) == ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
 
@@ -177,7 +177,7 @@ class TestWayBack:
         node.apply(outcome.all_changes)
         assert record in node.routes()
         node.delete_route(record)
-        assert (node.routes(), outcome.records) == (before, ())
+        assert (node.routes(), outcome.records) == (before, [])
 
     def test_what_was_appended_meanwhile_stays_behind(self, node: MemoryBackend) -> None:
         """A route that came while ours stood follows the routes that stood there before ours."""
@@ -186,7 +186,7 @@ class TestWayBack:
         outcome = reconcile([], node.routes(), displaced=[record])
         node.apply(outcome.all_changes)
         assert in_place(node) == [str(record), "172.16.1.0/24 via 10.224.0.7 dev eth0"]
-        assert not outcome.moved
+        assert not any(map(outcome.only_moves, outcome.all_changes))
 
     def test_what_replaced_ours_has_replaced_the_first_of_the_displaced(self, node: MemoryBackend) -> None:
         """A daemon's `replace` took ours; without us it would have taken the first, and the second follows it."""
@@ -225,7 +225,7 @@ class TestWayBack:
         """A run that changes nothing forgets nothing."""
         record = self.displaced(node)
         outcome = reconcile([WANTED], node.routes(), displaced=[record])
-        assert (outcome.all_changes, outcome.records) == ((), (record,))
+        assert (outcome.all_changes, outcome.records) == ([], [record])
 
     def test_it_gives_way_to_whoever_came_meanwhile(self, node: MemoryBackend) -> None:
         """A place that another program took is left to it; the record is removed, and its route is named."""
@@ -233,7 +233,7 @@ class TestWayBack:
         node.delete_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
         outcome = reconcile([], node.routes(), displaced=[record])
-        assert (outcome.all_changes, outcome.records) == ((), ())
+        assert (outcome.all_changes, outcome.records) == ([], [])
         assert [str(given_up.route) for given_up in outcome.given_up] == [str(record)]
 
     def test_it_may_be_there_already(self, node: MemoryBackend) -> None:
@@ -242,7 +242,7 @@ class TestWayBack:
         node.delete_route(WANTED)
         node.insert_route(record.to_route())
         outcome = reconcile([], node.routes(), displaced=[record])
-        assert (outcome.changes, outcome.records, outcome.given_up) == ((), (), ())
+        assert (outcome.changes, outcome.records, outcome.given_up) == ([], [], [])
 
     def test_the_latest_counts(self, node: MemoryBackend) -> None:
         """Displaced again by the same route of ours, a place has the record of the route that it held last."""
@@ -256,7 +256,7 @@ class TestWayBack:
         record = self.displaced(node)
         spot = place(WANTED)
         outcome = reconcile([], node.routes(), displaced=[record], undecided={spot})
-        assert (outcome.all_changes, outcome.records) == ((), (record,))
+        assert (outcome.all_changes, outcome.records) == ([], [record])
 
 
 class TestAnyWorld:
@@ -266,7 +266,7 @@ class TestAnyWorld:
         node = MemoryBackend()
         world.make(node)
         foreign = [route for route in node.routes() if route.protocol != OUR_PROTOCOL]
-        records: tuple[ObservedRoute, ...] = ()
+        records: list[ObservedRoute] = []
         for config in several:
             wanted = resolve(config.static_routes.routes, node.routes()).routes
             try:
@@ -278,7 +278,7 @@ class TestAnyWorld:
             others = [route for route in node.routes() if route.protocol != OUR_PROTOCOL]
             assert others == [route for route in foreign if route not in records]
             again = reconcile(wanted, node.routes(), displaced=records)
-            assert (again.changes, again.records) == ((), records)
+            assert (again.changes, again.records) == ([], records)
         with suppress(BackendError):
             brought_about(node, [], records)
             assert node.routes() == foreign
@@ -287,4 +287,4 @@ class TestAnyWorld:
         """A route with several next hops, ours or not, is compared by all of them."""
         first = NextHop(None, "eth0")
         held = ObservedRoute(WANTED.network, 24, protocol=16, nexthops=(first, NextHop(None, "ib0")))
-        assert reconcile([WANTED], [held]).safeguard == (held,)
+        assert reconcile([WANTED], [held]).safeguard == [held]

@@ -23,7 +23,7 @@ from hostrouting.exceptions import (
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.static_routes.displaced import RECORDS_PATH
+from hostrouting.static_routes.converge import RECORDS_PATH
 from hostrouting.static_routes.script import DEPARTURE, boot_unit
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, Plannable, Task, Undoable
