@@ -31,6 +31,7 @@ __all__ = [
     "boolean",
     "cidr",
     "destination",
+    "destination_numbers",
     "device",
     "device_pattern",
     "duration",
@@ -152,12 +153,16 @@ def one_of(*choices: str) -> Callable[[object], str]:
 # --- IPv4 ------------------------------------------------------------------------------------------------------------
 
 
+#: The numbers of a destination: its rule reads them, and the route that has it asks for them again.
+destination_numbers = lru_cache(64)(parse_cidr)
+
+
 def destination(value: object) -> str:
     """Return the destination of a static route: a routable IPv4 network without host bits."""
     if value is None:
         raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
     text = string(value, "an IPv4 network such as '172.16.0.0/16'")
-    address, length = parse_cidr(text)
+    address, length = destination_numbers(text)
     if length == 0:
         raise ValueError(
             f"{text!r} is the default route, which is not ours to set; name the networks that need a route"

@@ -35,7 +35,6 @@ from hostrouting.config.wire import (
     wire_names,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
-from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +128,7 @@ class StaticRoute(WireValue):
 
     def __attrs_post_init__(self) -> None:
         WireValue.__attrs_post_init__(self)
-        object.__setattr__(self, "prefix", parse_cidr(self.destination))
+        object.__setattr__(self, "prefix", rules.destination_numbers(self.destination))
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
