@@ -153,8 +153,10 @@ def one_of(*choices: str) -> Callable[[object], str]:
 # --- IPv4 ------------------------------------------------------------------------------------------------------------
 
 
-#: The numbers of a destination: its rule reads them, and the route that has it asks for them again.
-destination_numbers = lru_cache(64)(parse_cidr)
+@lru_cache(64)
+def destination_numbers(text: str) -> tuple[int, int]:
+    """Return the network and prefix length of a destination; the route that has it asks again after its rule."""
+    return parse_cidr(text)
 
 
 def destination(value: object) -> str:
