@@ -33,6 +33,8 @@ from hostrouting.boot.layout import (
     BootTemplate,
     BootUnit,
     Departure,
+    read_asset,
+    units_in,
 )
 from hostrouting.boot.order import install_around, is_refusal
 from hostrouting.boot.recorded import RecordedFiles
@@ -55,4 +57,6 @@ __all__ = [
     "install_around",
     "is_refusal",
     "is_refused_now",
+    "read_asset",
+    "units_in",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootTemplate
@@ -27,9 +26,7 @@ _OPTIONAL: Final = (
     "# No Before= and no RequiredBy=: probes are not worth a node that does not start.\n",
     "WantedBy=hostrouting-ready.service\n",
 )
-_TEMPLATE: Final = BootTemplate(
-    "probe-snat", "probe-snat.nft", Path(__file__).parent / "assets", {AGAIN_PATH: "ipv6_nftables.conf"}
-)
+_TEMPLATE: Final = BootTemplate("probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"})
 DEPARTURE: Final = _TEMPLATE.departure
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostrouting.boot import read_asset
 from hostrouting.config import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
@@ -31,7 +31,6 @@ TABLE_NAME: Final = "azureSLBProbe"
 #: The name in messages.
 TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 
-_ASSET: Final = Path(__file__).parent / "assets" / "probe-snat.nft"
 #: Before connection tracking, which is at -200.
 _PRIORITY: Final = -300
 #: ICMPv6 130 to 137, and 143; in the order in which nft prints them.
@@ -80,7 +79,7 @@ class ProbeRules:
 
 def render(rules: ProbeRules) -> str:
     """Return the nft script: one transaction that ends in these rules, whatever the table has before."""
-    text = _ASSET.read_text(encoding="utf-8")
+    text = read_asset(__file__, "probe-snat.nft").decode()
     values = {"SOURCE": rules.source, "ADDRESS": rules.address, **_COMMENTS}
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)

@@ -13,6 +13,7 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.host import Host
 from hostrouting.net.default_route import default_route
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
 from phases import Change, DeadlineExceededError
@@ -59,19 +60,19 @@ class CheckRouteOverlap:
             if self._section.expected_cidrs:
                 self._boot.install(held, boot_unit(self._config))
             else:
-                self._boot.install(held, gone=[DEPARTURE])
+                self._boot.install(held, DEPARTURE)
             self.act(held)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the boot files that `do` would install or remove; markers are results and not part of a plan."""
         if self._section.expected_cidrs:
             return self._boot.plan_install(ctx, boot_unit(self._config))
-        return [*self._boot.plan_install(ctx, gone=[DEPARTURE]), *self.plan_act(ctx)]
+        return [*self._boot.plan_install(ctx, DEPARTURE), *self.plan_act(ctx)]
 
     def undo(self, ctx: Context) -> None:
         """Remove script, unit and markers."""
         with self._host.lock.hold(ctx) as held:
-            self._boot.install(held, gone=[DEPARTURE])
+            self._boot.install(held, DEPARTURE)
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
@@ -138,7 +139,11 @@ def check_now(
         wait_for_default_route(ctx, backend, seconds=seconds)
     allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
     report = prove_egress(backend, section.expected_cidrs, allowed_devs=allowed)
-    return report if report.ok else report.knowing([route.destination for route in config.static_routes.routes])
+    if report.ok or not config.static_routes.routes:
+        return report
+    standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}
+    absent = [route for route in config.static_routes.routes if (*route.prefix, route.metric) not in standing]
+    return report.knowing([route.destination for route in absent])
 
 
 def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
@@ -147,7 +152,7 @@ def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: floa
     said = False
     while default_route(backend.routes()) is None:
         if not said:
-            _logger.info("waiting for an IPv4 default route, for %g s at most", waiting.remaining())
+            _logger.warning("waiting up to %.0f s: table main has no IPv4 default route", waiting.remaining())
             said = True
         try:
             waiting.sleep(SECONDS_BETWEEN_LOOKS)
