@@ -28,7 +28,8 @@ def state_of(files: FileStore, path: str) -> FileState:
     target = files.read_link(path)
     if target is not None:
         return target
-    content, mode = files.read(path), files.mode(path)
+    content = files.read(path)
+    mode = None if content is None else files.mode(path)
     return None if content is None or mode is None else (content, mode)
 
 
