@@ -235,7 +235,7 @@ def test_an_interrupt_while_routes_change() -> None:
 
 
 def test_reset_finishes_an_undo_whose_reload_failed() -> None:
-    """The files are gone, and systemd still has the gates: the next run lets it read the disk, though nothing is left."""
+    """The files are gone, and systemd still has the gates: the next run lets it read the disk."""
     host = node()
     before = state(host)
 
