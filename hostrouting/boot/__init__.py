@@ -34,6 +34,7 @@ from hostrouting.boot.layout import (
     BootUnit,
     Departure,
     read_asset,
+    units_in,
 )
 from hostrouting.boot.order import install_around, is_refusal
 from hostrouting.boot.recorded import RecordedFiles
@@ -57,4 +58,5 @@ __all__ = [
     "is_refusal",
     "is_refused_now",
     "read_asset",
+    "units_in",
 ]

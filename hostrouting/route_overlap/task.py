@@ -60,19 +60,19 @@ class CheckRouteOverlap:
             if self._section.expected_cidrs:
                 self._boot.install(held, boot_unit(self._config))
             else:
-                self._boot.install(held, gone=[DEPARTURE])
+                self._boot.install(held, DEPARTURE)
             self.act(held)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the boot files that `do` would install or remove; markers are results and not part of a plan."""
         if self._section.expected_cidrs:
             return self._boot.plan_install(ctx, boot_unit(self._config))
-        return [*self._boot.plan_install(ctx, gone=[DEPARTURE]), *self.plan_act(ctx)]
+        return [*self._boot.plan_install(ctx, DEPARTURE), *self.plan_act(ctx)]
 
     def undo(self, ctx: Context) -> None:
         """Remove script, unit and markers."""
         with self._host.lock.hold(ctx) as held:
-            self._boot.install(held, gone=[DEPARTURE])
+            self._boot.install(held, DEPARTURE)
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once

@@ -64,13 +64,13 @@ class ConfigureStaticRoutes:
         if self._config.static_routes.routes:
             return self.plan_act(ctx) + self._boot.plan_install(ctx, boot_unit(self._config))
         # As `undo` goes about it.
-        return self._boot.plan_install(ctx, gone=[DEPARTURE]) + self.plan_act(ctx)
+        return self._boot.plan_install(ctx, DEPARTURE) + self.plan_act(ctx)
 
     def undo(self, ctx: Context) -> None:
         """Remove unit, script and our routes, and restore the routes that they displaced."""
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would add the routes again if a gated machine started meanwhile.
-            self._boot.install(held, gone=[DEPARTURE])
+            self._boot.install(held, DEPARTURE)
             self.undo_act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
