@@ -146,7 +146,9 @@ def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
     number, payload = item
     if number != _METRICS:
         return item
-    return number, b"".join(attribute(kind, _limited_metric(kind, value)) for kind, value in attributes(payload))
+    return number, b"".join(
+        attribute(kind, _limited_metric(kind, value)) for kind, value in attributes(payload).items()
+    )
 
 
 def _limited_metric(kind: int, value: bytes) -> bytes:
