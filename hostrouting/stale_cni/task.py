@@ -98,7 +98,7 @@ class CleanStaleCNI:
         self.record = record.path
         self._sweep(ctx, record, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
         self._logger.info(
-            "removed %d stale objects of azure-vnet, recorded in %s",
+            "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
             record.path,
             extra={"removed": len(record.objects), "backup": record.path},
@@ -339,7 +339,7 @@ class CleanStaleCNI:
             for leftover in done:
                 ctx.record(_addition(leftover))
         if missing or not lost:
-            self._logger.info("restored %d objects of %s", len(missing), record.path)
+            self._logger.info("objects restored: %d, of %s", len(missing), record.path)
         if lost:
             self._logger.warning(
                 "the record %s stays, since %d of its objects could not be restored; '%s' tries again",
