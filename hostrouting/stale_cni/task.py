@@ -7,10 +7,10 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.config import require_config
+from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import RESTORED, refused
-from hostrouting.host import EbtablesRule, Host
+from hostrouting.host import EbtablesRule
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-    from hostrouting.host import EbtablesReading
+    from hostrouting.host import EbtablesReading, Host
     from hostrouting.journal import Record, Restorable
     from hostrouting.stale_cni.leftovers import Snapshot
     from hostrouting.stale_cni.observe import Reading
@@ -45,7 +45,7 @@ _CANNOT_TELL: Final = (
 )
 
 
-class CleanStaleCNI:
+class CleanStaleCNI(NodeTask):
     """Remove the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
 
     All are removed or none, and all are recorded in the journal before; `undo` restores them. A config without the
@@ -54,15 +54,12 @@ class CleanStaleCNI:
     """
 
     name = "clean-stale-cni"
-    #: The runner reverses what a run recorded; `undo` would restore earlier sweeps, too.
-    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        self._section: StaleCNIConfig = require_config(config).stale_cni
-        self._host = host or Host.live()
-        self._logger = logger or logging.getLogger(__name__)
+        super().__init__(config, host=host, logger=logger)
+        self._section: StaleCNIConfig = config.stale_cni
         self._observer = Observer(self._section, self._logger)
         self._sweeps = Sweeps(self._host.files, self._section.backup_dir)
         #: The verdicts of the last reading on objects that are left alone.

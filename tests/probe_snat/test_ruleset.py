@@ -11,14 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.needs import needs
+from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import THEIRS
 from support.probe_worlds import RULES
 
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, rules_in
-from hostrouting.probe_snat.boot_files import AGAIN_PATH, NFT_PATHS, RULESET_PATH
-from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script, effect_of
+from hostrouting.probe_snat import ProbeRules, boot_unit, render
+from hostrouting.probe_snat.ruleset import (
+    AGAIN_PATH,
+    FAMILY,
+    NFT_PATHS,
+    RULESET_PATH,
+    TABLE_NAME,
+    delete_script,
+    effect_of,
+)
 from hostrouting.testing.config_strategies import probe_snat_configs
 from hostrouting.testing.kernel_node import KernelNode
 from phases import Context
