@@ -10,16 +10,17 @@ import argparse
 import logging
 import os
 import sys
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.output import colourful, log_to_stderr, prepare_streams, print_changes, print_json, say
+from hostrouting.output import answer, change_lines, colourful, log_to_stderr, prepare_streams, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from hostrouting.boot import BootFile
     from hostrouting.config import HostRoutingConfig
@@ -42,7 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset", "sweep"})
     try:
         status: int = arguments.run(arguments)
-        say("", end="")
     except InvalidConfigError as error:
         return _refuse_config(arguments, error)
     except KeyboardInterrupt:
@@ -156,16 +156,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     from phases import plan
 
     config, host = _config(arguments), _host(arguments)
-    with _context(arguments) as ctx:
+    with _context(arguments.timeout) as ctx:
         changes = _without_repeats(plan(Configure(config, host=host), ctx))
         notices = _notices(ctx, config, host)
-    if arguments.json:
-        answer = {"changes": [change.to_mapping() for change in changes]}
-        print_json(answer | ({"notices": notices} if notices else {}))
-    else:
-        print_changes(changes)
-        if not changes:
-            _logger.info("nothing to change")
+    told = {"notices": notices} if notices else {}
+    _answer(
+        arguments, lambda: {"changes": [each.to_mapping() for each in changes], **told}, partial(change_lines, changes)
+    )
+    if not changes:
+        _logger.info("nothing to change")
     if any(is_refused(change.detail) for change in changes):
         return BAD
     return DIFFERS if arguments.exit_code and changes else FINE
@@ -204,24 +203,19 @@ def _apply(arguments: argparse.Namespace) -> int:
         config, host = _config(arguments), _host(arguments)
         task = Configure(config, host=host)
         # Before the gates are installed: later it is unknown which running machines were never held.
-        with _context(arguments) as ctx:
+        with _context(arguments.timeout) as ctx:
             _notices(ctx, config, host)
         return _run(arguments, task, spared=lambda: task.spared)
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from hostrouting.check import check_node
-    from phases import Context
 
     config = _config(arguments)
-    with _signalled(Context()) as ctx:
-        # The given time is for the default route: its absence is an answer.
+    # The given time is for the default route: its absence is an answer.
+    with _context(None) as ctx:
         report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout)
-    if arguments.json:
-        print_json(report.to_mapping())
-    else:
-        for line in report.lines():
-            say(line)
+    _answer(arguments, report.to_mapping, report.lines)
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
 
@@ -231,14 +225,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from hostrouting.stale_cni import sweep_node
 
     config = _config(arguments)
-    arguments.timeout = arguments.timeout or _DEFAULT_TIMEOUT
-    with _context(arguments) as ctx:
+    with _context(arguments.timeout or _DEFAULT_TIMEOUT) as ctx:
         report = sweep_node(ctx, config, Host.live(), dry_run=arguments.dry_run, logger=_logger)
-    if arguments.json:
-        print_json(report.to_mapping())
-    else:
-        for line in report.lines(verbose=arguments.verbose):
-            say(line)
+    _answer(arguments, report.to_mapping, partial(report.lines, verbose=arguments.verbose))
     if report.error:
         _logger.error("%s", report.error)
         return FAILED
@@ -255,12 +244,11 @@ def _explain(arguments: argparse.Namespace) -> int:
         explanations = explain(Host.live().routes, arguments.asked)
     except ValueError as error:
         return _refuse(arguments, error, USAGE)
-    if arguments.json:
-        print_json([explanation.to_mapping() for explanation in explanations])
-        return FINE
-    for explanation in explanations:
-        for line in explanation.lines(picture=colourful()):
-            say(line)
+    _answer(
+        arguments,
+        lambda: [explanation.to_mapping() for explanation in explanations],
+        lambda: [line for explanation in explanations for line in explanation.lines(picture=colourful())],
+    )
     return FINE
 
 
@@ -279,19 +267,19 @@ def _render(arguments: argparse.Namespace) -> int:
             wanted = f"would install: {', '.join(known)}" if known else "would install nothing"
             return _refuse(arguments, f"{arguments.name!r} is no file of this config's; apply {wanted}", USAGE)
     if arguments.out is not None:
-        _write_files(files, arguments.out, as_json=arguments.json)
-    elif arguments.json:
-        shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
-        print_json({"files": shown})
+        written = _write_files(files, arguments.out)
+        _answer(arguments, lambda: {"written": written}, lambda: written)
     else:
-        for file in files:
-            if arguments.name is None:
-                say(f"==> {file.path} ({file.mode:04o}) <==")
-            say(file.content.decode(), end="" if arguments.name else "\n")
+        shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
+        if arguments.name is None:
+            texts = [f"==> {each['path']} ({each['mode']}) <==\n{each['content']}" for each in shown]
+        else:
+            texts = [each["content"].removesuffix("\n") for each in shown]
+        _answer(arguments, lambda: {"files": shown}, lambda: texts)
     return FINE
 
 
-def _write_files(files: Sequence[BootFile], folder: str, *, as_json: bool) -> None:
+def _write_files(files: Sequence[BootFile], folder: str) -> list[str]:
     from hostrouting.host.files.store import RootedFiles
 
     try:
@@ -303,12 +291,9 @@ def _write_files(files: Sequence[BootFile], folder: str, *, as_json: bool) -> No
     for file in files:
         target.write(file.path, file.content, mode=file.mode)
         written.append(f"{folder.rstrip('/')}{file.path}")
-    if as_json:
-        print_json({"written": written})
-    else:
-        say("".join(f"{path}\n" for path in written), end="")
     if not written:
         _logger.warning("nothing was written: this config installs no files")
+    return written
 
 
 def _reset(arguments: argparse.Namespace) -> int:
@@ -336,20 +321,14 @@ def _host(arguments: argparse.Namespace) -> Host:
     return Host.live() if arguments.root is None else Host.offline(arguments.root)
 
 
-@contextmanager
-def _context(arguments: argparse.Namespace) -> Iterator[Context]:
-    from phases import Context
+def _context(timeout: float | None) -> AbstractContextManager[Context]:
+    from phases import Context, cancel_on_signals
 
-    with _signalled(Context(timeout=arguments.timeout)) as ctx:
-        yield ctx
+    return cancel_on_signals(Context(timeout=timeout))
 
 
-@contextmanager
-def _signalled(ctx: Context) -> Iterator[Context]:
-    from phases import cancel_on_signals
-
-    with cancel_on_signals(ctx):
-        yield ctx
+def _answer(arguments: argparse.Namespace, mapping: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
+    answer(as_json=arguments.json, mapping=mapping, lines=lines)
 
 
 def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list[dict[str, object]]] = list) -> int:
@@ -360,12 +339,12 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
     failures = report.error.failures if isinstance(report.error, TaskFailedError) else ()
     overlaps = [failure for failure in failures if isinstance(failure, RouteOverlapError)]
     only_overlaps = bool(overlaps) and len(overlaps) == len(failures)
-    if arguments.json:
-        proofs = [overlap.report.to_mapping() for overlap in overlaps]
-        left = {"spared": found} if (found := spared()) else {}
-        print_json({"ok": report.ok, **report.to_mapping(), **({"overlap": proofs[0]} if proofs else {}), **left})
-    else:
-        print_changes([change for each in report.walk() for change in each.changes])
+    more = {
+        **({"overlap": overlaps[0].report.to_mapping()} if overlaps else {}),
+        **({"spared": found} if (found := spared()) else {}),
+    }
+    changes = [change for each in report.walk() for change in each.changes]
+    _answer(arguments, lambda: {"ok": report.ok, **report.to_mapping(), **more}, partial(change_lines, changes))
     if report.ok:
         return FINE
     _logger.error("%s", report.error)

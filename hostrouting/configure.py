@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import Boot, is_refusal
@@ -21,6 +23,7 @@ from phases import (
     TaskFailedError,
     execute,
     plan,
+    task,
     tolerate,
     with_timeout,
 )
@@ -28,6 +31,7 @@ from phases import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.boot import BootUnit, Departure
     from hostrouting.boot_files import BootPart
     from phases import Change, Context, Task
 
@@ -35,10 +39,60 @@ __all__ = ["Configure", "Reset"]
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
-_ENDED: Final = (CancelledError, DeadlineExceededError)
 
 
-class Configure:
+class _Pipeline(ABC):
+    """Tasks under one hold of the run lock; a failure does not stop the others, and one error at the end has all."""
+
+    anonymous = False
+
+    def __init__(self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None) -> None:
+        """Make the tasks of the pair, whose boot files are installed together: both scripts change at once."""
+        self._host = Host.given_or_live(host)
+        self._logger = logger
+        self._log = log = logger or logging.getLogger("hostrouting")
+        self._until = math.inf
+        self._routes = self._live_half(ConfigureStaticRoutes(config, host=self._host, logger=log))
+        self._check = self._live_half(CheckRouteOverlap(config, host=self._host, logger=log))
+        parts = list(zip((self._routes, self._check), boot_parts(config), strict=True))
+        self._boot_files = _InstallBootFiles(Boot(self._host, gates=config.gates, logger=log), parts)
+        self._failures: list[TaskFailedError] = []
+
+    def do(self, ctx: Context) -> None:
+        """Do all tasks; raise one error with every failure in it."""
+        self._failures = []
+        with self._host.lock.hold(ctx) as held:
+            self._until = held.clock.monotonic() + WAIT_SECONDS
+            try:
+                self._do_all(held)
+            except (CancelledError, DeadlineExceededError):
+                if not self._failures:
+                    raise
+        if self._failures:
+            raise TaskFailedError.combine(self._failures)
+
+    @abstractmethod
+    def _do_all(self, ctx: Context) -> None:
+        """Attempt the tasks, under the lock."""
+
+    def _attempt(self, subtask: Task, ctx: Context) -> None:
+        try:
+            execute(subtask, ctx, logger=self._logger)
+        except TaskFailedError as error:
+            self._failures.append(error)
+
+    def _live_half(self, whole: ConfigureStaticRoutes | CheckRouteOverlap) -> Task:
+        """Return a task of the pair without its boot files."""
+
+        @task(whole.name, plan=whole.plan_act, undo=whole.undo_act, records=True)
+        def act(ctx: Context) -> None:
+            # Both halves together wait for DHCP as long as one of them would.
+            whole.act(ctx, seconds=min(WAIT_SECONDS, max(0.0, self._until - ctx.clock.monotonic())))
+
+        return act
+
+
+class Configure(_Pipeline):
     """Configure a node, now and for every boot: routes, sweep, probes, and the check that holds the gates.
 
     >>> from hostrouting import HostRoutingConfig
@@ -61,45 +115,26 @@ class Configure:
     """
 
     name = "configure"
-    anonymous = False
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         refuse_unbuilt(require_config(config))
+        super().__init__(config, host, logger)
         self._config = config
-        self._host = host or Host.live()
-        self._logger = logger
-        pair = _Pair(config, self._host, logger)
-        self._boot_files = pair.boot_files
-        self._routes, self._check = pair.routes, pair.check
-        self._log = log = logger or logging.getLogger("hostrouting")
-        self._sweep = CleanStaleCNI(config, host=self._host, logger=log)
+        self._sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
+        probes = ConfigureProbeSNAT(config, host=self._host, logger=self._log)
         self._siblings = (
             # Before the proof: stale objects may shadow routes.
             self._sibling(self._sweep, required=config.stale_cni.required),
-            self._sibling(ConfigureProbeSNAT(config, host=self._host, logger=log), required=config.probe_snat.required),
+            self._sibling(probes, required=config.probe_snat.required),
         )
         self.subtasks: tuple[Task, ...] = (self._boot_files, self._routes, *self._siblings, self._check)
-        self._failures: list[TaskFailedError] = []
 
     @property
     def spared(self) -> list[dict[str, object]]:
         """The objects that the sweep left alone: object, address, kind and reason of each."""
         return [fields_of(verdict) for verdict in self._sweep.spared]
-
-    def do(self, ctx: Context) -> None:
-        """Do all tasks; raise one error with every failure in it."""
-        with self._host.lock.hold(ctx) as held:
-            self._failures = []
-            try:
-                self._do_all(held)
-            except _ENDED as error:
-                if self._failures:
-                    raise TaskFailedError.combine(self._failures) from error
-                raise
-            if self._failures:
-                raise TaskFailedError.combine(self._failures)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""
@@ -113,8 +148,6 @@ class Configure:
     def _do_all(self, ctx: Context) -> None:
         # A gate that could never open is refused before anything is changed.
         self._boot_files.refuse_gates(ctx)
-        patience = _Patience(ctx)
-        self._routes.patience = self._check.patience = patience
         if not self._boot_files.is_installed or not self._config.static_routes.routes:
             self._attempt(self._boot_files, ctx)
             self._attempt(self._routes, ctx)
@@ -143,14 +176,8 @@ class Configure:
                 "routing is right, so these start within seconds: %s", ", ".join(held), extra={"held": held}
             )
 
-    def _attempt(self, task: Task, ctx: Context) -> None:
-        try:
-            execute(task, ctx, logger=self._logger)
-        except TaskFailedError as error:
-            self._failures.append(error)
-
-    def _sibling(self, task: Task, *, required: bool) -> Task:
-        bounded = with_timeout(task, _SIBLING_SECONDS, share=0.5)
+    def _sibling(self, optional: Task, *, required: bool) -> Task:
+        bounded = with_timeout(optional, _SIBLING_SECONDS, share=0.5)
         return bounded if required else tolerate(bounded, on_failure=self._keep_mistakes)
 
     def _keep_mistakes(self, failure: TaskFailedError) -> None:
@@ -159,7 +186,7 @@ class Configure:
             self._failures.append(failure)
 
 
-class Reset:
+class Reset(_Pipeline):
     """Remove everything that hostrouting installed, by any config, and restore displaced and swept objects.
 
     Most tasks remove their part if the config does not ask for it; only the sweep needs an explicit undo, since a
@@ -167,84 +194,28 @@ class Reset:
     """
 
     name = "reset"
-    anonymous = False
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        require_config(config)
-        self._host = host or Host.live()
-        self._logger = logger
         nothing = HostRoutingConfig(gates=())
-        pair = _Pair(nothing, self._host, logger)
-        log = logger or logging.getLogger("hostrouting")
+        super().__init__(nothing, host, logger)
+        sweep = CleanStaleCNI(require_config(config), host=self._host, logger=self._log)
         self.subtasks: tuple[Task, ...] = (
             # The gate first: the units would add the routes again if a gated machine started meanwhile.
-            pair.boot_files,
-            pair.routes,
-            ConfigureProbeSNAT(nothing, host=self._host, logger=log),
-            pair.check,
-            _RestoreStaleCNI(CleanStaleCNI(config, host=self._host, logger=log)),
+            self._boot_files,
+            self._routes,
+            ConfigureProbeSNAT(nothing, host=self._host, logger=self._log),
+            self._check,
+            task("restore-stale-cni", plan=sweep.plan_undo)(sweep.undo),
         )
 
-    def do(self, ctx: Context) -> None:
-        """Remove and restore everything; raise one error with every failure in it."""
-        failures: list[TaskFailedError] = []
-        with self._host.lock.hold(ctx) as held:
-            for task in self.subtasks:
-                try:
-                    execute(task, held, logger=self._logger)
-                except TaskFailedError as error:
-                    # The same failure of several tasks is reported once.
-                    if str(error.cause) not in [str(failure.cause) for failure in failures]:
-                        failures.append(error)
-        if failures:
-            raise TaskFailedError.combine(failures)
-
-
-class _Pair:
-    """The tasks of the pair, whose boot files are installed together: both scripts change at once."""
-
-    def __init__(self, config: HostRoutingConfig, host: Host, logger: logging.Logger | None) -> None:
-        logger = logger or logging.getLogger("hostrouting")
-        self.routes = _LiveHalf(ConfigureStaticRoutes(config, host=host, logger=logger))
-        self.check = _LiveHalf(CheckRouteOverlap(config, host=host, logger=logger))
-        parts = list(zip((self.routes, self.check), boot_parts(config), strict=True))
-        self.boot_files = _InstallBootFiles(Boot(host, gates=config.gates, logger=logger), parts)
-
-
-class _Patience:
-    """The time for which both tasks of the pair together wait for DHCP."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._until = ctx.clock.monotonic() + WAIT_SECONDS
-
-    def left(self, ctx: Context) -> float:
-        """Return the seconds left, at least 0."""
-        return max(0.0, self._until - ctx.clock.monotonic())
-
-
-class _LiveHalf:
-    """A task of the pair without its boot files."""
-
-    records = True
-
-    def __init__(self, task: ConfigureStaticRoutes | CheckRouteOverlap) -> None:
-        self.name = task.name
-        self.patience: _Patience | None = None
-        self._task = task
-
-    def do(self, ctx: Context) -> None:
-        """See the task's `act`."""
-        self._task.act(ctx, seconds=WAIT_SECONDS if self.patience is None else self.patience.left(ctx))
-
-    def plan(self, ctx: Context) -> Sequence[Change]:
-        """See the task's `plan_act`."""
-        return self._task.plan_act(ctx)
-
-    def undo(self, ctx: Context) -> None:
-        """See the task's `undo_act`."""
-        self._task.undo_act(ctx)
+    def _do_all(self, ctx: Context) -> None:
+        for each in self.subtasks:
+            self._attempt(each, ctx)
+        # The same failure of several tasks is reported once.
+        causes = [str(failure.cause) for failure in self._failures]
+        self._failures = [each for at, each in enumerate(self._failures) if causes.index(causes[at]) == at]
 
 
 class _InstallBootFiles:
@@ -264,44 +235,27 @@ class _InstallBootFiles:
 
     def refuse_gates(self, ctx: Context) -> None:
         """Raise UnitError for unsuitable gates."""
-        units, _ = wanted_and_gone(self._present(ctx))
+        units, _ = self._wanted_and_gone(ctx)
         self._boot.refuse_gates(ctx, *units)
 
     def refuse_unwritable(self, ctx: Context) -> None:
         """Raise HostFileError where `do` would have to write and could not."""
-        units, gone = wanted_and_gone(self._present(ctx))
+        units, gone = self._wanted_and_gone(ctx)
         self._boot.refuse_unwritable(*units, gone=gone)
 
     def do(self, ctx: Context) -> None:
         """Install the wanted units and remove the others; the part of a skipped task stays as it is."""
-        units, gone = wanted_and_gone(self._present(ctx))
+        units, gone = self._wanted_and_gone(ctx)
         self._boot.install(ctx, *units, gone=gone)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make."""
-        units, gone = wanted_and_gone(self._present(ctx))
+        units, gone = self._wanted_and_gone(ctx)
         return self._boot.plan_install(ctx, *units, gone=gone)
 
     def undo(self, ctx: Context) -> None:
         """Remove all of it."""
         self._boot.install(ctx, gone=[part.departure for _, part in self._parts])
 
-    def _present(self, ctx: Context) -> list[BootPart]:
-        return [part for task, part in self._parts if not ctx.skips(task)]
-
-
-class _RestoreStaleCNI:
-    """The undo of the sweep, as a task."""
-
-    name = "restore-stale-cni"
-
-    def __init__(self, sweep: CleanStaleCNI) -> None:
-        self._sweep = sweep
-
-    def do(self, ctx: Context) -> None:
-        """See `CleanStaleCNI.undo`."""
-        self._sweep.undo(ctx)
-
-    def plan(self, ctx: Context) -> Sequence[Change]:
-        """See `CleanStaleCNI.plan_undo`."""
-        return self._sweep.plan_undo(ctx)
+    def _wanted_and_gone(self, ctx: Context) -> tuple[list[BootUnit], list[Departure]]:
+        return wanted_and_gone(part for each, part in self._parts if not ctx.skips(each))

@@ -11,24 +11,32 @@ from typing import TYPE_CHECKING
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from phases import Change
 
-__all__ = ["colourful", "log_to_stderr", "prepare_streams", "print_changes", "print_json", "say"]
+__all__ = ["answer", "change_lines", "colourful", "log_to_stderr", "prepare_streams", "print_json"]
 
 
-def print_json(answer: object) -> None:
-    """Write the answer to stdout as JSON."""
+def answer(*, as_json: bool, mapping: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
+    """Write an answer to stdout: its mapping as JSON, or its lines."""
+    if as_json:
+        print_json(mapping())
+    else:
+        _write("".join(f"{line}\n" for line in lines()))
+
+
+def print_json(mapping: object) -> None:
+    """Write JSON to stdout."""
     import json
 
-    say(json.dumps(answer, indent=2))
+    _write(json.dumps(mapping, indent=2) + "\n")
 
 
-def say(text: str, *, end: str = "\n") -> None:
-    """Write to stdout; a reader that closes the pipe early does not change the exit status."""
+def _write(text: str) -> None:
+    # A reader that closes the pipe early does not change the exit status.
     try:
-        sys.stdout.write(text + end)
+        sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
         # Later output, and the interpreter's flush at its end, is discarded.
@@ -49,14 +57,12 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def print_changes(changes: Sequence[Change]) -> None:
-    """Write a line for each change to stdout, coloured on a terminal."""
-    if colourful():
-        colours = {"+": 32, "-": 31, "~": 33}
-        lines = [f"\x1b[{colours[change.action]}m{change}\x1b[0m\n" for change in changes]
-    else:
-        lines = [f"{change}\n" for change in changes]
-    say("".join(lines), end="")
+def change_lines(changes: Iterable[Change]) -> Iterator[str]:
+    """Yield a line for each change, coloured on a terminal."""
+    colours = {"+": 32, "-": 31, "~": 33}
+    is_colourful = colourful()
+    for change in changes:
+        yield f"\x1b[{colours[change.action]}m{change}\x1b[0m" if is_colourful else str(change)
 
 
 def colourful() -> bool:

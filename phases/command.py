@@ -53,8 +53,8 @@ def run_command(
     >>> run_command(Context(), ["echo", "hello"]).stdout
     'hello\n'
     """
-    if isinstance(argv, str):
-        raise TypeError(f"argv is a list of arguments, not the text {argv!r}")
+    if isinstance(argv, str) or not argv:
+        raise TypeError(f"argv is a list of a program and its arguments, not {argv!r}")
     ctx.check()
     data = input.encode() if isinstance(input, str) else input
     process = _start(argv, with_input=data is not None, env=env)
@@ -72,12 +72,11 @@ def run_command(
         # A thread reads, so that this one can watch the context. It is a daemon, see _kill.
         threading.Thread(target=communicate, name=f"run {argv[0]}", daemon=True).start()
         ctx.wait(lambda: bool(outcome) or ctx.cancelled, until=ctx.deadline)
+        if not outcome:
+            ctx.check()
     except BaseException:
         _kill(ctx, process, outcome, grace)
         raise
-    if not outcome:
-        _kill(ctx, process, outcome, grace)
-        ctx.check()
     said = outcome[0]
     if isinstance(said, BaseException):
         raise said

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from contextvars import copy_context
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from phases.context import logger_of
+from phases.context import logger_of, not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
-from phases.mistakes import require_plain, require_runnable
+from phases.mistakes import require_plain, require_retries, require_runnable
 from phases.runner import execute, execute_telling, log_line, plan, undo
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Parallel(_Group):
 
     def __init__(self, *tasks: Task, name: str | None = None, grace: float = 5.0) -> None:
         super().__init__(*tasks, name=name)
-        self._grace = grace
+        self._grace = not_negative(grace)
 
     def do(self, ctx: Context) -> None:
         """Execute the subtasks in threads."""
@@ -113,7 +114,7 @@ class Parallel(_Group):
             if patient:
                 self._wait(crew.ctx, crew.running)
             raise
-        _raise_first(crew.errors)
+        _raise_first([error for _, error in crew.failed])
 
     def _wait(self, ctx: Context, running: dict[int, Task]) -> None:
         ctx.wait(lambda: not running or ctx.cancelled, until=ctx.deadline)
@@ -130,8 +131,7 @@ class _Crew:
         self.ctx = ctx
         #: By position: the same task may stand in a group twice.
         self.running: dict[int, Task] = {}
-        self.errors: list[BaseException] = []
-        self._failed: list[str] = []
+        self.failed: list[tuple[Task, BaseException]] = []
         # Positions of the threads that do not run yet, and of the tasks that have not begun.
         self._absent = set(range(size))
         self._waiting = set(range(size))
@@ -139,8 +139,8 @@ class _Crew:
     def start(self, position: int, task: Task) -> None:
         # Daemons: a second Ctrl-C must be able to end the program even if a task ignores its context.
         # With a copy of the context variables, in which programs bind values for log lines.
-        arguments = (self._execute, position, task)
-        thread = threading.Thread(target=copy_context().run, args=arguments, name=task.name, daemon=True)
+        call = partial(copy_context().run, self._execute, position, task)
+        thread = threading.Thread(target=call, name=task.name, daemon=True)
         self.running[position] = task
         try:
             thread.start()
@@ -158,51 +158,48 @@ class _Crew:
         try:
             execute_telling(task, self.ctx, begun=lambda: self._begun(position))
         except BaseException as error:  # noqa: BLE001 - `do` raises it again, in the caller's thread
-            self.errors.append(error)
-            self._failed.append(task.name)
+            self.failed.append((task, error))
         finally:
             self._begun(position)  # or it never will: it was skipped or refused
             del self.running[position]
             self.ctx.notify()
 
     def _begun(self, position: int) -> None:
-        # A failed task first adds itself to `_failed`, then looks at `_waiting`: of two threads, one sees both.
+        # A failed task first adds itself to `failed`, then looks at `_waiting`: of two threads, one sees both.
         self._waiting.discard(position)
-        if self._failed and not self._waiting:
-            self.ctx.cancel(f"{self._failed[0]} failed")
+        if self.failed and not self._waiting:
+            self.ctx.cancel(f"{self.failed[0][0].name} failed")
 
 
 def _raise_first(errors: Sequence[BaseException]) -> None:
     """Raise the most important error: an interrupt, then failures, then the end of the context."""
     failures = [error for error in errors if isinstance(error, TaskFailedError)]
     interrupts = [error for error in errors if not isinstance(error, Exception)]
-    if interrupts:
-        raise interrupts[0]
-    if failures:
+    if failures and not interrupts:
         raise TaskFailedError.combine(failures)
-    if errors:
-        raise errors[0]
+    for error in interrupts or errors:
+        raise error
 
 
 class _Made:
     """A task made of functions."""
 
-    def __init__(self, name: str, do: Callable[[Context], None], **abilities: object) -> None:
-        self.name = name
-        self.do = do
+    name: str
+    do: Callable[[Context], None]
+
+    def __init__(self, **parts: Any) -> None:
         # On the instance: methods of the class would make every task look able to do everything.
-        for ability, given in abilities.items():
-            if given is not None:
-                setattr(self, ability, given)
+        self.__dict__.update((part, given) for part, given in parts.items() if given is not None)
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
 
-def _around(task: Task, do: Callable[[Context], None], **others: object) -> Task:
-    """Return a task with another `do`, and everything else of `task`: plans and reports do not show the wrapper."""
-    names = ("plan", "undo", "records", "subtasks", "anonymous", "tolerate")
-    return _Made(task.name, do, **{name: getattr(task, name, None) for name in names} | others)
+def _around(task: Task, **others: object) -> Task:
+    """Return a task with everything of `task` but `others`: plans and reports do not show the wrapper."""
+    require_runnable(task)
+    names = ("name", "do", "plan", "undo", "records", "subtasks", "anonymous", "tolerate")
+    return _Made(**{name: getattr(task, name, None) for name in names} | others)
 
 
 def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:
@@ -220,8 +217,9 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     >>> print(*failures)
     probes: no IPv6
     """
-    require_runnable(task)
-    return _around(task, task.do, tolerate=on_failure or (lambda _: None))
+    if on_failure is not None:
+        require_plain(on_failure, f"on_failure of task {task.name!r}")
+    return _around(task, tolerate=on_failure or (lambda _: None))
 
 
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
@@ -234,13 +232,13 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     Traceback (most recent call last):
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
-    require_runnable(task)
+    not_negative(seconds)
 
     def do(ctx: Context) -> None:
         left = ctx.remaining()
         return task.do(ctx.child(timeout=seconds if left is None else min(seconds, share * left)))
 
-    return _around(task, do)
+    return _around(task, do=do)
 
 
 def with_retry(
@@ -260,13 +258,12 @@ def with_retry(
     >>> from phases.testing import FailingTask
     >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
     """
-    require_runnable(task)
-    if attempts < 1:
-        raise ValueError(f"attempts is 1 or more, not {attempts}")
+    require_retries(attempts, retry_on)
+    first_pause = min(not_negative(backoff), not_negative(max_backoff))
 
     def do(ctx: Context) -> None:
         failures: list[TaskFailedError] = []
-        pause = min(backoff, max_backoff)
+        pause = first_pause
         while True:
             try:
                 return task.do(ctx)
@@ -274,7 +271,8 @@ def with_retry(
                 if isinstance(error, CONTEXT_OVER) and ctx.over:
                     raise
                 last = error if isinstance(error, TaskFailedError) else TaskFailedError((), error)
-                if len(failures) + 1 == attempts or not _all_of(last.failures, retry_on):
+                is_final = any(isinstance(e, CancelledError) or not isinstance(e, retry_on) for e in last.failures)
+                if is_final or len(failures) + 1 == attempts:
                     # The message begins with the last error; the earlier ones follow.
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
@@ -286,11 +284,7 @@ def with_retry(
                 raise over from last
             pause = min(2 * pause, max_backoff)
 
-    return _around(task, do)
-
-
-def _all_of(causes: Sequence[BaseException], kinds: tuple[type[Exception], ...]) -> bool:
-    return all(isinstance(cause, kinds) and not isinstance(cause, CancelledError) for cause in causes)
+    return _around(task, do=do)
 
 
 def task(
@@ -298,8 +292,11 @@ def task(
     *,
     plan: Callable[[Context], Sequence[Change]] | None = None,
     undo: Callable[[Context], None] | None = None,
+    records: bool = False,
 ) -> Callable[[Callable[[Context], None]], Task]:
     """Make a Task of a plain function that returns nothing; `run` may call `undo` once the task has completed.
+
+    `records` says that the function records all its changes: if it recorded none, there is nothing to undo.
 
     >>> @task("greet", undo=lambda ctx: print("bye"))
     ... def greet(ctx):
@@ -315,6 +312,6 @@ def task(
 
     def make(function: Callable[[Context], None]) -> Task:
         require_plain(function, f"do of task {name!r}")
-        return _Made(name, function, plan=plan, undo=undo)
+        return _Made(name=name, do=function, plan=plan, undo=undo, records=records)
 
     return make

@@ -7,25 +7,26 @@ Children refer to their parents and not the other way round, so a long-lived con
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from phases.change import Change
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging  # for type checkers only, see logger_of
     from collections.abc import Callable, Hashable, Mapping
 
-    from phases.change import Change
-
-__all__ = ["Account", "Clock", "Context", "Scope", "SystemClock", "logger_of", "ring"]
+__all__ = ["Account", "Clock", "Context", "Scope", "SystemClock", "logger_of", "not_negative", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
 _TICK: Final = 0.5
+_ENDLESS: Final = (math.inf, math.inf)
 
 
 class Clock(Protocol):
@@ -44,13 +45,8 @@ class Clock(Protocol):
 class SystemClock:
     """The time of this machine."""
 
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return time.monotonic()
-
-    def time(self) -> float:
-        """See `Clock`."""
-        return time.time()
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
@@ -117,11 +113,13 @@ class Context:
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
         self._held: Mapping[Hashable, threading.Lock] = {}
-        self._limit = self._earlier_limit(None, timeout)
+        #: The deadline, with its timeout for the message.
+        self._limit = _ENDLESS
+        self._limit = self._earlier_limit(timeout)
 
     def child(self, timeout: float | None = None) -> Context:
         """Return a context that ends with this one or earlier; cancelling it does not cancel this one."""
-        return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(self._limit, timeout))
+        return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))
 
     def within(self, scope: Scope) -> Context:
         """Return the same context (cancelling either cancels both) at another position of the run."""
@@ -129,7 +127,7 @@ class Context:
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
-        return self._derive(_reasons=([],), _limit=None)
+        return self._derive(_reasons=([],), _limit=_ENDLESS)
 
     def holding(self, resource: Hashable) -> Context:
         """Return the same context, for code that runs while the caller holds a resource, such as a lock file."""
@@ -156,8 +154,10 @@ class Context:
         >>> run(hosts).changes
         (Change(action='+', subject='/etc/hosts', detail=None),)
         """
-        if not isinstance(change, tuple):
+        if not isinstance(change, Change):
             raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject), undo=...)")
+        if undo is not None and not callable(undo):
+            raise TypeError(f"undo of '{change}' is a function that takes the context, not {undo!r}")
         if self.scope.account is not None:
             self.scope.account.record(change, undo)
 
@@ -166,7 +166,8 @@ class Context:
 
         Safe in any thread and in a signal handler.
         """
-        self._reasons[0].append(reason)
+        # str: None in its place would be no cancellation, now or later.
+        self._reasons[0].append(str(reason))
         self.notify()
 
     @property
@@ -182,11 +183,11 @@ class Context:
     @property
     def deadline(self) -> float | None:
         """The end of its time on the clock's `monotonic()`; None if there is no limit."""
-        return self._limit[0] if self._limit else None
+        return None if self._limit == _ENDLESS else self._limit[0]
 
     def remaining(self) -> float | None:
         """Return the seconds left, at least 0; None if there is no limit."""
-        return None if self._limit is None else max(0.0, self._limit[0] - self.clock.monotonic())
+        return None if self.deadline is None else max(0.0, self.deadline - self.clock.monotonic())
 
     @property
     def over(self) -> bool:
@@ -198,7 +199,7 @@ class Context:
         reason = self.reason
         if reason is not None:
             raise CancelledError(reason)
-        if self._limit is not None and self.remaining() == 0:
+        if self.remaining() == 0:
             raise DeadlineExceededError(self._limit[1])
 
     def skips(self, task: _Named) -> bool:
@@ -220,7 +221,7 @@ class Context:
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""
-        until = self.clock.monotonic() + _not_negative(seconds)
+        until = self.clock.monotonic() + not_negative(seconds)
         self.wait(lambda: self.cancelled, until=until if self.deadline is None else min(until, self.deadline))
         self.check()
 
@@ -247,12 +248,10 @@ class Context:
         for doorbell in tuple(self._doorbells):
             ring(doorbell)
 
-    def _earlier_limit(self, limit: tuple[float, float] | None, timeout: float | None) -> tuple[float, float] | None:
-        """Return the earlier of two limits: each is a deadline, with its timeout for the message."""
+    def _earlier_limit(self, timeout: float | None) -> tuple[float, float]:
         if timeout is None:
-            return limit
-        own = (self.clock.monotonic() + _not_negative(timeout), timeout)
-        return own if limit is None else min(limit, own)
+            return self._limit
+        return min(self._limit, (self.clock.monotonic() + not_negative(timeout), timeout))
 
     def _derive(self, **changes: object) -> Context:
         derived = copy(self)
@@ -267,7 +266,10 @@ def ring(doorbell: threading.Lock) -> None:
         doorbell.release()
 
 
-def _not_negative(seconds: float) -> float:
+def not_negative(seconds: float) -> float:
+    """Return a time to wait; raise TypeError or ValueError if it is none."""
+    if not isinstance(seconds, int | float):
+        raise TypeError(f"a time to wait is a number of seconds, not {seconds!r}")
     # Written so that nan is refused too.
     if not seconds >= 0:
         raise ValueError(f"a time to wait is 0 or more seconds, not {seconds}")

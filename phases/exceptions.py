@@ -126,10 +126,8 @@ the tasks are: configure-static-routes, check-route-overlap
 
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
-        parts = []
-        for name in self.unknown:
-            matches = get_close_matches(name, self.known, n=1)
-            parts.append(f"{name!r}" + (f" (did you mean {matches[0]!r}?)" if matches else ""))
+        guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
+        parts = [f"{name!r}" + "".join(f" (did you mean {match!r}?)" for match in guesses[name]) for name in guesses]
         super().__init__(f"no task is named {', '.join(parts)}; the tasks are: {', '.join(self.known)}")
 
 
@@ -182,7 +180,10 @@ def describe(error: BaseException) -> str:
     ('no such device', "KeyError: 'dev'", 'TimeoutError')
     """
     name = type(error).__name__
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot tell its text is reported all the same
+        return name
     # str() of a KeyError is only the key, that of a SystemExit only a number.
     tells = isinstance(error, Exception) and not isinstance(error, KeyError)
     return text if text and tells else f"{name}: {text}" if text else name

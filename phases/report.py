@@ -57,12 +57,16 @@ class Report:
         self.error: BaseException | None = None
         #: For the runner; see `changes`.
         self.records: list[Record] = []
-        inside = (*names, *names_in_path(task))
         subtasks = task.subtasks if isinstance(task, Group) else ()
-        self.children: list[Report] = [Report(subtask, inside) for subtask in subtasks]
+        self.children: list[Report] = [Report(subtask, self.names_inside) for subtask in subtasks]
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.status}>"
+
+    @property
+    def names_inside(self) -> tuple[str, ...]:
+        """The path of the tasks inside, without their names."""
+        return (*self.names, *names_in_path(self.task))
 
     def walk(self) -> Iterator[Report]:
         """Yield every report inside this one, innermost first, and then itself."""
@@ -117,34 +121,32 @@ class Ledger:
 
     def __init__(
         self,
-        task: Task,
+        report: Report,
         *,
         skip: Collection[str] = (),
         keep: bool = False,
         observer: Callable[[Event], object] | None = None,
     ) -> None:
-        self.report: Report = Report(task)
-        self._skip = skip
+        self.report = report
+        self.skip = skip
         # Only a run that may undo keeps the inverses: one that lasts for months must not grow.
         self._keep = keep
         self._observer = observer
         self._records: list[Record] = []
         self._lock = threading.Lock()
 
-    def enter(self, task: Task) -> TaskAccount:
-        """Return the account of the outermost task."""
-        return self.open(task, [self.report], ())
-
-    def open(self, task: Task, reports: list[Report], names: tuple[str, ...]) -> TaskAccount:
-        """Return the account of `task`, whose report is one of `reports` or is added to them."""
+    def enter(self, task: Task, within: Report | None) -> Report:
+        """Return the report of `task`, which is the outermost one or is done by the task of `within`."""
         with self._lock:
-            report = _find(task, reports) or _add(task, reports, names)
-            report.status = "skipped" if self.skips(task.name) else "running"
-        return TaskAccount(self, report)
+            report = self.report if within is None else _find(task, within.children) or _add(task, within)
+            report.status = "skipped" if task.name in self.skip else "running"
+        return report
 
-    def skips(self, name: str) -> bool:
-        """See `Account`."""
-        return name in self._skip
+    def begin(self, report: Report, now: float) -> None:
+        """Note that a task begins."""
+        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
+        report.error = None
+        self.tell(report)
 
     def add(self, record: Record) -> None:
         """Add a record of a task."""
@@ -152,16 +154,21 @@ class Ledger:
             record.report.records.append(record)
             if self._keep:
                 self._records.append(record)
-        if self._observer is not None:
-            self.tell(record.report, change=record.change)
+        self.tell(record.report, change=record.change)
 
-    def complete(self, report: Report) -> None:
+    def end(self, report: Report, status: str, error: BaseException | None, duration: float) -> None:
+        """Note that a task ended."""
+        report.status, report.error, report.duration = status, error, duration
+        if status == "ok":
+            self._complete(report)
+        self.tell(report)
+
+    def _complete(self, report: Report) -> None:
         """Record the inverse of a completed task that has recorded none."""
         task = report.task
-        if isinstance(task, Group) or getattr(task, "records", False) or any(each.undo for each in report.records):
-            return
+        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
         undo = task.undo if isinstance(task, Undoable) else None
-        if not self._keep or (undo is None and report.children):
+        if not self._keep or has_recorded or isinstance(task, Group) or (undo is None and report.children):
             return
         # It reverses the tasks inside, too, and earlier attempts.
         within = set(map(id, report.walk()))
@@ -197,52 +204,32 @@ class Ledger:
             logging.getLogger("phases").exception("the observer of the run failed at %s", event.path)
 
 
+class TaskAccount(NamedTuple):
+    """The account of the task of `report`; see `phases.context.Account`."""
+
+    ledger: Ledger
+    report: Report
+
+    def skips(self, name: str) -> bool:
+        """See `Account`."""
+        return name in self.ledger.skip
+
+    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+        """See `Account`."""
+        self.ledger.add(Record(self.report, change, undo))
+
+
 def _find(task: Task, reports: list[Report]) -> Report | None:
     """Return the report that is due for a task: one not begun, or the oldest if the task is tried again."""
     same = [report for report in reports if report.task is task and report.status != "running"]
     return min(same, key=lambda report: report.start or "", default=None)
 
 
-def _add(task: Task, reports: list[Report], names: tuple[str, ...]) -> Report:
+def _add(task: Task, within: Report) -> Report:
     """Return a new report for a task that another one composed while it ran.
 
     If a loop makes a task of the same name in each round, only the latest report stays.
     """
-    for old in [report for report in reports if report.name == task.name and report.status != "running"]:
-        reports.remove(old)
-    reports.append(Report(task, names))
-    return reports[-1]
-
-
-class TaskAccount:
-    """The account of one task; see `phases.context.Account`."""
-
-    def __init__(self, ledger: Ledger, report: Report) -> None:
-        self._ledger = ledger
-        self._report = report
-        self.skips: Callable[[str], bool] = ledger.skips
-
-    def enter(self, task: Task) -> TaskAccount:
-        """Return the account of a task inside this one."""
-        within = self._report
-        return self._ledger.open(task, within.children, (*within.names, *names_in_path(within.task)))
-
-    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
-        """See `Account`."""
-        self._ledger.add(Record(self._report, change, undo))
-
-    def begin(self, ctx: Context) -> None:
-        """Note that the task begins."""
-        report = self._report
-        now = ctx.clock.time()
-        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
-        report.error = None
-        self._ledger.tell(report)
-
-    def end(self, status: str, error: BaseException | None, duration: float) -> None:
-        """Note that the task ended."""
-        report = self._report
-        report.status, report.error, report.duration = status, error, duration
-        if status == "ok":
-            self._ledger.complete(report)
-        self._ledger.tell(report)
+    kept = [report for report in within.children if report.name != task.name or report.status == "running"]
+    within.children[:] = [*kept, Report(task, within.names_inside)]
+    return within.children[-1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phases.context import Context, Scope, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
-from phases.mistakes import call, context_of, require_changes, require_task
+from phases.mistakes import call, context_of, require_changes, require_plain, require_task
 from phases.report import Event, Ledger, Report, TaskAccount
 from phases.task import Group, Plannable, Task, Tolerant, Undoable, leaves, names_in_path
 
@@ -54,17 +54,18 @@ def execute_telling(
 ) -> None:
     """Execute a task, and call `begun` just before its `do`; never, if it does not come to that."""
     above = ctx.scope.account
-    account = (above if isinstance(above, TaskAccount) else ledger or Ledger(task)).enter(task)
-    if account.skips(task.name):
+    book, within = above if isinstance(above, TaskAccount) else (ledger or Ledger(Report(task)), None)
+    report = book.enter(task, within)
+    if report.status == "skipped":
         log_line(logger_of(ctx).info, "skipped", (*ctx.scope.names, task.name), "skipped")
         return
 
     def begin_and_do(inside: Context) -> None:
-        account.begin(inside)
+        book.begin(report, inside.clock.time())
         begun()
         call(task.do, inside, "do")
 
-    _step(task, ctx, begin_and_do, done="ok", account=account)
+    _step(TaskAccount(book, report), ctx, begin_and_do)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -81,45 +82,38 @@ def _undo(task: Task, inverse: Callable[[Context], None] | None, ctx: Context) -
     if inverse is None:
         log_line(logger_of(ctx).warning, "cannot undo", (*ctx.scope.names, task.name), "skipped")
     else:
-        _step(task, ctx, partial(call, inverse, name="undo"), done="undone", prefix="undo ")
+        # An account for this step alone: the report of a run has only what its tasks did.
+        report = Report(task, ctx.scope.names)
+        _step(TaskAccount(Ledger(report), report), ctx, partial(call, inverse, name="undo"), undoing=True)
 
 
-def _step(
-    task: Task,
-    ctx: Context,
-    act: Callable[[Context], None],
-    *,
-    done: str,
-    account: TaskAccount | None = None,
-    prefix: str = "",
-) -> None:
-    logger = logger_of(ctx)
-    names = (*ctx.scope.names, task.name)
-    inside = ctx.within(Scope((*ctx.scope.names, *names_in_path(task)), logger, account))
-    begun = ctx.clock.monotonic()
-    word, status, log = "completed", done, logger.info
+def _step(account: TaskAccount, ctx: Context, act: Callable[[Context], None], *, undoing: bool = False) -> None:
+    report, logger = account.report, logger_of(ctx)
+    task, names = report.task, (*report.names, report.name)
+    prefix, status = ("undo ", "undone") if undoing else ("", "ok")
+    word, log = "completed", logger.info
     seen: BaseException | None = None
     raised: BaseException | None = None
+    begun = ctx.clock.monotonic()
     try:
         log_line(logger.info, f"{prefix}started", names, "started")
         ctx.check()
-        act(inside)
+        act(ctx.within(Scope(report.names_inside, logger, account)))
     except BaseException as error:
         seen, raised = error, _as_raised(error, task, ctx)
         failed = isinstance(raised, TaskFailedError)
         word = status = "failed" if failed else "cancelled"
         log = logger.error if failed else logger.warning
-        if account is not None and isinstance(raised, TaskFailedError) and isinstance(task, Tolerant):
+        if isinstance(raised, TaskFailedError) and isinstance(task, Tolerant) and not undoing:
             word, log = "failed, and is optional", logger.warning
             task.tolerate(raised)
-            return
-        if raised is error:
+        elif raised is error:
             raise
-        raise raised from raised.__cause__
+        else:
+            raise raised from raised.__cause__
     finally:
         duration = ctx.clock.monotonic() - begun
-        if account is not None:
-            account.end(status, raised, duration)
+        account.ledger.end(report, status, raised, duration)
         # The line names the task already, so it shows the error as seen from inside.
         log_line(log, prefix + word, names, status, duration=duration, error=seen)
 
@@ -245,9 +239,11 @@ def run(
     'ok'
     """
     require_task(task)
-    ledger = Ledger(task, skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
+    if observer is not None:
+        require_plain(observer, "the observer")
+    ledger = Ledger(Report(task), skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
     ctx = context_of(ctx).child(timeout).within(Scope(logger=logger))
-    with cancel_on_signals(ctx) if handle_signals else nullcontext():
+    with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
             execute_telling(task, ctx, ledger=ledger)
         except BaseException as error:
@@ -296,30 +292,30 @@ def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
 
 
 @contextmanager
-def cancel_on_signals(ctx: Context) -> Iterator[None]:
-    """Let SIGINT and SIGTERM cancel `ctx`; a second signal has its usual effect.
+def cancel_on_signals(ctx: Context) -> Iterator[Context]:
+    """Let SIGINT and SIGTERM cancel `ctx`, the value of the `with`; a second signal has its usual effect.
 
     This does nothing outside the main thread.
     """
     import signal  # only programs handle signals
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield ctx
         return
 
     def restore() -> None:
         for number, handler in before.items():
-            # None: a handler that was not installed from Python, which Python cannot restore.
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.signal(number, handler)
 
     def cancel(number: int, _frame: FrameType | None) -> None:
         restore()
         ctx.cancel(signal.Signals(number).name)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, cancel)
+    # Python cannot restore a handler that was not installed from Python; it has None for it.
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        for number in before:
+            signal.signal(number, cancel)
+        yield ctx
     finally:
         restore()

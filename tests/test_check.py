@@ -51,8 +51,8 @@ def host() -> FakeHost:
     host.routes.add_link("ib0")
     host.routes.add_address("ib0", "172.16.1.4/16")
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.ipv6.defaults.append("eth0")
-    host.ipv6.by_dev["eth0"] = ["2001:db8::4"]
+    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"])
+    host.link_layer.add_route("::/0", "eth0")
     host.link_layer.add_device("azure0", kind="bridge")
     return host
 
@@ -175,7 +175,7 @@ def test_probes_alone_on_a_node_without_ipv6(host: FakeHost) -> None:
     """An apply that installs nothing, for no rules are needed, is one: `check` does not ask for it again and again."""
     config = config_of(**PROBES)
     assert told(check(host, config)) == [("warning", "not-applied", "hostRouting")]
-    host.ipv6.by_dev["eth0"] = []
+    host.link_layer.remove_address("eth0", "2001:db8::4/64")
     execute(Configure(config, host=host), in_time())
     assert told(check(host, config)) == []
 

@@ -22,10 +22,11 @@ from hostrouting.exceptions import (
     UnitError,
 )
 from hostrouting.host import RouteChange
+from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.testing import FakeHost
+from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.testing.memory_metadata import MemoryMetadata
 from phases import Context, TaskFailedError, execute, plan, run, undo
 from phases.testing import ManualClock
@@ -183,8 +184,8 @@ TABLE = ("ip6", "azureSLBProbe")
 def crowded(host: FakeHost) -> FakeHost:
     """A node with IPv6, on which a removed azure-vnet has left a rule."""
     host.files.tree.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.ipv6.defaults.append("eth0")
-    host.ipv6.by_dev["eth0"] = ["2001:db8::4"]
+    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"])
+    host.link_layer.add_route("::/0", "eth0")
     host.link_layer.add_device("azure0", kind="bridge")
     host.ebtables.add(DEAD_POD)
     return host
@@ -302,7 +303,7 @@ def missing_nft(host: FakeHost) -> None:
 
 
 def no_ipv6_route(host: FakeHost) -> None:
-    host.ipv6.defaults.clear()
+    host.link_layer.apply(remove=[*default_routes(host.link_layer.routes())])
 
 
 def configured_azure_vnet(host: FakeHost) -> None:
@@ -426,6 +427,14 @@ def test_what_is_no_config_is_told_at_once(task: type[Configure], config: object
     """A TypeError that names the mistake and the step."""
     with pytest.raises(TypeError, match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map"):
         task(config, host=FakeHost())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
+@pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
+def test_what_is_no_host_is_told_at_once(task: type[Configure], given: object) -> None:
+    """A backend, a class or an empty text is no host, and never stands for this machine."""
+    with pytest.raises(TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "):
+        task(HostRoutingConfig(), host=given)  # type: ignore[arg-type]
 
 
 def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:

@@ -124,9 +124,7 @@ class Boot:
             if not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
         if self._host.is_live:
-            changed |= self._stop_remaining(ctx, units)
-            if steps:
-                self._stop_outdated(ctx, units)
+            changed |= self._stop_old_runs(ctx, units, are_outdated=bool(steps))
         self._clean_up(touched)
         if changed and self._host.is_live:
             self._host.files.remove(UNFINISHED)
@@ -147,31 +145,21 @@ class Boot:
                 name,
             )
 
-    def _stop_remaining(self, ctx: Context, units: Sequence[BootUnit]) -> bool:
-        """Stop the units that upstream left `active (exited)`: a start would not run them."""
-        services = self._host.services
-        names = [unit.name for unit in units if not _remains(unit)]
-        exited = [name for name in names if services.state(ctx, name).sub_state == "exited"]
-        for name in exited:
-            self._stop(ctx, name)
-        return bool(exited)
+    def _stop_old_runs(self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool) -> bool:
+        """Stop the units that a start would not run with their new scripts; return True if there were any.
 
-    def _stop_outdated(self, ctx: Context, units: Sequence[BootUnit]) -> None:
-        """Stop runs of the old scripts, which may wait 30 s for nothing that the new ones need; gates ask again."""
-        for unit in units:
-            if self._host.services.state(ctx, unit.name).active_state == "activating":
-                self._stop(ctx, unit.name)
-
-    def plan_remove(self, ctx: Context, name: str, paths: Sequence[str]) -> list[Change]:
-        """Return the changes that `remove` would make; changes nothing, needs no root."""
-        return self.plan_install(ctx, gone=[Departure(name, tuple(paths))])
-
-    def remove(self, ctx: Context, name: str, paths: Sequence[str]) -> bool:
-        """Remove the unit and its files, with the last unit the gates as well; return True if there were any.
-
-        No machine stops. If there is nothing to remove, systemd is not asked.
+        Upstream left units `active (exited)`. Runs of outdated scripts may wait 30 s for nothing that the new ones
+        need; gates ask again.
         """
-        return self.install(ctx, gone=[Departure(name, tuple(paths))])
+        old = []
+        for unit in units:
+            state = self._host.services.state(ctx, unit.name)
+            remains = state.sub_state == "exited" and not _remains(unit)
+            if remains or (are_outdated and state.active_state == "activating"):
+                old.append(unit.name)
+        for name in old:
+            self._stop(ctx, name)
+        return bool(old)
 
     def notices(self, ctx: Context) -> list[str]:
         """Return notices about the gates that are not errors; call it before `install`.
@@ -279,7 +267,9 @@ class Boot:
         for step in steps:
             for change in step.changes:
                 self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
-            files.act(step.act, step.after, step.changes)
+            files.put(step.after, step.changes)
+            if step.folder is not None:
+                self._host.files.remove_directory_if_empty(step.folder)
 
     def _catch_up(self, ctx: Context) -> None:
         """Let systemd read the files that an undo has restored."""

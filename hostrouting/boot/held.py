@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.layout import HELD_TEMPLATE, RETRY_UNIT
+from hostrouting.host.units import instance_of
 
 if TYPE_CHECKING:
     from hostrouting.host import ServiceManager
@@ -38,7 +39,7 @@ def is_refused_now(ctx: Context, services: ServiceManager, gate: str) -> bool | 
         return False
     if state.sub_state != "start-pre":
         return True
-    since = services.settings(ctx, HELD_TEMPLATE.replace("@.", f"@{gate}."), _SINCE)[_SINCE]
+    since = services.settings(ctx, instance_of(HELD_TEMPLATE, gate), _SINCE)[_SINCE]
     asks_first = since.isdigit() and ctx.clock.monotonic() - int(since) / 1e6 < LONGEST_ASK
     return None if asks_first else True
 
@@ -60,9 +61,8 @@ def release(ctx: Context, services: ServiceManager) -> list[str]:
 def forget(ctx: Context, services: ServiceManager) -> list[str]:
     """Give up all held units, which then stay down until they are started by hand; return their names."""
     held = held_gates(ctx, services)
-    prefix, suffix = HELD_TEMPLATE.split(".", 1)
     for gate in held:
-        services.stop(ctx, f"{prefix}{gate}.{suffix}")
+        services.stop(ctx, instance_of(HELD_TEMPLATE, gate))
     # The retry unit last, because it starts the others.
     if services.state(ctx, RETRY_UNIT).active_state != "inactive":
         services.stop(ctx, RETRY_UNIT)

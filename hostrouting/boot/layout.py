@@ -74,6 +74,11 @@ class BootFile:
     content: bytes
     mode: int
 
+    @property
+    def state(self) -> tuple[bytes, int]:
+        """The content and the mode: the state of the path if the file is right."""
+        return self.content, self.mode
+
 
 @attrs.frozen(kw_only=True)
 class BootUnit:

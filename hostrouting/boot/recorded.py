@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 from phases import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from hostrouting.host import Host
+    from hostrouting.host import FileStore, Host
     from phases import Context
 
-__all__ = ["FileState", "RecordedFiles"]
+__all__ = ["FileState", "RecordedFiles", "change_to", "state_of"]
 
 _logger = logging.getLogger(__name__)
 
+#: A path at one moment: the text of a link, the content and mode of a file, or None for nothing.
+FileState: TypeAlias = str | tuple[bytes, int] | None
 
-class FileState(NamedTuple):
-    """A path at one moment: a link, a file, or nothing."""
 
-    target: str | None = None
-    content: bytes | None = None
-    mode: int | None = None
+def state_of(files: FileStore, path: str) -> FileState:
+    """Return the state of a path."""
+    target = files.read_link(path)
+    if target is not None:
+        return target
+    content, mode = files.read(path), files.mode(path)
+    return None if content is None or mode is None else (content, mode)
+
+
+def change_to(files: FileStore, path: str, state: FileState) -> Change:
+    """Return the change that gives a path another state."""
+    return Change("-" if state is None else "~" if files.exists(path) else "+", path)
 
 
 class RecordedFiles:
@@ -42,23 +51,25 @@ class RecordedFiles:
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """Write a file and record it; return False if it was right already."""
-        sign: Literal["+", "~"] = "~" if self._host.files.exists(path) else "+"
-        after = FileState(content=content, mode=mode)
-        return self.act(lambda: self._host.files.write(path, content, mode=mode), {path: after}, [Change(sign, path)])
+        return self._change(path, (content, mode))
 
     def remove(self, path: str) -> bool:
         """Remove a file and record it; return False if there was none."""
-        return self.act(lambda: self._host.files.remove(path), {path: FileState()}, [Change("-", path)])
+        return self._change(path, None)
 
-    def act(self, act: Callable[[], object], after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
-        """Call `act`, which gives paths these states, and record `changes`; return False if it changes nothing."""
-        before = {path: self._state(path) for path in after}
-        if after and before == after:
+    def _change(self, path: str, state: FileState) -> bool:
+        return self.put({path: state}, [change_to(self._host.files, path, state)])
+
+    def put(self, after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
+        """Give the paths these states, and record `changes`; return False if they have them already."""
+        before = {path: state_of(self._host.files, path) for path in after}
+        if before == after:
             return False
         for path, state in after.items():
             first, _ = self._states.pop(path, (before[path], state))
             self._states[path] = first, state
-        act()
+        for path, state in after.items():
+            self._put(path, state)
         for change in changes:
             self._ctx.record(change, undo=self.undo)
         return True
@@ -66,30 +77,26 @@ class RecordedFiles:
     def undo(self, ctx: Context) -> None:
         """Restore all files, those that changed last first."""
         with self._host.lock.hold(ctx) as held:
-            now = {path: self._state(path) for path in self._states}
+            now = {path: state_of(self._host.files, path) for path in self._states}
             altered = [path for path, states in self._states.items() if now[path] not in states]
             if altered:
                 _logger.warning("%s changed since this run; the files of this run stay", ", ".join(altered))
                 return
             back = [path for path, (before, _) in self._states.items() if now[path] != before]
             for path in reversed(back):
-                self._put(path, self._states[path][0])
+                before, _ = self._states[path]
+                self._put(path, before)
+                if before is None:
+                    self._host.files.remove_directory_if_empty(path.rpartition("/")[0])
             if back:
                 self._restored(held)
 
-    def _state(self, path: str) -> FileState:
-        target = self._host.files.read_link(path)
-        if target is not None:
-            return FileState(target)
-        content = self._host.files.read(path)
-        return FileState() if content is None else FileState(None, content, self._host.files.mode(path))
-
     def _put(self, path: str, state: FileState) -> None:
         files = self._host.files
-        if state.target is not None:
-            files.link(path, state.target)
-        elif state.content is not None and state.mode is not None:
-            files.write(path, state.content, mode=state.mode)
-        else:
+        if state is None:
             files.remove(path)
-            files.remove_directory_if_empty(path.rpartition("/")[0])
+        elif isinstance(state, str):
+            files.link(path, state)
+        else:
+            content, mode = state
+            files.write(path, content, mode=mode)

@@ -15,12 +15,12 @@ from hostrouting.boot.generation import (
     scripts_in_force,
 )
 from hostrouting.boot.layout import GATE_UNITS, READY_UNIT, drop_in_of, gate_drop_in, ready_unit, unit_path
-from hostrouting.boot.recorded import FileState
+from hostrouting.boot.recorded import FileState, change_to, state_of
 from hostrouting.config import OWN_UNITS
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.boot.layout import BootFile, BootUnit, Departure
     from hostrouting.boot.survey import Survey
@@ -30,11 +30,12 @@ __all__ = ["Step", "Steps"]
 
 
 class Step(NamedTuple):
-    """One action on the disk, the changes that it makes, and the states that it gives to paths."""
+    """The states that it gives to paths on the disk, and the changes that it makes."""
 
     changes: tuple[Change, ...]
-    act: Callable[[], object]
     after: Mapping[str, FileState]
+    #: A folder that is removed after it, if it is empty then.
+    folder: str | None = None
 
 
 class Steps:
@@ -64,7 +65,7 @@ class Steps:
             *(self._install(ready_unit()) if units else ()),
             *self._switch_to(units, generation),
             *(step for departure in gone for step in self._depart(departure)),
-            *(step for gate in (self._gates if units else ()) for step in self._write(gate_drop_in(gate))),
+            *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
             *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
             *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates() if gate not in self._gates),
             *self._discard_folders(keep=generation),
@@ -89,15 +90,16 @@ class Steps:
     def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         if generation is None:
             return []
-        news = self._news(units, generation)
-        steps = []
-        for path, file in zip(generation.scripts, generation.files, strict=True):
-            if self._disk.differs(file):
-                steps.append(self._put(file, *([news[path]] if path in news else [])))
-        if self._files.read_link(GENERATION_LINK) is None:
-            # The first generation: the links to its scripts must lead somewhere before a unit runs them.
-            steps.append(self._lead_to(generation, news))
-        return steps
+        now = self._files.read_link(GENERATION_LINK)
+        # Scripts that are not in force yet are reported with the link that puts them in force.
+        news = self._news(units, generation) if now == generation.name else {}
+        steps = [
+            Step((news[path],) if path in news else (), {file.path: file.state})
+            for path, file in zip(generation.scripts, generation.files, strict=True)
+            if self._disk.differs(file)
+        ]
+        # The first generation: the links to its scripts must lead somewhere before a unit runs them.
+        return steps if now is not None else [*steps, self._lead_to(generation, self._news(units, generation))]
 
     def _switch_to(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
         now = self._files.read_link(GENERATION_LINK)
@@ -108,16 +110,11 @@ class Steps:
         known = in_force.keys() | _scripts_of(units)
         if not news and all(in_force.get(path) == generation.scripts[path] for path in known):
             # The same scripts in another folder, a copy: only the link differs.
-            return [self._link(GENERATION_LINK, generation.name, Change("~", GENERATION_LINK))]
+            news = {GENERATION_LINK: Change("~", GENERATION_LINK)}
         return [self._lead_to(generation, news)]
 
     def _lead_to(self, generation: Generation, news: Mapping[str, Change]) -> Step:
-        """Return the step that puts the generation in force, with the changes for scripts that need no writing."""
-        written = {
-            path for path, file in zip(generation.scripts, generation.files, strict=True) if self._disk.differs(file)
-        }
-        told = (change for path, change in news.items() if path not in written)
-        return self._link(GENERATION_LINK, generation.name, *told)
+        return Step(tuple(news.values()), {GENERATION_LINK: generation.name})
 
     def _news(self, units: Sequence[BootUnit], generation: Generation) -> dict[str, Change]:
         """Return the changes of the scripts of `units` with the right link; for the others, the link is the change."""
@@ -130,27 +127,28 @@ class Steps:
         }
 
     def _discard_folders(self, *, keep: Generation | None) -> list[Step]:
-        steps = [] if keep or not self._files.exists(GENERATION_LINK) else [self._remove(GENERATION_LINK, shown=False)]
-        old = [folder for folder in generation_folders(self._files) if keep is None or folder != keep.folder]
-        return steps + list(map(self._discard, old))
+        """Return the steps that remove the scripts that are no longer in force."""
+        steps = [] if keep or not self._files.exists(GENERATION_LINK) else [Step((), {GENERATION_LINK: None})]
+        for folder in generation_folders(self._files):
+            if keep is None or folder != keep.folder:
+                paths = [f"{folder}/{name}" for name in self._files.names(folder)]
+                steps.append(Step((), dict.fromkeys(paths), folder))
+        return steps
 
     # --- units
 
     def _install(self, unit: BootUnit) -> list[Step]:
         """Return the steps for the links to its scripts, its other files, and the links of its [Install] section."""
-        steps = []
-        for file in unit.files:
-            if file.path not in SCRIPT_PATHS:
-                steps += self._write(file)
-            elif self._files.read_link(file.path) != link_to_script(file.path):
-                steps.append(self._link(file.path, link_to_script(file.path), self._told(file.path)))
         links = self._disk.missing_links(unit)
-        return steps + [self._link(link, unit_path(unit.name), Change("+", link)) for link in links]
+        return [
+            *(step for file in unit.files for step in self._put_file(file)),
+            *(Step((Change("+", link),), {link: unit_path(unit.name)}) for link in links),
+        ]
 
     def _depart(self, departure: Departure) -> list[Step]:
         return [
             *(self._remove_with_folder(link) for link in self._disk.links_to(departure.name)),
-            *map(self._remove, self._disk.existing([unit_path(departure.name), *departure.paths])),
+            *self._remove([unit_path(departure.name), *departure.paths]),
         ]
 
     def _farewell(self, gone: Sequence[Departure]) -> list[Step]:
@@ -165,48 +163,26 @@ class Steps:
         return [
             *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates()),
             *map(self._remove_with_folder, dict.fromkeys(links)),
-            *map(self._remove, self._disk.existing(paths)),
+            *self._remove(paths),
             *self._discard_folders(keep=None),
         ]
 
     # --- single steps
 
-    def _write(self, file: BootFile) -> list[Step]:
-        """Return the step that writes a file; none if it is right."""
-        return [self._put(file, self._told(file.path))] if self._disk.differs(file) else []
+    def _put_file(self, file: BootFile) -> list[Step]:
+        """Return the step that writes a file, or makes the link to a script; none if it is right."""
+        state = link_to_script(file.path) if file.path in SCRIPT_PATHS else file.state
+        if state_of(self._files, file.path) == state:
+            return []
+        return [Step((change_to(self._files, file.path, state),), {file.path: state})]
 
-    def _put(self, file: BootFile, *changes: Change) -> Step:
-        after = FileState(content=file.content, mode=file.mode)
-        return Step(changes, lambda: self._files.write(file.path, file.content, mode=file.mode), {file.path: after})
-
-    def _told(self, path: str) -> Change:
-        return Change("~" if self._files.exists(path) else "+", path)
-
-    def _link(self, path: str, target: str, *changes: Change) -> Step:
-        return Step(changes, lambda: self._files.link(path, target), {path: FileState(target)})
-
-    def _remove(self, path: str, *, shown: bool = True) -> Step:
-        return Step((Change("-", path),) if shown else (), lambda: self._files.remove(path), {path: FileState()})
-
-    def _discard(self, folder: str) -> Step:
-        """Return the step that removes a folder of scripts that are no longer in force."""
-        paths = tuple(f"{folder}/{name}" for name in self._files.names(folder))
-
-        def act() -> None:
-            for path in paths:
-                self._files.remove(path)
-            self._files.remove_directory_if_empty(folder)
-
-        return Step((), act, dict.fromkeys(paths, FileState()))
+    def _remove(self, paths: Iterable[str]) -> list[Step]:
+        """Return the steps that remove those of the paths that exist."""
+        return [Step((Change("-", path),), {path: None}) for path in dict.fromkeys(paths) if self._files.exists(path)]
 
     def _remove_with_folder(self, path: str) -> Step:
         """Return the step that removes a link or drop-in, and its folder if it is empty then."""
-
-        def act() -> None:
-            self._files.remove(path)
-            self._files.remove_directory_if_empty(path.rpartition("/")[0])
-
-        return Step((Change("-", path),), act, {path: FileState()})
+        return Step((Change("-", path),), {path: None}, path.rpartition("/")[0])
 
 
 def _scripts_of(units: Iterable[BootUnit]) -> list[str]:

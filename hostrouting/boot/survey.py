@@ -14,10 +14,11 @@ from hostrouting.boot.layout import (
     drop_in_of,
     links_of,
 )
+from hostrouting.boot.recorded import state_of
 from hostrouting.config import OWN_UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from hostrouting.host import FileStore
 
@@ -32,11 +33,7 @@ class Survey:
 
     def differs(self, file: BootFile) -> bool:
         """Return True if writing the file would change anything: a script without its run bit would hold every gate."""
-        return (
-            self._files.read_link(file.path) is not None
-            or self._files.read(file.path) != file.content
-            or self._files.mode(file.path) != file.mode
-        )
+        return state_of(self._files, file.path) != file.state
 
     def missing_links(self, unit: BootUnit) -> list[str]:
         """Return the links of its [Install] section that are missing."""
@@ -80,10 +77,6 @@ class Survey:
             SCRIPT_DIRECTORY,
             *generation_folders(self._files),
         ]
-
-    def existing(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths that exist, each once."""
-        return [path for path in dict.fromkeys(paths) if self._files.exists(path)]
 
     def _links(self) -> list[str]:
         folders = list(self._folders(".requires", ".wants"))

@@ -28,7 +28,7 @@ class NodeTask:
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         self._config = require_config(config)
-        self._host = host or Host.live()
+        self._host = Host.given_or_live(host)
         self._logger = logger or logging.getLogger(type(self).__module__)
 
     @property
@@ -63,11 +63,11 @@ class PairTask(NodeTask, ABC):
         if self._unit is not None:
             return self.plan_act(ctx) + self._boot.plan_install(ctx, self._unit)
         # As `undo` goes about it.
-        return self._boot.plan_remove(ctx, *self._departure) + self.plan_act(ctx)
+        return self._boot.plan_install(ctx, gone=[self._departure]) + self.plan_act(ctx)
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit with its files, then reverse the live half."""
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would do its work again if a gated machine started meanwhile.
-            self._boot.remove(held, *self._departure)
+            self._boot.install(held, gone=[self._departure])
             self.undo_act(held)

@@ -183,7 +183,8 @@ class Fib:
             return Decision(None, _RULE_ERRORS[rule.action])
         if rule.action != "lookup":
             return _unknown(rule)
-        route = self.search(rule.table, packet, scope=scope)
+        # Without a VRF an `l3mdev` rule has no table, which the kernel takes for main; `not` lets such a rule match.
+        route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None
         if route.kind in _ROUTE_ERRORS:

@@ -25,7 +25,6 @@ from hostrouting.host.ports import (
     Ebtables,
     FileStore,
     InstanceMetadata,
-    IPv6Backend,
     LinkLayer,
     Nftables,
     RouteBackend,
@@ -54,7 +53,6 @@ __all__ = [
     "EbtablesRule",
     "FileStore",
     "Host",
-    "IPv6Backend",
     "InstanceMetadata",
     "LinkLayer",
     "Lookup",
@@ -85,7 +83,6 @@ class Host:
     files: FileStore
     lock: RunLock
     # Only some tasks need these. A Host without them refuses every question to them.
-    ipv6: IPv6Backend = attrs.field(factory=lambda: _absent("ipv6"))
     link_layer: LinkLayer = attrs.field(factory=lambda: _absent("link_layer"))
     nftables: Nftables = attrs.field(factory=lambda: _absent("nftables"))
     ebtables: Ebtables = attrs.field(factory=lambda: _absent("ebtables"))
@@ -100,7 +97,6 @@ class Host:
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.imds import InstanceMetadataClient
         from hostrouting.host.netlink import NetlinkBackend
-        from hostrouting.host.netlink.ipv6 import NetlinkIPv6
         from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
         from hostrouting.host.packets.ebtables import EbtablesCommand
         from hostrouting.host.packets.nft import NftCommand
@@ -111,12 +107,19 @@ class Host:
             services=Systemctl(),
             files=RootedFiles(),
             lock=FileLock(),
-            ipv6=NetlinkIPv6(),
             link_layer=NetlinkLinkLayer(),
             nftables=NftCommand(),
             ebtables=EbtablesCommand(),
             metadata=InstanceMetadataClient(),
         )
+
+    @classmethod
+    def given_or_live(cls, host: object) -> Host:
+        """Return the host that a task was given, this machine for None, and raise TypeError for anything else."""
+        if host is not None and not isinstance(host, Host):
+            step = "pass host=FakeHost(routes) in a test, host=Host(routes=..., ...), or nothing for this machine"
+            raise TypeError(f"expected a Host, not {host!r}; {step}")
+        return host or cls.live()
 
     @classmethod
     def offline(cls, root: str | os.PathLike[str]) -> Host:
@@ -125,7 +128,7 @@ class Host:
 
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
-        from hostrouting.host.offline import OfflineRoutes
+        from hostrouting.host.offline import offline_routes
         from hostrouting.host.systemd.systemctl import OfflineUnits
 
         # Absolute, because the working directory may change later.
@@ -134,7 +137,7 @@ class Host:
             raise HostFileError(f"cannot prepare the image {folder}: there is no such folder")
         root = str(folder)
         return cls(
-            routes=OfflineRoutes(),
+            routes=offline_routes(),
             services=OfflineUnits(root),
             files=RootedFiles(root),
             lock=FileLock(root=root),
@@ -143,6 +146,6 @@ class Host:
 
 
 def _absent(part: str) -> Any:
-    from hostrouting.host.offline import Absent
+    from hostrouting.host.offline import absent
 
-    return Absent(part)
+    return absent(part)

@@ -1,8 +1,8 @@
 """The machine as our tasks see it: few methods, our own value types; the docstrings are the contract.
 
-The contract suites in `hostrouting.testing` hold an implementation to everything that is promised here. Three ports
-read the network: `RouteBackend` is IPv4 routing and its changes, `LinkLayer` the objects that a CNI leaves on links
-(neighbours, stations, IPv6 routes) and their changes, `IPv6Backend` the few facts about IPv6 that the probes need.
+The contract suites in `hostrouting.testing` hold an implementation to everything that is promised here. Two ports are
+the network: `RouteBackend` is how the node routes IPv4, with its changes; all else belongs to `LinkLayer`: devices in
+every detail, neighbours, bridge stations, BPF programs and IPv6, with their changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Ebtables",
     "FileStore",
-    "IPv6Backend",
     "InstanceMetadata",
     "LinkLayer",
     "Nftables",
@@ -241,34 +240,19 @@ class RunLock(Protocol):
         """
 
 
-class IPv6Backend(Protocol):
-    """The IPv6 state of one network namespace. It only reads, and needs no privilege.
+class LinkLayer(Protocol):
+    """The devices, neighbours, bridge stations, BPF programs and IPv6 routes of one network namespace.
 
-    Every method may be called from any thread. Every failure is a `BackendError`.
+    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`.
     """
 
-    def default_devs(self) -> tuple[str, ...]:
-        """Return the devices of the best default route in the main table, in the kernel's order, each once.
-
-        There are several if it has several next hops, or others have the same metric and router preference.
-        """
-
-    def addresses(self, dev: str) -> tuple[str, ...]:
-        """Return the usable addresses of global scope on a device, in the kernel's order; none without such a device.
-
-        An address that is tentative, or that another node has (dadfailed), cannot be used.
-        """
+    def devices(self) -> list[Device]:
+        """Return every network device, by interface index, with its addresses of both families."""
 
     def newest_address(self, dev: str) -> float | None:
-        """Return the seconds since the newest address of any kind was added to the device; None without addresses.
+        """Return the seconds since the newest IPv6 address was added to the device; None without addresses.
 
         The kernel adds the link-local one when the device comes up, and then asks for routers.
-        """
-
-    def leaves_by(self, address: str) -> tuple[str, ...]:
-        """Return the devices by which a packet to the address may leave: all next hops of the deciding route, sorted.
-
-        Empty if no route leads there, or one that blocks. An address of the node leaves by the device that has it.
         """
 
     def classifiers(self, dev: str) -> tuple[str, ...]:
@@ -276,16 +260,6 @@ class IPv6Backend(Protocol):
 
         Names from tcx are cut after 15 bytes; without privilege they are not seen, and that is logged.
         """
-
-
-class LinkLayer(Protocol):
-    """The neighbours, bridge stations and IPv6 routes of one network namespace.
-
-    Reading needs no privilege. Every method may be called from any thread. Every failure is a `BackendError`.
-    """
-
-    def devices(self) -> list[Device]:
-        """Return every network device, by interface index."""
 
     def neighbours(self) -> list[Neighbour]:
         """Return the neighbours of both families that have a hardware address, sorted by device and address."""
@@ -304,6 +278,13 @@ class LinkLayer(Protocol):
 
     def routes(self) -> list[ObservedRoute]:
         """Return the IPv6 routes of every table but the local one, sorted; a snapshot."""
+
+    def leaves_by(self, address: str) -> tuple[str, ...]:
+        """Return the devices by which a packet to the IPv6 address may leave, sorted.
+
+        They are those of all next hops of the deciding route; none if no route leads there, or one that blocks. An
+        address of the node leaves by the device that has it.
+        """
 
     def apply(
         self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()

@@ -5,7 +5,8 @@ Both boot scripts read them alike: `own_defaults` in `boot/assets/shared.sh`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute
 
-__all__ = ["default_route", "default_routes"]
+__all__ = ["best_default_devs", "default_route", "default_routes"]
+
+#: RTA_PREF: the preference that a router gave to its own IPv6 route. The kernel does not show the medium one.
+_PREF: Final = 20
+_RANKS: Final = {b"\1": -1, b"\3": 1}
 
 
 def default_routes(observed: Iterable[ObservedRoute]) -> Iterator[ObservedRoute]:
@@ -34,6 +39,19 @@ def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is set.
     """
     return next((route for route in default_routes(observed) if not all(hop.dead for hop in route.hops)), None)
+
+
+def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:
+    """Return the devices of the default routes that the kernel prefers, each once, in the order of `observed`.
+
+    Of IPv6 routes with one metric those with the highest router preference count. There are several devices if such a
+    route has several next hops, or several routes are equal.
+    """
+    by_rank: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for route in default_routes(observed):
+        preference = _RANKS.get(dict(route.extra).get(_PREF, b""), 0)
+        by_rank[route.metric, preference] += [hop.dev for hop in route.hops if not hop.dead]
+    return tuple(dict.fromkeys(by_rank[min(by_rank)])) if by_rank else ()
 
 
 def _is_usual(route: ObservedRoute) -> bool:

@@ -27,6 +27,8 @@ class DeviceAddress(NamedTuple):
     scope: int = 0
     secondary: bool = False
     family: int = IPV4
+    #: False for an IPv6 address that is tentative, or that another node has (dadfailed): the node may not send from it.
+    usable: bool = True
 
     @classmethod
     def parse(cls, text: str) -> DeviceAddress:

@@ -30,6 +30,9 @@ class Range(NamedTuple):
     first: int
     last: int
 
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
 
 class Rule(NamedTuple):
     """A policy rule. `source` and `destination` are (network, prefix length); (0, 0) selects everything.
@@ -73,11 +76,11 @@ class Rule(NamedTuple):
     unknown: Extra = ()
 
     @property
-    def other_selectors(self) -> tuple[str, ...]:
-        """The sorted names of the selectors but `from` and `to`: a lookup by address alone does not cover them."""
-        selected = {
-            "tos": self.tos,
-            "fwmark": self.mark_mask,
+    def selectors(self) -> dict[str, str]:
+        """The selectors that we understand, but for `from` and `to`, as the words of `ip rule add`."""
+        words = {
+            "tos": self.tos and f"{self.tos:#04x}",
+            "fwmark": self.mark_mask and f"{self.mark}/{self.mark_mask:#x}",
             "iif": self.iif,
             "oif": self.oif,
             "ipproto": self.ip_protocol,
@@ -87,9 +90,13 @@ class Rule(NamedTuple):
             "tun_id": self.tun_id,
             "l3mdev": self.l3mdev,
         }
-        names = {name for name, value in selected.items() if value}
-        names.update(_UNKNOWN_NAMES.get(number, f"attribute {number}") for number, _ in self.unknown)
-        return tuple(sorted(names))
+        return {name: str(value) for name, value in words.items() if value}
+
+    @property
+    def other_selectors(self) -> tuple[str, ...]:
+        """The sorted names of the selectors but `from` and `to`: a lookup by address alone does not cover them."""
+        unknown = {_UNKNOWN_NAMES.get(number, f"attribute {number}") for number, _ in self.unknown}
+        return tuple(sorted({*self.selectors, *unknown}))
 
     def __str__(self) -> str:
         """Return the rule as `ip rule show` prints it; other selectors than addresses only by name."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
+from hostrouting.net.addresses import IPV6
+from hostrouting.net.default_route import best_default_devs
 from hostrouting.net.route_text import MAIN_TABLE
 from hostrouting.probe_snat.ruleset import ProbeRules
 
@@ -73,9 +75,9 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     if out_of_order:
         # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
         return out_of_order
-    if section.detect == "address" and not host.ipv6.addresses(dev):
+    if section.detect == "address" and not _addresses(host, dev):
         return NotWanted(reason=f"this node has no IPv6: there is no global address on {dev}", may_change=True)
-    programmes = sorted(_SAME_JOB.intersection(host.ipv6.classifiers(dev)))
+    programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
         return NotWanted(reason=reason, is_remarkable=True)
@@ -88,7 +90,7 @@ def taken_before(rules: ProbeRules, host: Host) -> str | None:
     If Cilium replaces kube-proxy, its program on the device sends packets of services to their pods itself, so nftables
     never sees them.
     """
-    names = [name for name in host.ipv6.classifiers(rules.dev) if _OF_CILIUM in name]
+    names = [name for name in host.link_layer.classifiers(rules.dev) if _OF_CILIUM in name]
     if not names:
         return None
     return (
@@ -106,7 +108,7 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
     if not devs:
         defaults = [route for route in host.routes.routes() if route.prefix_length == 0 and route.table == MAIN_TABLE]
         devs = {dev for route in defaults for dev in route.devs}
-    ages = [host.ipv6.newest_address(dev) for dev in devs]
+    ages = [host.link_layer.newest_address(dev) for dev in devs]
     return max([0, *(_SECONDS_FOR_ROUTERS - age for age in ages if age is not None)])
 
 
@@ -162,7 +164,7 @@ def _typed(value: object, kind: type[Json], where: str) -> Json:
 def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
     if section.dev:
         return section.dev
-    devs = host.ipv6.default_devs()
+    devs = best_default_devs(host.link_layer.routes())
     if not devs:
         step = f"see why no router advertises itself, or give {_DEV}"
         return Obstacle(reason="there is no IPv6 default route", step=step, may_change=True)
@@ -176,21 +178,31 @@ def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
     return devs[0]
 
 
+def _addresses(host: Host, dev: str) -> set[str]:
+    """Return the IPv6 addresses of global scope on a device that the node may send from."""
+    return {
+        str(own.address)
+        for device in host.link_layer.devices()
+        for own in device.addresses
+        if device.name == dev and own.family == IPV6 and own.scope == 0 and own.usable
+    }
+
+
 def _out_of_order(dev: str, host: Host) -> Obstacle | None:
-    link = next((link for link in host.routes.links() if link.name == dev), None)
-    if link is None:
+    device = next((device for device in host.link_layer.devices() if device.name == dev), None)
+    if device is None:
         return Obstacle(reason=f"there is no device {dev}", step=f"correct {_DEV}", may_change=True)
-    if not link.up:
+    if not device.up:
         return Obstacle(reason=f"the device {dev} is down", step=f"run: ip link set {dev} up", may_change=True)
     return None
 
 
 def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | None:
     """A reply that leaves by another device is not rewritten: the probe gets no answer, and the address leaks."""
-    leaves_by = host.ipv6.leaves_by(section.address)
+    leaves_by = host.link_layer.leaves_by(section.address)
     elsewhere = [other for other in leaves_by if other != dev]
     if leaves_by and not elsewhere:
-        if section.address in host.ipv6.addresses(dev):
+        if section.address in _addresses(host, dev):
             reason = f"{section.address} is an address of the node itself, so that replies to probes would end there"
             return Obstacle(reason=reason, step="give another hostRouting.probeSnat.address")
         return None

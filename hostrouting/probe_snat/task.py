@@ -150,7 +150,8 @@ class ConfigureProbeSNAT(NodeTask):
             # file.
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
         # The unit first: a machine that starts meanwhile would load the rules again.
-        self._boot.remove(ctx, DEPARTURE.name, [path for path in DEPARTURE.paths if path != RULESET_PATH])
+        paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
+        self._boot.install(ctx, gone=[DEPARTURE._replace(paths=paths)])
         files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
         if not ours:
             return
@@ -272,7 +273,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _plan_removal(self, ctx: Context) -> list[Change]:
         """Return the changes in the order of `undo`."""
-        changes = self._boot.plan_remove(ctx, *DEPARTURE)
+        changes = self._boot.plan_install(ctx, gone=[DEPARTURE])
         if self._host.is_live and is_installed(self._host.files):
             try:
                 if _table(ctx, self._host) is not None:

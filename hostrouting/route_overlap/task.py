@@ -47,7 +47,7 @@ class CheckRouteOverlap(PairTask):
             if self._unit is not None:
                 self._boot.install(held, self._unit)
             else:
-                self._boot.remove(held, *DEPARTURE)
+                self._boot.install(held, gone=[DEPARTURE])
             self.act(held)
 
     @property

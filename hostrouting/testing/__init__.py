@@ -3,7 +3,7 @@
     MemoryBackend   a node's IPv4 routing in memory, with handles to arrange it and to inject faults
     KernelNode      the same handles on a real network namespace
     Node            the protocol of these handles
-    FakeHost        a machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock, MemoryIPv6,
+    FakeHost        a machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock,
                     MemoryLinkLayer, MemoryNftables, MemoryEbtables and MemoryMetadata
     FakeIMDS        the cloud's metadata service, on loopback
 
@@ -18,7 +18,6 @@ from hostrouting.testing.imds import FakeIMDS, IMDSAnswer, IMDSRequest
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory import MemoryBackend
 from hostrouting.testing.memory_ebtables import MemoryEbtables
-from hostrouting.testing.memory_ipv6 import MemoryIPv6
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_metadata import MemoryMetadata, network_interface
 from hostrouting.testing.memory_nftables import MemoryNftables
@@ -33,7 +32,6 @@ __all__ = [
     "MemoryBackend",
     "MemoryEbtables",
     "MemoryFiles",
-    "MemoryIPv6",
     "MemoryLinkLayer",
     "MemoryLock",
     "MemoryMetadata",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["Operations"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host.netlink.commit import Failure
+
+__all__ = ["Faulty", "Operations", "StepFaults"]
 
 
 class Operations:
@@ -35,3 +42,33 @@ class Operations:
         error = self._planned.pop(len(self.calls), None)
         if error is not None:
             raise error
+
+
+class Faulty:
+    """A fake that records its operations, and lets those fail that a test chooses."""
+
+    def __init__(self, fault: BaseException) -> None:
+        self.operations: Operations = Operations()
+        self._fault = fault
+
+    def fail_at(self, number: int, error: BaseException | None = None) -> None:
+        """Let the `number`-th operation from now (1 is the next) fail, by default as the fake's description says."""
+        self.operations.fail(number, error or self._fault)
+
+
+class StepFaults:
+    """The faults planned for the steps of batches, those of rollbacks counted in."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._planned: dict[int, Callable[[], Failure | None]] = {}
+
+    def plan(self, step: int, fault: Callable[[], Failure | None]) -> None:
+        """Call `fault` just before the `step`-th step from now (1 is the next), which it may refuse."""
+        self._planned[self._steps + step] = fault
+
+    def next(self) -> Failure | None:
+        """Count one step; return the refusal that was planned for it, if there is one."""
+        self._steps += 1
+        fault = self._planned.pop(self._steps, None)
+        return fault() if fault else None

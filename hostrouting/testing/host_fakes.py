@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
 from hostrouting.host.files.lock import WaitingLock
-from hostrouting.host.offline import OfflineRoutes
-from hostrouting.testing.faults import Operations
+from hostrouting.host.offline import offline_routes
+from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
 from hostrouting.testing.memory_services import MemoryServices
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from hostrouting.testing.memory import MemoryBackend
     from hostrouting.testing.memory_ebtables import MemoryEbtables
-    from hostrouting.testing.memory_ipv6 import MemoryIPv6
     from hostrouting.testing.memory_link_layer import MemoryLinkLayer
     from hostrouting.testing.memory_metadata import MemoryMetadata
     from hostrouting.testing.memory_nftables import MemoryNftables
@@ -35,21 +34,20 @@ if TYPE_CHECKING:
 __all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTree"]
 
 
-class MemoryLock(WaitingLock):
-    """A run lock of one process: its threads exclude each other, and so does `holder`, if a test sets one."""
+class MemoryLock(Faulty, WaitingLock):
+    """A run lock of one process: its threads exclude each other, and so does `holder`, if a test sets one.
+
+    By default, `fail_at` says that the lock cannot be made.
+    """
 
     shown = "the lock in memory"
 
     def __init__(self) -> None:
+        super().__init__(HostFileError("cannot open the lock: Read-only file system"))
         self.resource: object = self
         #: The process id of another run that has the lock; None if there is none.
         self.holder: int | None = None
-        self.operations: Operations = Operations()
         self._lock = threading.Lock()
-
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the lock cannot be made."""
-        self.operations.fail(number, error or HostFileError("cannot open the lock: Read-only file system"))
 
     @property
     def is_held(self) -> bool:
@@ -91,7 +89,6 @@ class FakeHost(Host):
     files: MemoryFiles
     services: MemoryServices
     lock: MemoryLock
-    ipv6: MemoryIPv6
     link_layer: MemoryLinkLayer
     nftables: MemoryNftables
     ebtables: MemoryEbtables
@@ -100,7 +97,7 @@ class FakeHost(Host):
     def __init__(self, routes: MemoryBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
         super().__init__(
-            routes=(routes or _memory_backend()) if is_live else OfflineRoutes(),
+            routes=(routes or _memory_backend()) if is_live else offline_routes(),
             services=MemoryServices(files.tree, is_live=is_live),
             files=files,
             lock=MemoryLock(),
@@ -112,13 +109,11 @@ class FakeHost(Host):
 def _packet_fakes() -> dict[str, Any]:
     # Imported late, like the routes.
     from hostrouting.testing.memory_ebtables import MemoryEbtables
-    from hostrouting.testing.memory_ipv6 import MemoryIPv6
     from hostrouting.testing.memory_link_layer import MemoryLinkLayer
     from hostrouting.testing.memory_metadata import MemoryMetadata
     from hostrouting.testing.memory_nftables import MemoryNftables
 
     return {
-        "ipv6": MemoryIPv6(),
         "link_layer": MemoryLinkLayer(),
         "nftables": MemoryNftables(),
         "ebtables": MemoryEbtables(),

@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import BackendError
-from hostrouting.net.addresses import format_cidr, format_ipv4
+from hostrouting.net.addresses import format_cidr
+from hostrouting.net.routes import Route
 from hostrouting.testing.node import Node
 from phases import CommandFailedError, Context, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.net.routes import ObservedRoute, Route
-    from hostrouting.net.rules import Range, Rule
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
 
 __all__ = ["KernelNode"]
 
@@ -138,49 +139,21 @@ def _address_words(address: str, peer: str | None) -> list[str]:
 
 def _rule_words(rule: Rule) -> list[str]:
     words = ["not"] if rule.inverted else []
-    words += ["priority", str(rule.priority)]
-    words += ["from", format_cidr(*rule.source)] if rule.source[1] else ["from", "all"]
+    words += ["priority", str(rule.priority), "from", format_cidr(*rule.source)]
     words += ["to", format_cidr(*rule.destination)] if rule.destination[1] else []
-    words += ["tos", f"{rule.tos:#04x}"] if rule.tos else []
-    words += ["fwmark", f"{rule.mark}/{rule.mark_mask:#x}"] if rule.mark_mask else []
-    words += ["ipproto", str(rule.ip_protocol)] if rule.ip_protocol else []
-    words += ["l3mdev"] if rule.l3mdev else []
-    named = {
-        "iif": rule.iif,
-        "oif": rule.oif,
-        "sport": _range(rule.source_ports),
-        "dport": _range(rule.destination_ports),
-        "uidrange": _range(rule.uids),
-        "tun_id": rule.tun_id,
+    for name, value in rule.selectors.items():
+        words += [name] if name == "l3mdev" else [name, value]
+    if rule.action != "lookup":
+        return [*words, *(["goto", str(rule.goto)] if rule.action == "goto" else ["type", rule.action])]
+    last = {
+        "lookup": rule.table or None,
+        "suppress_prefixlength": rule.suppress_prefix_length,
+        "suppress_ifgroup": rule.suppress_group,
     }
-    words += [str(word) for name, value in named.items() if value for word in (name, value)]
-    if rule.action == "lookup":
-        words += ["lookup", str(rule.table)] if rule.table else []
-        words += _suppressor("suppress_prefixlength", rule.suppress_prefix_length)
-        return words + _suppressor("suppress_ifgroup", rule.suppress_group)
-    return words + (["goto", str(rule.goto)] if rule.action == "goto" else ["type", rule.action])
-
-
-def _range(some: Range | None) -> str:
-    return f"{some.first}-{some.last}" if some else ""
-
-
-def _suppressor(word: str, value: int | None) -> list[str]:
-    return [] if value is None else [word, str(value)]
+    return words + [str(word) for item in last.items() if item[1] is not None for word in item]
 
 
 def _route_words(route: Route | ObservedRoute) -> list[str]:
-    words = [route.kind, route.destination]
-    words += ["tos", str(route.tos)] if route.tos else []
-    words += ["via", str(route.gateway)] if route.gateway is not None else []
-    words += ["dev", route.dev] if route.dev is not None else []
-    words += ["onlink"] if route.onlink else []
-    words += ["table", str(route.table), "proto", str(route.protocol), "scope", str(route.scope)]
-    words += ["metric", str(route.metric)] if route.metric else []
-    words += ["src", format_ipv4(route.source)] if route.source is not None else []
-    for hop in route.nexthops:
-        words += ["nexthop"]
-        words += ["via", str(hop.gateway)] if hop.gateway is not None else []
-        words += ["dev", hop.dev, "weight", str(hop.weight)]
-        words += ["onlink"] if hop.onlink else []
-    return words
+    wanted = route if isinstance(route, Route) else route.to_route()
+    # Where none is shown, `ip` would choose the scope; it reads a type first.
+    return ["scope", str(wanted.scope), *str(wanted).split()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.host.netlink.commit import Failure, OneByOne
 from hostrouting.host.netlink.route_commit import check_devices, commit_routes
 from hostrouting.testing.admission import Refused, shown, shown_path
+from hostrouting.testing.faults import StepFaults
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ class MemoryBackend(MemoryNode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps = 0
-        self._failing: dict[int, tuple[int, str]] = {}
-        self._vanishing: dict[int, str] = {}
+        self._faults = StepFaults()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -81,20 +80,17 @@ class MemoryBackend(MemoryNode):
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS, reason: str = "injected fault") -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
-        self._failing[self._steps + step] = (number, reason)
+        self._faults.plan(step, lambda: Failure(number, reason))
 
     def vanish_at(self, step: int, dev: str) -> None:
         """Take the device away just before the `step`-th change from now."""
-        self._vanishing[self._steps + step] = dev
+        self._faults.plan(step, lambda: self.remove_link(dev))
 
     def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
         """One step of a batch; the refusal, if it is one."""
-        self._steps += 1
-        step = self._steps
-        if step in self._vanishing:
-            self.remove_link(self._vanishing.pop(step))
-        if step in self._failing:
-            return Failure(*self._failing.pop(step))
+        planned = self._faults.next()
+        if planned is not None:
+            return planned
         try:
             if verb == "remove":
                 self.delete(route)

@@ -11,11 +11,10 @@ from hostrouting.host.packets.ebtables_rules import (
     EbtablesRule,
     matches,
     parse_save,
-    placed,
     titles,
     why_unsafe,
 )
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +29,10 @@ _BATCH = 1000
 _DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permission denied (you must be root)"
 
 
-class MemoryEbtables:
+class MemoryEbtables(Faulty):
     """The table `nat` of both backends, with the chains that the kernel makes; it implements `Ebtables`.
+
+    By default, `fail_at` says that the program cannot be run.
 
     >>> from phases import Context
     >>> ebtables = MemoryEbtables()
@@ -42,6 +43,7 @@ class MemoryEbtables:
     """
 
     def __init__(self) -> None:
+        super().__init__(BackendError("cannot run ebtables: Cannot allocate memory"))
         self._chains: dict[str, dict[str, list[tuple[str, ...]]]] = {
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
         }
@@ -53,11 +55,6 @@ class MemoryEbtables:
         #: Called before each reading, and after each successful deletion: the place for another program's changes.
         self.on_read: Callable[[], None] | None = None
         self.on_delete: Callable[[], None] | None = None
-        self.operations: Operations = Operations()
-
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the program cannot be run."""
-        self.operations.fail(number, error or BackendError("cannot run ebtables: Cannot allocate memory"))
 
     def add(self, line: str, *, backend: str = "nft") -> None:
         """Append a rule as ebtables-save prints it (`-A CHAIN ...`); make the chain if it is missing."""
@@ -109,9 +106,9 @@ class MemoryEbtables:
             if rule.chain not in self._chains[rule.backend]:
                 words = "No chain/target/match by that name."
                 raise BackendError(f"not inserted: {rule.line}: {words}\nnothing was inserted")
-        for rule, position in placed(self._rules(), rules):
+        for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
-            chain.insert(len(chain) if position is None else position - 1, rule.spec)
+            chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.spec)
         _report(len(rules), progress)
 
     def _begin(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import MOST_LINKS, path_parts
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.faults import Faulty
 
 __all__ = ["MemoryFiles", "MemoryTree"]
 
@@ -243,21 +243,19 @@ class MemoryTree:
         return place
 
 
-class MemoryFiles(MemoryTree):
+class MemoryFiles(Faulty, MemoryTree):
     """The files of a fake machine: `operations` records the calls and injects faults.
+
+    By default, `fail_at` says that the disk is full.
 
     Calls of `tree`, which holds the same files, are no operations: they arrange and inspect.
     """
 
     def __init__(self, tree: MemoryTree | None = None) -> None:
+        super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
         self.tree: MemoryTree = tree or MemoryTree()
         # Both have the same entries, and not copies of them.
         vars(self).update(vars(self.tree))
-        self.operations: Operations = Operations()
-
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the disk is full."""
-        self.operations.fail(number, error or HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
 
     def _begin(self, *call: str) -> None:
         self.operations.record(*call)

@@ -4,56 +4,59 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import defaultdict
-from ipaddress import IPv6Address, IPv6Network, ip_interface
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
+from hostrouting.fib.tables import Tables
 from hostrouting.host.netlink.commit import Failure, OneByOne
-from hostrouting.host.netlink.places import commit_links, shares_place, slot
+from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.host.netlink.probes import pack_address
+from hostrouting.net.addresses import IPV6, Address, Prefix, parse_address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
-from hostrouting.net.routes import ObservedRoute, route_order
-from hostrouting.testing.faults import Operations
+from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
+from hostrouting.testing.faults import Faulty, StepFaults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.host.netlink.commit import LinkThing
-    from hostrouting.net.addresses import Address
     from phases import Context
 
 __all__ = ["MemoryLinkLayer"]
 
 #: RTPROT_KERNEL: the owner of a connected route.
 _KERNEL: Final = 2
+_LINK_LOCAL: Final = Prefix.parse("fe80::/10")
 
 
-class MemoryLinkLayer:
-    """The devices of a node and the stations on their links.
+class MemoryLinkLayer(Faulty):
+    """The devices of a node, the stations on their links, and the node's IPv6.
+
+    By default, `fail_at` says that privilege is missing.
 
     >>> layer = MemoryLinkLayer()
-    >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16"])
+    >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
     >>> layer.add_neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc")
     >>> layer.apply(remove=layer.neighbours())
-    >>> layer.neighbours()
-    []
+    >>> layer.neighbours(), layer.leaves_by("fd00:1::9")
+    ([], ('azure0',))
     """
 
     def __init__(self) -> None:
-        self.operations: Operations = Operations()
+        super().__init__(_refused(errno.EPERM, "rtnetlink"))
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[tuple[str, str]] = set()
         #: True if the process has the privilege to ask on the link.
         self.may_probe = True
+        #: The seconds since an IPv6 address was added to each device that has one.
+        self.ages: dict[str, float] = {}
+        #: The names of the BPF programs on each device.
+        self.programs: dict[str, tuple[str, ...]] = {}
         self._devices: dict[str, Device] = {}
         self._stations: list[tuple[str, Station]] = []
-        #: Neighbours and routes by the slot in which the kernel would look for them.
-        self._things: dict[tuple[object, ...], list[LinkThing]] = defaultdict(list)
-        self._changes = 0
-        self._refusals: dict[int, Failure] = {}
-        self._vanishing: dict[int, str] = {}
+        #: The neighbours and routes.
+        self._places = Places(())
+        self._faults = StepFaults()
         self.add_device("lo", addresses=["127.0.0.1/8", "::1/128"])
 
     def add_device(
@@ -76,33 +79,37 @@ class MemoryLinkLayer:
         if master is not None and master not in self._devices:
             raise _refused(errno.ENODEV, f"add device {name} to {master}")
         index = max((device.ifindex for device in self._devices.values()), default=0) + 1
-        self._devices[name] = Device(
-            name,
-            index,
-            up,
-            mac.lower(),
-            kind,
-            master,
-            tuple(map(DeviceAddress.parse, addresses)),
-            carrier=up and carrier,
-            loopback=name == "lo",
-        )
+        wire = up and carrier
+        self._devices[name] = Device(name, index, up, mac.lower(), kind, master, carrier=wire, loopback=name == "lo")
         for address in addresses:
-            network = ip_interface(address).network
-            if isinstance(network, IPv6Network) and up and name != "lo":
-                self._insist(ObservedRoute.parse(str(network), name, metric=256, protocol=_KERNEL))
+            self.add_address(name, address)
 
     def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
         """A veth whose other end is a pod that has these addresses, and answers for them."""
         self.add_device(dev, kind="veth", master=master, up=up)
         self.alive.update((dev, address) for address in addresses)
 
+    def add_address(self, dev: str, address: str) -> None:
+        """`ip address add`, usable at once; one of IPv6 brings its connected route if the device is up."""
+        device, new = self._devices[dev], DeviceAddress.parse(address)
+        self._devices[dev] = device._replace(addresses=(*device.addresses, new))
+        if new.family == IPV6:
+            self.ages[dev] = 0.0
+            if device.up and not device.loopback:
+                self._insist(_connected(dev, address))
+
+    def remove_address(self, dev: str, address: str) -> None:
+        """`ip address delete`, with the connected route; the device has no age until it gets another one."""
+        device, gone = self._devices[dev], DeviceAddress.parse(address)
+        self._devices[dev] = device._replace(addresses=tuple(own for own in device.addresses if own != gone))
+        self.ages.pop(dev, None)
+        self._places = Places(thing for thing in self._places if thing != _connected(dev, address))
+
     def remove_device(self, name: str) -> None:
         """The device goes, and its neighbours, routes and stations with it; ports of a bridge are let go."""
         if self._devices.pop(name, None) is None:
             raise _refused(errno.ENODEV, f"remove device {name}")
-        for here in self._things.values():
-            here[:] = [thing for thing in here if thing.dev != name]
+        self._places = Places(thing for thing in self._places if thing.dev != name)
         self._stations = [(bridge, one) for bridge, one in self._stations if name not in {bridge, one.dev}]
         for device in [device for device in self._devices.values() if device.master == name]:
             self._devices[device.name] = device._replace(master=None)
@@ -128,37 +135,55 @@ class MemoryLinkLayer:
     def add_route(
         self,
         destination: str,
-        dev: str,
-        *,
+        *devs: str,
         gateway: str | None = None,
         metric: int = 1024,
         protocol: int = 3,
-        table: int = 254,
+        table: int = MAIN_TABLE,
     ) -> None:
-        """`ip -6 route add`."""
-        self._insist(ObservedRoute.parse(destination, dev, gateway, metric=metric, table=table, protocol=protocol))
+        """`ip -6 route add`, with a next hop by each device; without any it blocks."""
+        only = devs[0] if len(devs) == 1 else None
+        via = None if gateway is None else Address.parse(gateway)
+        route = ObservedRoute.parse(destination, only, metric=metric, table=table, protocol=protocol)
+        if only:
+            route = route._replace(gateway=via)
+        elif devs:
+            route = route._replace(nexthops=tuple(NextHop(via, dev) for dev in devs))
+        else:
+            route = route._replace(kind="blackhole")
+        self._insist(route)
 
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th call of the port from now (1 is the next) fail: by default without privilege."""
-        self.operations.fail(number, error or BackendError(f"rtnetlink: {os.strerror(errno.EPERM)}", errno=errno.EPERM))
+    def attach(self, dev: str, direction: str, program: str) -> None:
+        """Attach a BPF program of that name for the packets `in` or `out`."""
+        self.programs[dev] = (*self.programs.get(dev, ()), program)
 
     def refuse_at(self, change: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `change`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
-        self._refusals[self._changes + change] = Failure(number, f"injected fault ({os.strerror(number)})")
+        self._faults.plan(change, lambda: Failure(number, f"injected fault ({os.strerror(number)})"))
 
     def vanish_at(self, change: int, dev: str) -> None:
         """Take the device away just before the `change`-th change from now."""
-        self._vanishing[self._changes + change] = dev
+        self._faults.plan(change, lambda: self.remove_device(dev))
 
     def devices(self) -> list[Device]:
         """See `LinkLayer.devices`."""
         self.operations.record("devices")
         return sorted(self._devices.values(), key=lambda device: device.ifindex)
 
+    def newest_address(self, dev: str) -> float | None:
+        """See `LinkLayer.newest_address`."""
+        self.operations.record("newest_address", dev)
+        return self.ages.get(dev)
+
+    def classifiers(self, dev: str) -> tuple[str, ...]:
+        """See `LinkLayer.classifiers`."""
+        self.operations.record("classifiers", dev)
+        return tuple(sorted(set(self.programs.get(dev, ()))))
+
     def neighbours(self) -> list[Neighbour]:
         """See `LinkLayer.neighbours`."""
         self.operations.record("neighbours")
-        return sorted((thing for thing in self._all() if isinstance(thing, Neighbour)), key=neighbour_order)
+        return sorted((thing for thing in self._places if isinstance(thing, Neighbour)), key=neighbour_order)
 
     def stations(self, bridge: str) -> list[Station]:
         """See `LinkLayer.stations`."""
@@ -181,21 +206,30 @@ class MemoryLinkLayer:
     def routes(self) -> list[ObservedRoute]:
         """See `LinkLayer.routes`."""
         self.operations.record("routes")
-        return sorted((thing for thing in self._all() if isinstance(thing, ObservedRoute)), key=route_order)
+        return self._routes()
+
+    def leaves_by(self, address: str) -> tuple[str, ...]:
+        """See `LinkLayer.leaves_by`; there are no policy rules."""
+        self.operations.record("leaves_by", address)
+        wanted = parse_address(address)
+        if wanted is None or wanted.family != IPV6:
+            raise BackendError(f"{address!r} is not an IPv6 address", errno=errno.EINVAL)
+        for device in self._devices.values():
+            if wanted in [own.address for own in device.addresses]:
+                return (device.name,)
+        route = Tables.of(self._routes(), bits=128).search((MAIN_TABLE,), wanted.number)
+        return () if route is None else tuple(sorted(route.devs))
 
     def apply(self, *, remove: Sequence[LinkThing] = (), add: Sequence[LinkThing] = ()) -> None:
         """See `LinkLayer.apply`."""
         changes = [f"- {thing}" for thing in remove] + [f"+ {thing}" for thing in add]
         self.operations.record("apply", *changes)
-        commit_links(OneByOne(self.take, self._all), remove=remove, add=add, devices=self._devices.keys())
+        transport = OneByOne(self.take, lambda: self._places)
+        commit_links(transport, remove=remove, add=add, devices=self._devices.keys())
 
     def take(self, verb: str, thing: LinkThing) -> Failure | None:
         """Make one change of a batch and return the refusal, if there is one."""
-        self._changes += 1
-        if self._changes in self._vanishing:
-            self.remove_device(self._vanishing.pop(self._changes))
-        planned = self._refusals.pop(self._changes, None)
-        return planned or self._change(verb, thing)
+        return self._faults.next() or self._change(verb, thing)
 
     def _insist(self, thing: LinkThing) -> None:
         failure = self._change("add", thing) if is_as_shown(thing) else _failure(errno.EINVAL)
@@ -203,34 +237,28 @@ class MemoryLinkLayer:
             raise BackendError(f"+ {thing}: {failure.reason}", errno=failure.errno)
 
     def _change(self, verb: str, thing: LinkThing) -> Failure | None:
-        here = self._things[slot(thing)]
         if thing.dev is not None and thing.dev not in self._devices:
             return _failure(errno.ENODEV)
-        if verb == "remove":
-            if thing not in here:
-                return _failure(errno.ENOENT if isinstance(thing, Neighbour) else errno.ESRCH)
-            here.remove(thing)
+        answer = self._places.remove(thing) if verb == "remove" else self._unreachable(thing) or self._places.add(thing)
+        return answer if isinstance(answer, Failure) else None
+
+    def _unreachable(self, thing: LinkThing) -> Failure | None:
+        if isinstance(thing, Neighbour) or thing.dev is None:
             return None
-        if any(shares_place(thing, other) for other in here):
-            return _failure(errno.EEXIST)
-        if isinstance(thing, ObservedRoute):
-            if thing.dev is not None and not self._devices[thing.dev].up:
-                return _failure(errno.ENETDOWN)
-            if thing.gateway is not None and not self._is_reachable(thing.gateway, thing.dev):
-                return _failure(errno.EHOSTUNREACH)
-        here.append(thing)
-        return None
+        if not self._devices[thing.dev].up:
+            return _failure(errno.ENETDOWN)
+        gateway = thing.gateway
+        on_link = [_LINK_LOCAL]
+        on_link += [Prefix.parse(one.destination) for one in self._routes() if not one.gateway and one.dev == thing.dev]
+        is_reached = gateway is None or any(network.covers(gateway) for network in on_link)
+        return None if is_reached else _failure(errno.EHOSTUNREACH)
 
-    def _all(self) -> Iterator[LinkThing]:
-        return chain.from_iterable(self._things.values())
+    def _routes(self) -> list[ObservedRoute]:
+        return sorted((thing for thing in self._places if isinstance(thing, ObservedRoute)), key=route_order)
 
-    def _is_reachable(self, gateway: Address, dev: str | None) -> bool:
-        address = IPv6Address(gateway.number)
-        return address.is_link_local or any(
-            thing.dev == dev and thing.gateway is None and address in IPv6Network(thing.destination)
-            for thing in self._all()
-            if isinstance(thing, ObservedRoute)
-        )
+
+def _connected(dev: str, address: str) -> ObservedRoute:
+    return ObservedRoute.parse(str(Prefix.parse(address).masked), dev, metric=256, protocol=_KERNEL)
 
 
 def _failure(number: int) -> Failure:

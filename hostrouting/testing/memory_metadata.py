@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,10 @@ def network_interface(
     }
 
 
-class MemoryMetadata:
+class MemoryMetadata(Faulty):
     """The cloud's description of a fake machine: by default one interface with an IPv6 address.
+
+    By default, `fail_at` says that there is no answer.
 
     It implements `InstanceMetadata`.
 
@@ -46,15 +48,11 @@ class MemoryMetadata:
     """
 
     def __init__(self, document: object = None) -> None:
+        super().__init__(BackendError("the instance metadata service gave no answer"))
         #: The answer; any JSON value.
         self.document: Any = [network_interface(ipv6=["fd00:10:224::4"])] if document is None else document
         #: The error to raise instead of every answer.
         self.error: BackendError | None = None
-        self.operations: Operations = Operations()
-
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default there is no answer."""
-        self.operations.fail(number, error or BackendError("the instance metadata service gave no answer"))
 
     def network_interfaces(self, ctx: Context) -> Any:
         """See `InstanceMetadata.network_interfaces`."""

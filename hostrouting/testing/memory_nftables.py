@@ -15,7 +15,7 @@ import attrs
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets.nft import check_table_name
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryNftables"]
 
-#: A comment, a string, a set, the end of a statement, or a word.
-_TOKEN: Final = re.compile(r'#.*|"[^"\n]*"|(?<=type )\{[^{}\n]*\}|[{};\n]|[^\s{};"]+')
+#: A comment, the end of a block, or a statement of strings, sets and words; the head of a block ends in its bracket.
+_STATEMENT: Final = re.compile(r'#.*|\}|(?:"[^"\n]*"|(?<=type )\{[^{}\n]*\}|[^{};\n"#])+\{?')
 _HOOK: Final = re.compile(r"type filter hook (\w+) priority (-?\d+)")
 _RULE: Final = re.compile(
     r'(?P<meta>[io]ifname) "(?P<dev>[^"]+)"|icmpv6 type \{ (?P<types>[^}]+) \}|(?P<bare>counter|accept|drop|return)\b'
@@ -42,8 +42,10 @@ class _Chain:
 _Table = tuple[str, str]
 
 
-class MemoryNftables:
+class MemoryNftables(Faulty):
     r"""The nftables of a fake machine. It implements `Nftables`; a test arranges it by `load`.
+
+    By default, `fail_at` says that the kernel has no memory left.
 
     >>> from phases import Context
     >>> nftables = MemoryNftables()
@@ -53,7 +55,7 @@ class MemoryNftables:
     """
 
     def __init__(self) -> None:
-        self.operations: Operations = Operations()
+        super().__init__(BackendError("nft said (status 1)\nError: Could not process rule: Cannot allocate memory"))
         #: If nft is installed.
         self.is_installed = True
         #: If the process may read and change the ruleset.
@@ -63,11 +65,6 @@ class MemoryNftables:
         #: Called after each load: the place for another program's change.
         self.after_load: Callable[[], None] | None = None
         self._ruleset: dict[_Table, dict[str, _Chain]] = {}
-
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the kernel has no memory left."""
-        message = "nft said (status 1)\nError: Could not process rule: Cannot allocate memory"
-        self.operations.fail(number, error or BackendError(message))
 
     @property
     def tables(self) -> Mapping[_Table, list[dict[str, Any]]]:
@@ -160,18 +157,8 @@ class MemoryNftables:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield each statement as words with one space between them; the head of a block ends in its bracket."""
-    words: list[str] = []
-    for word in _TOKEN.findall(script + "\n"):
-        if word in {";", "\n", "{", "}"}:
-            words += [word] if word == "{" else []
-            if words:
-                yield " ".join(words)
-            words = []
-            if word == "}":
-                yield word
-        elif not word.startswith("#"):
-            words.append(word)
+    statements = map(str.strip, _STATEMENT.findall(script))
+    return (statement for statement in statements if statement and not statement.startswith("#"))
 
 
 def _block(statements: Iterator[str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from hostrouting.host.units import (
     template_of,
     words,
 )
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.faults import Faulty
 from phases import CommandFailedError
 
 if TYPE_CHECKING:
@@ -44,8 +44,10 @@ class _Unit:
     main_pid: int = 0
 
 
-class MemoryServices:
+class MemoryServices(Faulty):
     """The units below the usual folders of `tree`: a small, true model of systemd.
+
+    By default, `fail_at` says that the bus does not answer.
 
     A start needs a unit file, and starts the units that this one requires by `Requires=` and by `.requires/` links. A
     oneshot runs to its end, another service stays. A unit in `failing` fails, and so does one that runs `/bin/false`.
@@ -54,7 +56,7 @@ class MemoryServices:
     """
 
     def __init__(self, tree: MemoryTree, *, is_live: bool = True) -> None:
-        self.operations: Operations = Operations()
+        super().__init__(UnitError("Failed to connect to bus: Connection refused"))
         #: Names of units that fail at their start.
         self.failing: set[str] = set()
         #: Names of units that ran, in order.
@@ -64,10 +66,6 @@ class MemoryServices:
         self._is_live = is_live
         self._memory: dict[str, _Unit] = {}
         self._pids = count(1000)
-
-    def fail_at(self, number: int, error: BaseException | None = None) -> None:
-        """Let the `number`-th operation from now (1 is the next) fail: by default the bus does not answer."""
-        self.operations.fail(number, error or UnitError("Failed to connect to bus: Connection refused"))
 
     def daemon_reload(self, ctx: Context) -> None:
         """See `ServiceManager.daemon_reload`."""

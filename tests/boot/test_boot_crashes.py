@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, paths_of, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 
-from hostrouting.boot import Boot, Departure
+from hostrouting.boot import Boot
 from hostrouting.testing import FakeHost
 from phases import Context
 
@@ -53,13 +53,13 @@ def upstream(host: FakeHost, ctx: Context) -> None:
 
 
 def remove_one(host: FakeHost, ctx: Context) -> None:
-    Boot(host, gates=[NSPAWN]).remove(ctx, f"{STATIC}.service", paths_of(stand_in(STATIC)))
+    Boot(host, gates=[NSPAWN]).install(ctx, gone=[departure_of(stand_in(STATIC))])
 
 
 def remove_all(host: FakeHost, ctx: Context) -> None:
     # As `reset` without the config: it does not know which gates there were.
     for name in (STATIC, CHECK):
-        Boot(host, gates=[]).remove(ctx, f"{name}.service", paths_of(stand_in(name)))
+        Boot(host, gates=[]).install(ctx, gone=[departure_of(stand_in(name))])
 
 
 STORIES = {
@@ -131,7 +131,7 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...], second: tuple[str, ..
 
 def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[str, ...]) -> None:
     """As Configure does: all units at once, and those that are not wanted go."""
-    gone = [Departure(f"{name}.service", tuple(paths_of(stand_in(name)))) for name in (STATIC, CHECK)]
+    gone = [departure_of(stand_in(name)) for name in (STATIC, CHECK)]
     Boot(host, gates=[NSPAWN]).install(
         ctx,
         *(stand_in(name, programs[name]) for name in names),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.boot_units import CHECK, NSPAWN, STATIC, install_upstream, paths_of, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
 from support.disk_views import seen
 
 from hostrouting.boot import Boot
@@ -56,8 +56,8 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
             did = boot.install(ctx, unit)
         else:
             unit = stand_in(name)
-            planned = boot.plan_remove(ctx, unit.name, paths_of(unit))
-            did = boot.remove(ctx, unit.name, paths_of(unit))
+            planned = boot.plan_install(ctx, gone=[departure_of(unit)])
+            did = boot.install(ctx, gone=[departure_of(unit)])
         after = seen(host.files.tree)
         touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
         assert {change.subject for change in planned} == touched

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from support.boot_units import NSPAWN, STATIC, paths_of, stand_in
+from support.boot_units import NSPAWN, STATIC, departure_of, stand_in
 
 from hostrouting.boot import Boot
 from hostrouting.boot.held import forget, held_gates, release
@@ -51,6 +51,6 @@ def test_forget(host: FakeHost, ctx: Context) -> None:
 def test_the_last_unit_takes_what_is_held_along(host: FakeHost, ctx: Context) -> None:
     """Nothing remains in systemd's memory of units whose files are gone."""
     refuse(host, ctx)
-    Boot(host, gates=[NSPAWN]).remove(ctx, "static-routes.service", paths_of(stand_in(STATIC)))
+    Boot(host, gates=[NSPAWN]).install(ctx, gone=[departure_of(stand_in(STATIC))])
     assert held_gates(ctx, host.services) == []
     assert not host.services.state(ctx, RETRY).exists

@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.boot_units import CHECK, NSPAWN, STATIC, paths_of, stand_in
+from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.needs import needs
 
-from hostrouting.boot import Boot, Departure
+from hostrouting.boot import Boot
 from hostrouting.host import Host
 from hostrouting.testing import FakeHost
 from phases import Context
@@ -24,7 +24,7 @@ UNDER_WAY = ".{}.hostrouting-0123456789abcdef"
 
 def reset(host: Host | FakeHost) -> None:
     """As `reset` does, which knows no gates."""
-    gone = [Departure(f"{name}.service", tuple(paths_of(stand_in(name)))) for name in (STATIC, CHECK)]
+    gone = [departure_of(stand_in(name)) for name in (STATIC, CHECK)]
     Boot(host, gates=[]).install(Context(timeout=60), gone=gone)
 
 

@@ -8,7 +8,6 @@ from support import played_kernel
 from support.played_kernel import played
 
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.changes import RouteChange
@@ -31,10 +30,6 @@ def _layer(ask: Callable[[NetlinkLinkLayer], object]) -> Callable[[], object]:
     return lambda: ask(NetlinkLinkLayer())
 
 
-def _ipv6(ask: Callable[[NetlinkIPv6], object]) -> Callable[[], object]:
-    return lambda: ask(NetlinkIPv6())
-
-
 def _shown(things: Sequence[object]) -> list[str]:
     """Print the values that were read, too."""
     return list(map(str, things))
@@ -49,7 +44,7 @@ _apply_things: Final = _layer(lambda layer: layer.apply(add=[_NEIGHBOUR, _IPV6_R
 #: The public methods, by the type of the request that they send.
 _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]]] = {
     "links": ((played_kernel.LINKS,), (_links, _devices)),
-    "addresses": ((played_kernel.ADDRESSES,), (_links, _devices, _ipv6(lambda ipv6: ipv6.addresses("e0")))),
+    "addresses": ((played_kernel.ADDRESSES,), (_links, _devices, _layer(lambda layer: layer.newest_address("e0")))),
     "neighbours": (
         (played_kernel.NEIGHBOURS,),
         (_links, _layer(lambda layer: _shown(layer.neighbours())), _layer(lambda layer: layer.stations("br0"))),
@@ -60,13 +55,12 @@ _ASKED: Final[dict[str, tuple[tuple[int, ...], tuple[Callable[[], object], ...]]
         (
             _backend(lambda backend: _shown(backend.routes())),
             _layer(lambda layer: _shown(layer.routes())),
-            _ipv6(lambda ipv6: ipv6.default_devs()),
         ),
     ),
     # Read before a change, and after it.
     "read-backs": ((played_kernel.ROUTES,), (_apply_route, _apply_things)),
-    "lookups": ((played_kernel.ROUTES,), (_lookup, _ipv6(lambda ipv6: ipv6.leaves_by("fd00:1::5")))),
-    "filters": ((played_kernel.FILTERS,), (_ipv6(lambda ipv6: ipv6.classifiers("e0")),)),
+    "lookups": ((played_kernel.ROUTES,), (_lookup, _layer(lambda layer: layer.leaves_by("fd00:1::5")))),
+    "filters": ((played_kernel.FILTERS,), (_layer(lambda layer: layer.classifiers("e0")),)),
     "acks": (
         (played_kernel.NEW_ROUTE, played_kernel.NEW_NEIGHBOUR),
         (_apply_route, _apply_things),

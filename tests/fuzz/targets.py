@@ -22,7 +22,7 @@ from hostrouting.exceptions import BackendError, InvalidConfigError, UnitError
 from hostrouting.host import units
 from hostrouting.host.imds import InstanceMetadataClient
 from hostrouting.host.netlink import probes
-from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets import ebtables_rules, nft
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.host.systemd.unit_files import UnitFiles
@@ -195,7 +195,7 @@ TARGETS: Final = (
     _target("config", _config, raises=[InvalidConfigError]),
     _target("addresses", *map(_text, (parse_ipv4, parse_cidr, check_device_name)), raises=[ValueError]),
     _target("networks", *map(_text, (addresses.parse_address, addresses.canonical, _as_shown))),
-    _target("asked-addresses", *map(_text, (probes.pack_address, NetlinkIPv6().leaves_by)), raises=[BackendError]),
+    _target("asked-addresses", *map(_text, (probes.pack_address, NetlinkLinkLayer().leaves_by)), raises=[BackendError]),
     _target("frames", _frame),
     _target("nft-json", _text(partial(nft._objects, what="list the table")), raises=[BackendError]),
     _target("ebtables-save", _text(_ebtables_save), raises=[BackendError]),

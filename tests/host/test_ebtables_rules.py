@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from support.ebtables_lines import cni_lines, rule_lines
 
 from hostrouting.exceptions import BackendError
+from hostrouting.host.packets.ebtables import insertions
 from hostrouting.host.packets.ebtables_rules import (
     EbtablesRule,
     listing_to_save,
     matches,
     parse_save,
-    placed,
     why_unsafe,
 )
 
@@ -179,7 +179,8 @@ def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], da
     rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(chain, 1)]
     gone = data.draw(st.permutations(data.draw(st.lists(st.sampled_from(rules), unique=True)) if rules else []))
     left = [rule for rule in rules if rule not in gone]
-    for rule, position in placed(list(left), gone):
+    for verb, rule, position in insertions(left, gone):
+        assert (verb == "-A") == (position is None)
         left.insert(len(left) if position is None else position - 1, rule)
     assert left == rules
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
+from support.needs import needs
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink.commit import (
@@ -72,6 +73,11 @@ class TestNetlinkLinkLayer(LinkLayerContract):
     def layer(self, node: LinkNode) -> LinkLayer:
         assert isinstance(node, KernelLinks)
         return NetlinkLinkLayer(netns=node.name)
+
+    @needs("bpf")
+    def test_programs_of_both_directions_are_named(self, eth0: LinkNode, layer: LinkLayer) -> None:
+        """See the contract."""
+        super().test_programs_of_both_directions_are_named(eth0, layer)
 
 
 # --- only the kernel

@@ -21,7 +21,6 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.commit import AnswersLostError
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, next_hops, word
-from hostrouting.host.netlink.ipv6 import NetlinkIPv6
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import Route
@@ -54,7 +53,7 @@ def fields_of(one: bytes, kind: str) -> tuple[bytes, list[tuple[int, bytes]]]:
 
 def asked(kind: str) -> dict[str, Callable[[], object]]:
     """The public methods that ask for such messages, by the command that their error names."""
-    backend, layer, ipv6 = NetlinkBackend(), NetlinkLinkLayer(), NetlinkIPv6()
+    backend, layer = NetlinkBackend(), NetlinkLinkLayer()
     methods: dict[str, dict[str, Callable[[], object]]] = {
         "links": {"ip -d link": backend.links},
         "devices": {"ip -d link": layer.devices},
@@ -62,7 +61,6 @@ def asked(kind: str) -> dict[str, Callable[[], object]]:
         "addresses": {
             "ip -4 address": backend.links,
             "ip address": layer.devices,
-            "ip -6 address": lambda: ipv6.addresses("e0"),
         },
         "neighbours": {
             "ip -4 neighbour": backend.links,
@@ -74,10 +72,10 @@ def asked(kind: str) -> dict[str, Callable[[], object]]:
             "ip -4 route show table all": backend.routes,
             "ip -6 route show table all": layer.routes,
         },
-        "filters": {"tc filter show dev e0 ingress": lambda: ipv6.classifiers("e0")},
+        "filters": {"tc filter show dev e0 ingress": lambda: layer.classifiers("e0")},
         "lookups": {
             "ip -4 route get": lambda: backend.lookup([1]),
-            "ip -6 route get fibmatch fd00::9": lambda: ipv6.leaves_by("fd00::9"),
+            "ip -6 route get fibmatch fd00::9": lambda: layer.leaves_by("fd00::9"),
         },
     }
     return methods[kind]
@@ -120,7 +118,6 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
         ("devices", "kernel", "ip -d link", {10}),
         ("addresses", "kernel-ipv4", "ip -4 address", {1, 2}),
         ("addresses", "kernel-both", "ip address", {2}),
-        ("addresses", "kernel-both", "ip -6 address", {8}),
         ("neighbours", "kernel-ipv4", "ip -4 neighbour", {1}),
         ("neighbours", "kernel-both", "ip neighbour", {1}),
         ("neighbours", "kernel-bridge", "bridge fdb", {9}),

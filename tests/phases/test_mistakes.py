@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from phases import (
+    CancelledError,
     Change,
     Context,
     Parallel,
     Serial,
     TaskFailedError,
+    UnknownTaskError,
     execute,
     plan,
     run,
@@ -250,3 +253,72 @@ def test_swapped_arguments(use: Callable[[Any, Any], object]) -> None:
         use(Context(), RecordingTask("a", []))
     with pytest.raises(TypeError, match=r"^30 is no Context: the second argument is a Context, or is left out$"):
         use(RecordingTask("a", []), 30)
+
+
+NAP = task("nap")(lambda ctx: ctx.sleep(60))
+
+
+@pytest.mark.parametrize(
+    ("use", "option", "value", "message"),
+    [
+        (with_retry, "attempts", 0, "attempts is a whole number of 1 or more, not 0"),
+        (with_retry, "attempts", "3", "attempts is a whole number of 1 or more, not '3'"),
+        (partial(with_retry, attempts=2), "backoff", -1, "a time to wait is 0 or more seconds, not -1"),
+        (partial(with_retry, attempts=2), "max_backoff", "1", "a time to wait is a number of seconds, not '1'"),
+        (partial(with_retry, attempts=2), "retry_on", [3], "retry_on is a tuple of exception classes, not [3]"),
+        (with_timeout, "seconds", -1, "a time to wait is 0 or more seconds, not -1"),
+        (with_timeout, "seconds", None, "a time to wait is a number of seconds, not None"),
+        (Parallel, "grace", "5", "a time to wait is a number of seconds, not '5'"),
+        (tolerate, "on_failure", 3, "on_failure of task 'nap' is a function, not 3"),
+        (run, "timeout", "30", "a time to wait is a number of seconds, not '30'"),
+        (run, "observer", 3, "the observer is a function, not 3"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_runs(
+    use: Callable[..., object], option: str, value: object, message: str
+) -> None:
+    """Not in the middle of a run, where it would hide the failure that it was to handle."""
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
+        use(NAP, **{option: value})
+
+
+def test_a_name_to_skip_is_a_text() -> None:
+    """The error lists the names, whatever was given."""
+    with pytest.raises(UnknownTaskError, match=r"^no task is named 3; the tasks are: nap$"):
+        run(NAP, skip=[3])  # type: ignore[list-item] # as in a program without a type checker
+
+
+def test_an_observer_is_no_coroutine_function() -> None:
+    """Its coroutine would never be awaited, and the agent would see no event."""
+
+    async def observe(event: object) -> None:
+        """Never runs."""
+
+    with pytest.raises(TypeError, match=r"^the observer is an async function or a generator, and "):
+        run(NAP, observer=observe)
+
+
+def test_a_cancellation_without_a_reason_is_one() -> None:
+    """A handler that passes None or a number cancels, and its message shows the value."""
+    ctx = Context()
+    ctx.cancel(None)  # type: ignore[arg-type] # as in a program without a type checker
+    assert ctx.cancelled
+    with pytest.raises(CancelledError, match=r"^cancelled: None$"):
+        ctx.check()
+
+
+def test_an_error_that_cannot_tell_its_text() -> None:
+    """The report shows its type, names its task, and the run goes on to undo."""
+
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    undone: list[str] = []
+
+    def fail(_: Context) -> None:
+        raise MuteError
+
+    before = task("before", undo=lambda ctx: undone.append(str(ctx.cancelled)))(lambda _: None)
+    report = run(Serial(before, task("mute")(fail), name="all"), undo_on_failure=True)
+    assert (str(report.error), undone) == ("all/mute: MuteError", ["False"])

@@ -161,6 +161,10 @@ def test_records_need_a_run() -> None:
     Context().record(A)
     with pytest.raises(TypeError, match=r"^'a' is not a Change: write ctx\.record"):
         Context().record("a")  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(TypeError, match=r"^\('\+', 'a'\) is not a Change: write ctx\.record"):
+        Context().record(("+", "a"))  # type: ignore[arg-type]  # the report could not be written
+    with pytest.raises(TypeError, match=r"^undo of '\+ a' is a function that takes the context, not 3$"):
+        Context().record(A, undo=3)  # type: ignore[arg-type]  # the mistake
 
 
 def test_threads_append_to_one_list() -> None:

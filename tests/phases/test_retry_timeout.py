@@ -123,7 +123,7 @@ def test_timeouts_are_tried_again(clock: ManualClock) -> None:
 
 def test_attempts_are_checked() -> None:
     """No attempt at all is refused."""
-    with pytest.raises(ValueError, match=r"^attempts is 1 or more, not 0$"):
+    with pytest.raises(ValueError, match=r"^attempts is a whole number of 1 or more, not 0$"):
         with_retry(FailingTask("a", OSError()), attempts=0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.probe_nodes import lead
 from support.probe_worlds import ADDRESS, RULES
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
@@ -81,9 +82,10 @@ class TestTheCloudsDescription:
 
 def node(*defaults: str) -> FakeHost:
     host = FakeHost()
-    host.ipv6.defaults = list(defaults)
-    for dev in "eth0", "eth1":
-        host.routes.add_link(dev)
+    for dev in sorted({"eth0", "eth1", *defaults}):
+        host.link_layer.add_device(dev)
+    lead(host, *defaults)
+    host.link_layer.operations.calls.clear()
     return host
 
 
@@ -95,7 +97,7 @@ class TestAssess:
     def test_by_the_config(self) -> None:
         """A device that is named is taken, however many default routes there are, if the address leaves by it."""
         host = node("eth0", "eth1")
-        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        host.link_layer.add_route("2603:1062::/32", "eth1")
         section = ProbeSNATConfig(enabled=True, detect="always", dev="eth1", source="fe80::1", address="2603:1062::1")
         assert assess(section, host) == ProbeRules(dev="eth1", source="fe80::1", address="2603:1062::1")
 
@@ -132,7 +134,7 @@ class TestAssess:
     def test_a_reply_that_would_leak(self, devs: tuple[str, ...], reason: str) -> None:
         """The address leaves by another device, always or by a hash: that does not come right by itself."""
         host = node("eth0")
-        host.ipv6.routes = {"2603:1062::/32": devs}
+        host.link_layer.add_route("2603:1062::/32", *devs)
         outcome = assess(ALWAYS, host)
         assert isinstance(outcome, Obstacle)
         assert reason in outcome.reason
@@ -168,7 +170,8 @@ class TestAssess:
     def test_a_device_that_is_down(self, detect: Any, defaults: list[str]) -> None:
         """The error says so, and not that it lost its routes or addresses by that."""
         host = node(*defaults)
-        host.routes.set_up("eth0", up=False)
+        host.link_layer.remove_device("eth0")
+        host.link_layer.add_device("eth0", up=False)
         outcome = assess(ProbeSNATConfig(enabled=True, detect=detect, dev="eth0"), host)
         assert outcome == Obstacle(reason="the device eth0 is down", step="run: ip link set eth0 up", may_change=True)
 
@@ -186,7 +189,7 @@ class TestAssess:
         host = node("eth0")
         no_address = "this node has no IPv6: there is no global address on eth0"
         assert assess(section, host) == NotWanted(reason=no_address, may_change=True)
-        host.ipv6.by_dev = {"eth0": ["2001:db8::4"]}
+        host.link_layer.add_address("eth0", "2001:db8::4/64")
         assert assess(section, host) == RULES
         no_route = "this node has no IPv6: there is no IPv6 default route"
         assert assess(section, node()) == NotWanted(reason=no_route, may_change=True)
@@ -196,10 +199,10 @@ class TestAssess:
     def test_the_programme_that_does_the_same(self, programmes: tuple[str, ...]) -> None:
         """On our device it has the field, whatever the routes are; on another one it is none of our business."""
         host = node("eth0")
-        host.ipv6.programs = {"eth1": programmes}
+        host.link_layer.programs = {"eth1": programmes}
         assert assess(ALWAYS, host) == RULES
-        host.ipv6.programs = {"eth0": programmes}
-        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        host.link_layer.programs = {"eth0": programmes}
+        host.link_layer.add_route("2603:1062::/32", "eth1")
         assert assess(ALWAYS, host) == NotWanted(
             reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0", is_remarkable=True
         )
@@ -216,7 +219,7 @@ class TestToInstall:
         config = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True))
         host = node("eth0")
         assert rules_to_install(config, host=host) == RULES
-        assert host.ipv6.operations.calls == [("default_devs",)]
+        assert host.link_layer.operations.calls == [("routes",)]
         with pytest.raises(
             BackendError, match="IPv6 probes come in by is not known: there is no IPv6 default route; see"
         ):

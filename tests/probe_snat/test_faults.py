@@ -30,7 +30,7 @@ def ctx() -> Context:
     return Context(clock=ManualClock(auto=True))
 
 
-PORTS = ["files", "services", "nftables", "ipv6", "metadata"]
+PORTS = ["files", "services", "nftables", "link_layer", "metadata"]
 
 
 class Killed(BaseException):

@@ -16,6 +16,7 @@ from support.probe_nodes import (
     TABLE,
     THEIRS,
     check,
+    lead,
     made_host,
     says,
     state,
@@ -84,7 +85,7 @@ class TestPlan:
 
     def test_nothing_is_waited_for(self, host: FakeHost, ctx: Context) -> None:
         """The detail names the missing answers, of a router and of the cloud."""
-        host.ipv6.defaults = []
+        lead(host)
         host.metadata.error = BackendError("no answer")
         began = ctx.clock.monotonic()
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [
@@ -98,7 +99,7 @@ class TestPlan:
     def test_a_table_that_is_there(self, host: FakeHost, ctx: Context) -> None:
         """It is changed, not added, also where something is in the way, and whether or not it may be read."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        host.ipv6.defaults = []
+        lead(host)
         expected = [f"~ {TABLE} (there is no IPv6 default route: follows once that is right)"]
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
         host.nftables.may_read = False
@@ -121,7 +122,7 @@ class TestPlan:
 
     def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
         """The plan says so, with the next step."""
-        host.ipv6.defaults = ["eth0", "eth1"]
+        lead(host, "eth0", "eth1")
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]
         assert str(first) == (
             f"+ {TABLE} (IPv6 default routes leave by eth0, eth1: will be refused: "
@@ -176,7 +177,7 @@ class TestCheck:
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, name: str
     ) -> None:
         """By tcx or tc, it takes probes first: the rules are loaded all the same; plan, apply and check say so."""
-        host.ipv6.programs = {"eth0": (name, "cil_to_netdev")}
+        host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
         words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -196,10 +197,10 @@ class TestCheck:
     def test_a_node_that_went_wrong(self, host: FakeHost, ctx: Context) -> None:
         """Rules that cannot work any more are found, too, without waiting."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        host.link_layer.add_route("2603:1062::/32", "eth1")
         [found] = check(host, ctx)
         assert "leave by eth1, not by eth0 alone" in found
-        host.ipv6.defaults = []
+        lead(host)
         began = ctx.clock.monotonic()
         assert "there is no IPv6 default route" in check(host, ctx)[0]
         assert ctx.clock.monotonic() == began

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import (
+    ADDRESS,
     CONFIG,
     FOREIGN,
     NEIGHBOUR,
@@ -18,6 +19,7 @@ from support.probe_nodes import (
     TABLE,
     check,
     config,
+    lead,
     made_host,
     says,
     state,
@@ -134,7 +136,7 @@ class TestDo:
     def test_another_device(self, host: FakeHost, ctx: Context) -> None:
         """A config that changes takes the rules and the boot's ruleset with it."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        host.ipv6.defaults = ["eth1"]
+        lead(host, "eth1")
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         rules = ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
         assert rules_in(host.nftables.tables[OURS]) == rules
@@ -155,15 +157,15 @@ class TestDo:
     def test_late_routers(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """A default route that comes during the wait is in time; the wait is logged once."""
         caplog.set_level(logging.INFO)
-        host.ipv6.defaults = []
-        ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: host.ipv6.defaults.append("eth0"))))
+        lead(host)
+        ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=LaterClock(lambda: lead(host, "eth0"))))
         assert rules_in(host.nftables.tables[OURS]) == RULES
         assert says(caplog, logging.INFO)[0] == "waiting up to 30 s: there is no IPv6 default route"
         assert len(says(caplog, logging.INFO)) == 2
 
     def test_no_router_in_time(self, host: FakeHost, ctx: Context) -> None:
         """After 30 s the error names the missing route and the key that helps; nothing was changed."""
-        host.ipv6.defaults = []
+        lead(host)
         before, began = state(host), ctx.clock.monotonic()
         with pytest.raises(BackendError) as caught:
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -186,7 +188,7 @@ class TestDo:
 
     def test_less_time_than_we_would_wait(self, host: FakeHost) -> None:
         """A deadline that comes first does not hide the awaited route, nor the next step."""
-        host.ipv6.defaults = []
+        lead(host)
         before = state(host)
         with pytest.raises(BackendError) as caught:
             ConfigureProbeSNAT(CONFIG, host=host).do(Context(timeout=3, clock=ManualClock(auto=True)))
@@ -198,7 +200,7 @@ class TestDo:
 
     def test_what_cannot_come_right_is_not_waited_for(self, host: FakeHost, ctx: Context) -> None:
         """A route by another device is an error at once, before anything is changed."""
-        host.ipv6.routes = {"2603:1062::/32": ("eth1",)}
+        host.link_layer.add_route("2603:1062::/32", "eth1")
         before, began = state(host), ctx.clock.monotonic()
         with pytest.raises(BackendError, match=r"leave by eth1, not by eth0 alone.* No rule was changed; add a route"):
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -207,7 +209,7 @@ class TestDo:
 
     def test_an_address_of_the_node_itself(self, host: FakeHost, ctx: Context) -> None:
         """Replies to it would never leave the node: an error at once, before anything is changed."""
-        host.ipv6.by_dev["eth0"].append(CONFIG.probe_snat.address)
+        host.link_layer.add_address("eth0", f"{CONFIG.probe_snat.address}/128")
         before = state(host)
         with pytest.raises(
             BackendError, match=r"is an address of the node itself, .* No rule was changed; give another"
@@ -218,7 +220,7 @@ class TestDo:
     def test_a_cancelled_run_stops_waiting(self, host: FakeHost) -> None:
         """At once."""
         ctx = Context()
-        host.ipv6.defaults = []
+        lead(host)
         ctx.cancel("maintenance")
         with pytest.raises(CancelledError):
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -250,7 +252,8 @@ class TestDo:
 
     def test_a_device_that_nft_could_misread(self, host: FakeHost, ctx: Context) -> None:
         """No text with its name reaches nft."""
-        host.ipv6.defaults = ['"; drop']
+        host.link_layer.add_device('"; drop')
+        lead(host, '"; drop')
         with pytest.raises(BackendError, match="rename the device"):
             ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.nftables.operations.calls == []
@@ -340,10 +343,10 @@ class TestNoPart:
 
     def test_an_address_that_comes_late(self, host: FakeHost) -> None:
         """With `detect` address the node may still get one, as long as a router may answer its first questions."""
-        host.ipv6.by_dev = {}
-        host.ipv6.ages = {"eth0": 1.0}
+        host.link_layer.remove_address("eth0", ADDRESS)
+        host.link_layer.ages = {"eth0": 1.0}
         host.routes.add_route("0.0.0.0/0", dev="eth0")
-        ctx = Context(clock=LaterClock(lambda: host.ipv6.by_dev.update(eth0=["2001:db8::4"])))
+        ctx = Context(clock=LaterClock(lambda: host.link_layer.add_address("eth0", ADDRESS)))
         ConfigureProbeSNAT(config(detect="address"), host=host).do(ctx)
         assert rules_in(host.nftables.tables[OURS]) == RULES
 
@@ -362,7 +365,9 @@ class TestNoPart:
         self, host: FakeHost, ctx: Context, ages: dict[str, float], dev: str | None, seconds: int
     ) -> None:
         """They answer within 15 s after the device came up, or not at all: later applies wait for nothing."""
-        host.ipv6.by_dev, host.ipv6.ages, host.ipv6.defaults = {}, ages, []
+        host.link_layer.remove_address("eth0", ADDRESS)
+        host.link_layer.ages = ages
+        lead(host)
         host.routes.add_route("0.0.0.0/0", dev="eth0")
         began = ctx.clock.monotonic()
         ConfigureProbeSNAT(config(dev=dev, detect="address"), host=host).do(ctx)

@@ -11,7 +11,7 @@ from support.needs import needs
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
@@ -37,7 +37,8 @@ def waited(node: KernelNode) -> float:
     began = clock.monotonic()
     fake = FakeHost()
     parts = {field.name: getattr(fake, field.name) for field in attrs.fields(Host)}
-    host = Host(**{**parts, "routes": NetlinkBackend(netns=node.name), "ipv6": NetlinkIPv6(netns=node.name)})
+    parts |= {"routes": NetlinkBackend(netns=node.name), "link_layer": NetlinkLinkLayer(netns=node.name)}
+    host = Host(**parts)
     ConfigureProbeSNAT(CONFIG, host=host).do(Context(clock=clock))
     return clock.monotonic() - began
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit
+from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootFile, BootUnit, Departure
 
 if TYPE_CHECKING:
     from hostrouting.host import FileStore
 
-__all__ = ["CHECK", "NSPAWN", "STATIC", "UPSTREAM_LINKS", "install_upstream", "paths_of", "stand_in"]
+__all__ = ["CHECK", "NSPAWN", "STATIC", "UPSTREAM_LINKS", "departure_of", "install_upstream", "stand_in"]
 
 NSPAWN: Final = "systemd-nspawn@.service"
 STATIC: Final = "static-routes"
@@ -51,9 +51,9 @@ RequiredBy=hostrouting-ready.service
     )
 
 
-def paths_of(unit: BootUnit) -> list[str]:
-    """The files of a unit, as a capability names them when it goes."""
-    return [file.path for file in unit.files]
+def departure_of(unit: BootUnit) -> Departure:
+    """The unit with its files, as a capability names them when it goes."""
+    return Departure(unit.name, tuple(file.path for file in unit.files))
 
 
 def install_upstream(files: FileStore) -> None:

@@ -1,10 +1,13 @@
-"""The handles of the link-layer and IPv6 contracts on a real network namespace."""
+"""The handles of the link-layer contract on a real network namespace."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
+
+from support import bpf
 
 from hostrouting.testing import KernelNode
 from hostrouting.testing.contracts import LinkNode
@@ -26,6 +29,8 @@ class KernelLinks(LinkNode):
         #: By the device that leads to it; in it, that device's other end is `eth0`.
         self.pods: dict[str, KernelNode] = {}
         self._stack = ExitStack()
+        self._with_clsact: set[str] = set()
+        self._priorities = itertools.count(1)
 
     def __enter__(self) -> KernelLinks:
         return self
@@ -103,17 +108,27 @@ class KernelLinks(LinkNode):
     def add_route(
         self,
         destination: str,
-        dev: str,
-        *,
+        *devs: str,
         gateway: str | None = None,
         metric: int = 1024,
         protocol: int = 3,
         table: int = 254,
     ) -> None:
         """`ip -6 route append`."""
-        words = ["via", gateway] if gateway else []
-        words += ["dev", dev, "metric", str(metric), "proto", str(protocol), "table", str(table)]
-        self.kernel.ip("-6", "route", "append", destination, *words)
+        words = [destination, "metric", str(metric), "proto", str(protocol), "table", str(table)]
+        if not devs:
+            words.insert(0, "blackhole")
+        for dev in devs:
+            words += ["nexthop"] if len(devs) > 1 else []
+            words += [*(["via", gateway] if gateway else []), "dev", dev]
+        self.kernel.ip("-6", "route", "append", *words)
+
+    def attach(self, dev: str, direction: str, program: str) -> None:
+        """`tc filter add`, with the first one its qdisc, too."""
+        if dev not in self._with_clsact:
+            self.kernel.run("tc", "qdisc", "add", "dev", dev, "clsact")
+            self._with_clsact.add(dev)
+        bpf.attach(self.name, dev, direction, program, priority=next(self._priorities))
 
     def shown(self, *words: str) -> Any:
         """Return the output of `ip -j`."""

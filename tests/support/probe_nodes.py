@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
+from hostrouting.net.default_route import default_routes
 from hostrouting.probe_snat import check_probe_snat
 from hostrouting.testing import FakeHost
 from hostrouting.testing.memory_metadata import network_interface
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import pytest
 
 __all__ = [
+    "ADDRESS",
     "CONFIG",
     "FOREIGN",
     "NEIGHBOUR",
@@ -24,6 +26,7 @@ __all__ = [
     "THEIRS",
     "check",
     "config",
+    "lead",
     "made_host",
     "says",
     "state",
@@ -32,6 +35,8 @@ __all__ = [
 
 CONFIG: Final = HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True), gates=())
 OFF: Final = HostRoutingConfig(gates=())
+#: The node's own.
+ADDRESS: Final = "2001:db8::4/64"
 OURS: Final = ("ip6", "azureSLBProbe")
 TABLE: Final = "nft table ip6 azureSLBProbe"
 #: Rules that upstream, or an operator, may have left there.
@@ -67,11 +72,21 @@ def made_host(ruleset: str = NEIGHBOUR) -> FakeHost:
     host = FakeHost()
     for dev in "eth0", "eth1":
         host.routes.add_link(dev)
-    host.ipv6.defaults = ["eth0"]
-    host.ipv6.by_dev = {"eth0": ["2001:db8::4"]}
+        host.link_layer.add_device(dev)
+    host.link_layer.add_address("eth0", ADDRESS)
+    lead(host, "eth0")
     host.nftables.load(Context(), ruleset)
-    host.nftables.operations.calls.clear()
+    for fake in host.nftables, host.link_layer:
+        fake.operations.calls.clear()
     return host
+
+
+def lead(host: FakeHost, *devs: str) -> None:
+    """Let the IPv6 default routes lead by these devices, and by no others."""
+    layer = host.link_layer
+    layer.apply(remove=[*default_routes(layer.routes())])
+    for dev in devs:
+        layer.add_route("::/0", dev)
 
 
 def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
@@ -82,9 +97,9 @@ def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
         host.metadata.document = [network_interface()]
         return CONFIG
     if why == "no IPv6 address":
-        host.ipv6.by_dev = {}
+        host.link_layer.remove_address("eth0", ADDRESS)
         return config(detect="address")
-    host.ipv6.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
+    host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
     return CONFIG
 
 

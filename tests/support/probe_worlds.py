@@ -112,12 +112,12 @@ class ProbeWorld:
     @property
     def host(self) -> Host:
         """The node; its files and systemd are in memory."""
-        from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+        from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 
         files = MemoryFiles()
         return Host(
             routes=NetlinkBackend(netns=self.node.name),
-            ipv6=NetlinkIPv6(netns=self.node.name),
+            link_layer=NetlinkLinkLayer(netns=self.node.name),
             nftables=self.nft,
             files=files,
             services=MemoryServices(files.tree),

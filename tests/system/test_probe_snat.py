@@ -13,7 +13,7 @@ from support.probe_worlds import RULES
 from hostrouting.boot.layout import gate_drop_in
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
-from hostrouting.host.netlink.ipv6 import NetlinkIPv6
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat
 from hostrouting.probe_snat.ruleset import RULESET_PATH
@@ -86,8 +86,8 @@ def break_rules(image: Host) -> None:
 def node(machine: GatedMachine) -> Host:
     """The machine with its packet rules and its IPv6."""
     parts = {field.name: getattr(machine.host, field.name) for field in attrs.fields(Host)}
-    ipv6 = NetlinkIPv6(netns=f"/proc/{machine.pid}/ns/net")
-    return Host(**{**parts, "ipv6": ipv6, "nftables": NftCommand((*machine.enter, "nft"))})
+    layer = NetlinkLinkLayer(netns=f"/proc/{machine.pid}/ns/net")
+    return Host(**{**parts, "link_layer": layer, "nftables": NftCommand((*machine.enter, "nft"))})
 
 
 def are_in_force(machine: GatedMachine) -> bool:

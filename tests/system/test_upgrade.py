@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, install_upstream, paths_of
+from support.boot_units import CHECK, STATIC, UPSTREAM_LINKS, departure_of, install_upstream
 from support.gated_machine import KUBE, STAND_INS, GatedMachine, require_nspawn
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_what_the_config_no_longer_has_goes(machine: GatedMachine) -> None:
     """Upstream's units are removed as ours would be, and take no machine along."""
     pids = machine.pids()
     for unit in STAND_INS:
-        assert machine.boot.remove(machine.ctx, unit.name, paths_of(unit))
+        assert machine.boot.install(machine.ctx, gone=[departure_of(unit)])
         assert machine.pids() == pids
         assert not machine.state(unit.name).exists
     assert not machine.files.exists("/etc/aks-flex-node")

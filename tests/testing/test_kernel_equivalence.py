@@ -18,6 +18,7 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_cidr, format_ipv4, parse_ipv4
 from hostrouting.net.routes import Route
+from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 from hostrouting.testing.admission import shown
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from hostrouting.fib import Packet
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.routes import Lookup, ObservedRoute
-    from hostrouting.net.rules import Rule
 
 pytestmark = needs_kernel
 
@@ -208,6 +208,22 @@ TestTwoWorlds = TwoWorlds.TestCase
 TestTwoWorlds.settings = settings(
     settings.default, max_examples=_EXAMPLES.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 500), stateful_step_count=30
 )
+
+
+def test_an_inverted_l3mdev_rule_looks_up_main() -> None:
+    """Without a VRF `l3mdev` selects no packet, so `not` selects all; the table that no VRF names is main."""
+    worlds = TwoWorlds()
+    worlds.begin()
+    try:
+        worlds.both(lambda world: world.insert_route(Route.parse("10.1.0.0/24", dev="e0")))
+        worlds.both(lambda world: world.add_rule(Rule(100, l3mdev=True, inverted=True)))
+        (main,) = (rule for rule in worlds.memory.rules() if rule.priority == 32766)
+        worlds.both(lambda world: world.remove_rule(main))
+        worlds.same_lookups()
+        (answer,) = worlds.kernel.lookup([parse_ipv4("10.1.0.1")])
+        assert answer.route is not None
+    finally:
+        worlds.teardown()
 
 
 def test_a_gateway_that_turned_into_an_address_of_the_nodes() -> None:

@@ -16,7 +16,7 @@ from hostrouting.host.netlink.frames import (
     checked_length,
     number_of,
 )
-from hostrouting.net.addresses import IPV4, IPV6, Address, address_bits
+from hostrouting.net.addresses import IPV4, IPV6, address_bits
 from hostrouting.net.links import Device, DeviceAddress
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ADDRESSES",
     "IPV4_ADDRESSES",
-    "IPV6_ADDRESSES",
     "KNOWN_NEIGHBOUR",
     "LINKS",
     "NEIGHBOURS",
@@ -33,7 +32,6 @@ __all__ = [
     "link_name",
     "parse_devices",
     "parse_names",
-    "parse_usable_addresses",
     "parse_youngest",
 ]
 
@@ -42,7 +40,6 @@ _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
 IPV4_ADDRESSES: Final = Request(22, struct.pack("=BBBBI", AF_INET, 0, 0, 0, 0), "ip -4 address")
-IPV6_ADDRESSES: Final = Request(22, struct.pack("=BBBBI", IPV6, 0, 0, 0, 0), "ip -6 address")
 NEIGHBOURS: Final = Request(30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 0), "ip -4 neighbour")
 
 
@@ -51,7 +48,7 @@ _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 
 _IFLA_GROUP: Final = 27
 #: Tunnels show their own IPv4 or IPv6 address in place of a hardware address.
 _NO_HARDWARE: Final = (4, 16)
-_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO, _IFA_FLAGS = 1, 2, 4, 6, 8
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_CACHEINFO = 1, 2, 4, 6
 #: The position in `ifa_cacheinfo` of the time at which the address was added, and its ticks in a second.
 _ADDED_AT: Final = 8
 _TICKS: Final = 100
@@ -136,6 +133,8 @@ def _parse_address(message: bytes) -> DeviceAddress:
         # The same bit marks a temporary IPv6 address.
         secondary=family == IPV4 and bool(flags & _IFA_F_SECONDARY),
         family=family,
+        # Optimistic addresses are tentative, too, and are used all the same.
+        usable=not flags & _DADFAILED and flags & (_TENTATIVE | _OPTIMISTIC) != _TENTATIVE,
     )
 
 
@@ -145,35 +144,15 @@ def device_name(packed: bytes) -> str:
     return packed.rstrip(b"\0").decode(errors="surrogateescape")
 
 
-def parse_usable_addresses(messages: Iterable[bytes], dev: int) -> tuple[str, ...]:
-    """Return the IPv6 addresses of global scope on the device of that index that the node may send from."""
-    usable = []
-    for message in filter(_is_ipv6, messages):
-        _, _, flags, scope, index = struct.unpack_from("=BBBBI", message, HEADER_LENGTH)
-        fields = dict(attributes(message, HEADER_LENGTH + 8))
-        flags |= number_of(fields.get(_IFA_FLAGS))
-        # Optimistic addresses are tentative, too, and are used all the same.
-        waits = flags & _TENTATIVE and not flags & _OPTIMISTIC
-        packed = fields.get(_IFA_LOCAL, fields.get(_IFA_ADDRESS))
-        if index == dev and scope == 0 and packed and not waits and not flags & _DADFAILED:
-            usable.append(str(Address.unpack(packed)))
-    return tuple(usable)
-
-
-def parse_youngest(messages: Iterable[bytes], dev: int, now: float) -> float | None:
+def parse_youngest(messages: Iterable[bytes], dev: int | None, now: float) -> float | None:
     """Return the age of the youngest IPv6 address on the device of that index; `now` is in seconds since the boot."""
     ages = []
-    for message in filter(_is_ipv6, messages):
-        (index,) = struct.unpack_from("=I", message, HEADER_LENGTH + 4)
+    for message in messages:
+        family, index = struct.unpack_from("=BxxxI", message, HEADER_LENGTH)
         info = dict(attributes(message, HEADER_LENGTH + 8)).get(_IFA_CACHEINFO)
-        if index == dev and info:
+        if (family, index) == (IPV6, dev) and info:
             (added,) = struct.unpack_from("=I", info, _ADDED_AT)
             # The counter wraps every 497 days, and may be a tick ahead.
             age = (int(now * _TICKS) - added) % 2**32
             ages.append(age / _TICKS if age < 2**32 - _TICKS else 0.0)
     return min(ages, default=None)
-
-
-def _is_ipv6(message: bytes) -> bool:
-    """Return True for an IPv6 message: a kernel without IPv6 (`ipv6.disable=1`) sends those of all other families."""
-    return message[HEADER_LENGTH] == IPV6

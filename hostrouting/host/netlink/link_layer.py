@@ -1,15 +1,21 @@
-"""The adapter for neighbours, bridge stations and IPv6 routes, over rtnetlink."""
+"""The adapter of the port `LinkLayer`, over rtnetlink."""
 
 from __future__ import annotations
 
+import errno
+import logging
 import socket
+import time
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink import device_codec, neighbour_codec, probes, route_codec
+from hostrouting.exceptions import BackendError
+from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, probes, route_codec
 from hostrouting.host.netlink.commit import Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
-from hostrouting.host.netlink.frames import REQUEST, message
+from hostrouting.host.netlink.frames import HEADER_LENGTH, REQUEST, message
+from hostrouting.host.netlink.namespaces import in_namespace
 from hostrouting.host.netlink.places import Places, commit_links, slot
+from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Neighbour
 from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
@@ -28,6 +34,13 @@ __all__ = [
     "NetlinkLinkLayer",
 ]
 
+_logger = logging.getLogger(__name__)
+
+#: The errors of a lookup without a route or with one that blocks: EINVAL is a blackhole, EACCES a prohibition. The last
+#: two come from a kernel without IPv6 (`ipv6.disable=1`).
+_LEADS_NOWHERE: Final = frozenset(
+    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
+)
 _REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
 #: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
@@ -71,10 +84,57 @@ class NetlinkLinkLayer(Adapter):
         }
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
+    def newest_address(self, dev: str) -> float | None:
+        """Return the seconds since an IPv6 address was added to a device."""
+        with self._open() as kernel:
+            index = _index(kernel, dev)
+            return kernel.consistently(
+                lambda: device_codec.parse_youngest(kernel.dump(device_codec.ADDRESSES), index, time.monotonic())
+            )
+
+    def classifiers(self, dev: str) -> tuple[str, ...]:
+        """Return the names of the BPF programs that tc or tcx runs for packets in and out of the device."""
+        with self._open() as kernel:
+            index = _index(kernel, dev)
+            if index is None:
+                return ()
+
+            def read() -> set[str]:
+                names: set[str] = set()
+                for request in classifiers.filter_requests(index, dev):
+                    names |= classifiers.parse_bpf_names(kernel.dump(request))
+                return names
+
+            found = kernel.consistently(read)
+        return tuple(sorted(found | self._programs(index)))
+
+    def _programs(self, index: int) -> frozenset[str]:
+        try:
+            if self._netns is None:
+                return classifiers.program_names(index)
+            return in_namespace(self._netns, lambda: classifiers.program_names(index))
+        except PermissionError:
+            _logger.info("which BPF programs are attached by tcx cannot be told without root")
+        except OSError as error:
+            raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
+        return frozenset()
+
     def routes(self) -> list[ObservedRoute]:
         """Return the IPv6 routes of every table but the local one."""
         with self._open() as kernel:
             return sorted(_routes(kernel), key=route_order)
+
+    def leaves_by(self, address: str) -> tuple[str, ...]:
+        """Return the devices by which a packet to the IPv6 address may leave."""
+        try:
+            socket.inet_pton(socket.AF_INET6, address)
+        except (OSError, ValueError) as error:  # ValueError: a null byte within
+            raise BackendError(f"{address!r} is not an IPv6 address", errno=errno.EINVAL) from error
+        with self._open() as kernel:
+            # If the kernel shows a nexthop object by its number only, ask for one packet's path.
+            return kernel.consistently(
+                lambda: _ask(kernel, address, fib_match=True) or _ask(kernel, address, fib_match=False)
+            )
 
     def apply(
         self, *, remove: Sequence[Neighbour | ObservedRoute] = (), add: Sequence[Neighbour | ObservedRoute] = ()
@@ -143,6 +203,22 @@ class _KernelTransport:
             else route_codec.pack_route(thing, self._indexes)
         )
         return message(kind, flags, payload, sequence=socket.htonl(number + 1))
+
+
+def _index(kernel: Conversation, dev: str) -> int | None:
+    return next((index for index, name in kernel.names().items() if name == dev), None)
+
+
+def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, ...]:
+    names = kernel.names()
+    try:
+        answer = kernel.ask(route_codec.lookup_request(address, fib_match=fib_match))
+    except OSError as error:
+        if error.errno in _LEADS_NOWHERE:
+            return ()
+        raise
+    route = route_codec.parse_route(answer[HEADER_LENGTH:], names, family=IPV6)
+    return tuple(sorted({hop.dev for hop in route.hops if not hop.dead}))
 
 
 def _neighbours(kernel: Conversation) -> NeighbourTable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, Steps, identity
@@ -15,7 +16,7 @@ from hostrouting.net.links import Neighbour, is_as_shown
 from hostrouting.net.routes import place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from hostrouting.host.netlink.commit import Transport
     from hostrouting.net.routes import ObservedRoute
@@ -73,6 +74,9 @@ class Places:
         self._held: dict[tuple[object, ...], list[LinkThing]] = defaultdict(list)
         for thing in things:
             self._held[slot(thing)].append(thing)
+
+    def __iter__(self) -> Iterator[LinkThing]:
+        return chain.from_iterable(self._held.values())
 
     def add(self, thing: LinkThing) -> LinkThing | Failure:
         """Add the thing, or return the reason why the kernel would refuse it."""

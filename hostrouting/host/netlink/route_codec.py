@@ -65,7 +65,6 @@ __all__ = [
     "parse_fixed",
     "parse_ipv6_routes",
     "parse_route",
-    "preference",
     "rtmsg",
 ]
 
@@ -82,8 +81,6 @@ _RTA_EXPIRES, RTA_UID, _RTA_NH_ID = 23, 25, 30
 _NOT_EXTRA: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 15, 16, 18, 21, 22, 23, 25, 30})
 #: The kernel shows it of every IPv6 route that has no other preference, so we need not carry it.
 _MEDIUM_PREFERENCE: Final = (_RTA_PREF, b"\0")
-#: The ranks of the other router preferences: high and low.
-_PREFERENCES: Final = {b"\1": -1, b"\3": 1}
 #: The position in `rta_cacheinfo` of the time that is left, and its ticks in a second, whatever the kernel's HZ.
 _EXPIRES_AT: Final = 8
 _TICKS: Final = 100
@@ -274,11 +271,6 @@ def device_of(index: int, names: Mapping[int, str]) -> str:
         return names[index]
     except KeyError:
         raise UnknownDeviceError(index) from None
-
-
-def preference(route: ObservedRoute) -> int:
-    """Return the rank among IPv6 routes of one metric that the router gave to its own; the lower is better."""
-    return _PREFERENCES.get(dict(route.extra).get(_RTA_PREF, b""), 0)
 
 
 @lru_cache(maxsize=4096)

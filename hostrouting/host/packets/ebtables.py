@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
+from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
     EbtablesReading,
@@ -14,7 +14,6 @@ from hostrouting.host.packets.ebtables_rules import (
     identity,
     matches,
     parse_save,
-    placed,
     titles,
     why_unsafe,
 )
@@ -31,7 +30,7 @@ from phases import Context, DeadlineExceededError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["EbtablesCommand"]
+__all__ = ["EbtablesCommand", "insertions"]
 
 _logger = logging.getLogger(__name__)
 
@@ -62,11 +61,6 @@ class EbtablesCommand:
                 continue  # a table that was never loaded has no rules
             try:
                 text = find(ctx, self._prefix, backend).save(ctx)
-            except ToolNotFoundError as error:
-                notes.append(
-                    f"ebtables ({backend}) is not installed: its rules, if there are any, cannot be seen; "
-                    f"install the package {error.package}"
-                )
             except UnseenError as error:
                 notes.append(str(error))
                 denied |= isinstance(error.refusal, PermissionDeniedError)
@@ -93,7 +87,7 @@ class EbtablesCommand:
     ) -> None:
         """See `Ebtables.insert`."""
         change = _Change(ctx, self._prefix, rules, "inserted")
-        change.make(_insertions(change.before, rules), progress)
+        change.make(insertions(change.before, rules), progress)
 
 
 class _Change:
@@ -106,31 +100,31 @@ class _Change:
                 raise BackendError(f"{rule.line}: {reason}; nothing was {done}, do it by hand")
         self._ctx = ctx
         self._word = done
-        self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
+        try:
+            self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
+        except UnseenError as error:
+            raise error.refusal from error
         self.before = self._read(ctx)
 
     def make(self, commands: Sequence[Command], progress: Callable[[int], None] | None) -> None:
         """Make all of the change or nothing of it."""
-        done: list[Command] = []
-        under_way: list[Command] = []
+        attempted: list[Command] = []
+        done = 0
         try:
             for tools, batch in self._batches(commands):
-                under_way = batch
+                attempted += batch
                 tools.change(self._ctx, batch)
-                done += batch
-                under_way = []
-                _logger.debug("ebtables: %d of %d rules %s", len(done), len(commands), self._word)
+                done = len(attempted)
+                _logger.debug("ebtables: %d of %d rules %s", done, len(commands), self._word)
                 if progress is not None:
-                    progress(len(done))
+                    progress(done)
             lasting, undone = self._outcome(commands, self._read(self._ctx))
         except RefusedError as error:
-            culprit = error.rule.line if error.rule else f"one of these: {_titles(under_way)}"
-            raise BackendError(f"not {self._word}: {culprit}: {error}\n{self._take_back(done)}") from error
+            culprit = error.rule.line if error.rule else f"one of these: {_titles(attempted[done:])}"
+            raise BackendError(f"not {self._word}: {culprit}: {error}\n{self._take_back(attempted[:done])}") from error
         except BaseException:
             # The context may have ended, for example, and the kernel may have got the last batch all the same.
-            if under_way and self._got_through([*done, *under_way]):
-                done += under_way
-            _logger.warning("ebtables: interrupted: %s", self._take_back(done))
+            _logger.warning("ebtables: interrupted: %s", self._take_back(attempted))
             raise
         if undone:
             words = f"{_titles(undone)} was {self._word}, and at once it was not: something alive undoes it"
@@ -154,38 +148,32 @@ class _Change:
                 lasting.append(command)
         return lasting, undone
 
-    def _got_through(self, commands: Sequence[Command]) -> bool:
-        """Return True if all the commands are in force, or if that cannot be read, which the rollback reports."""
-        try:
-            return not self._outcome(commands, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))[1]
-        except (BackendError, DeadlineExceededError):
-            return True
-
-    def _take_back(self, done: Sequence[Command]) -> str:
-        """Roll back the commands that were done; return a sentence about the result."""
-        if not done:
-            return f"nothing was {self._word}"
-        rules = [command.rule for command in done]
+    def _take_back(self, attempted: Sequence[Command]) -> str:
+        """Roll back those of the commands that are in force; return a sentence about the result."""
+        lasting = list(attempted)
         reasons: list[str] = []
         try:
-            now = self._read(Context(timeout=_SECONDS_TO_PUT_BACK))
+            now = self._read(Context(timeout=_SECONDS_TO_PUT_BACK)) if attempted else []
+            lasting, _ = self._outcome(attempted, now)
+            if not lasting:
+                return f"nothing was {self._word}"
+            rules = [command.rule for command in lasting]
             if self._word == "deleted":
-                back = _insertions(now, rules)
+                back = insertions(now, rules)
             else:
                 back = [Command("-D", rule) for rule in matches(now, rules)[0]]
             for tools, batch in self._batches(back):
                 reasons += _as_far_as_possible(tools, batch)
             # A second reading shows the result; the program's own reasons say more.
-            still = self._outcome(done, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))[0]
+            still, _ = self._outcome(lasting, self._read(Context(timeout=_SECONDS_TO_PUT_BACK)))
             reasons = reasons or [command.rule.line for command in still]
         except (BackendError, DeadlineExceededError) as error:
             reasons.append(str(error))
+        count = f"{len(lasting)} rules"
         if not reasons:
-            return f"the {len(rules)} rules that had been {self._word} before it are as they were; nothing has changed"
+            return f"the {count} that had been {self._word} before it are as they were; nothing has changed"
         _logger.error("ebtables: the rollback is incomplete", extra={"reasons": reasons})
-        return "\n  ".join(
-            [f"THE ROLLBACK IS INCOMPLETE, of {len(rules)} rules these could not be restored:", *reasons]
-        )
+        return "\n  ".join([f"THE ROLLBACK IS INCOMPLETE, of {count} these could not be restored:", *reasons])
 
     def _read(self, ctx: Context) -> list[EbtablesRule]:
         """Return the rules of the backends that the change is about."""
@@ -203,19 +191,19 @@ class _Change:
                 yield tools, mine[start : start + tools.most]
 
 
-def _insertions(present: Sequence[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
-    """Return the commands that insert each rule where `placed` puts it, chain by chain, from the last to the first.
+def insertions(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[Command]:
+    """Return the commands that insert each rule at its position, as if in ascending order, or at the end of its chain.
 
-    The program counts its way to a position, rule by rule. From the end of the chain it passes only rules that were
-    there before, not the thousands that it has just inserted. To the first place and to the end it does not count at
-    all.
+    They are in the order of the chains, each from the last to the first. The program counts its way to a position, rule
+    by rule. From the end of the chain it passes only rules that were there before, not the thousands that it has just
+    inserted. To the first place and to the end it does not count at all.
     """
     layouts: dict[tuple[str, str], list[EbtablesRule | None]] = {}
     for rule in present:
         layouts.setdefault((rule.backend, rule.chain), []).append(None)
-    for rule, position in placed(present, rules):
+    for rule in sorted(rules, key=lambda rule: (BACKENDS.index(rule.backend), rule.chain, rule.position)):
         layout = layouts.setdefault((rule.backend, rule.chain), [])
-        layout.insert(len(layout) if position is None else position - 1, rule)
+        layout.insert(rule.position - 1 if 1 <= rule.position <= len(layout) else len(layout), rule)
     return [command for layout in layouts.values() for command in _from_the_back(layout)]
 
 

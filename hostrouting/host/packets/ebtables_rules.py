@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.exceptions import BackendError
+from hostrouting.net.addresses import Address, Prefix, address_bits, mask_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["BACKENDS", "EbtablesReading", "EbtablesRule", "listing_to_save", "matches", "parse_save", "why_unsafe"]
 
@@ -172,17 +173,6 @@ def matches(
     return found, [rule for rule in asked if wanted[identity(rule)] > 0]
 
 
-def placed(present: Iterable[EbtablesRule], rules: Iterable[EbtablesRule]) -> list[tuple[EbtablesRule, int | None]]:
-    """Pair each of the `rules` with the position of its insertion, in that order; None is the end of the chain."""
-    lengths = Counter((rule.backend, rule.chain) for rule in present)
-    steps: list[tuple[EbtablesRule, int | None]] = []
-    for rule in sorted(rules, key=lambda rule: (BACKENDS.index(rule.backend), rule.chain, rule.position)):
-        key = (rule.backend, rule.chain)
-        steps.append((rule, rule.position if 1 <= rule.position <= lengths[key] else None))
-        lengths[key] += 1
-    return steps
-
-
 def why_unsafe(rule: EbtablesRule) -> str | None:
     """Return the reason why the program would not read the rule's words as they were printed; None if it would.
 
@@ -217,20 +207,19 @@ def _inside(word: str) -> str:
     return word[1:-1] if len(word) > 1 and word.startswith('"') and word.endswith('"') else word
 
 
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the options with their values; `!` stands before the value or, in newer versions, before the option."""
-    option, values = "", list[str]()
-    inverted = False
+def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the options with their values; `!` stands before the value or, in newer versions, before the option."""
+    pairs: list[list[str]] = []
+    inversion: list[str] = []
     for word, after in pairwise([*words, ""]):
         if word == "!" and _is_option(after):
-            yield from [(option, " ".join(values))] if option else []
-            option, values, inverted = "", [], True
+            inversion = ["!"]
         elif _is_option(word):
-            yield from [(option, " ".join(values))] if option else []
-            option, values, inverted = word, ["!"] if inverted else [], False
-        else:
-            values.append(word)
-    yield from [(option, " ".join(values))] if option else []
+            pairs.append([word, *inversion])
+            inversion = []
+        elif pairs:
+            pairs[-1].append(word)
+    return [(option, " ".join(values)) for option, *values in pairs]
 
 
 def _is_option(word: str) -> bool:
@@ -253,27 +242,24 @@ def _mac(value: str) -> str:
 
 def _address(value: str) -> str:
     """Return a single address without its mask, IPv6 compressed, and a mask as a length; leave other text as it is."""
-    import ipaddress  # most runs never see a rule
-
     text, _, mask = value.partition("/")
     try:
-        address = ipaddress.ip_address(text)
-        length = _length(mask, address.max_prefixlen)
-        return str(address) if length == address.max_prefixlen else str(ipaddress.ip_network((address, length), False))
+        address = Address.parse(text)
+        whole = str(address_bits(address.family))
+        return str(Prefix.parse(f"{address}/{_length(mask or whole)}").masked).removesuffix(f"/{whole}")
     except ValueError:
         return value
 
 
-def _length(mask: str, most: int) -> int:
+def _length(mask: str) -> str:
     """Return the length of a mask; raise ValueError for one with holes, which ebtables accepts."""
-    import ipaddress
-
-    if not mask or mask.isdecimal():
-        return int(mask or most)
-    bits = f"{int(ipaddress.ip_address(mask)):0{most}b}"
-    if "01" in bits:
+    if mask.isdecimal():
+        return mask
+    family, number = Address.parse(mask)
+    length = number.bit_count()
+    if mask_of(family, length) != number:
         raise ValueError(f"{mask} has holes")
-    return bits.count("1")
+    return str(length)
 
 
 def _protocol(value: str) -> str:

@@ -54,8 +54,8 @@ class Command(NamedTuple):
 class UnseenError(Exception):
     """A backend cannot be read: the text is a note for a reading, and `refusal` is the error for a change."""
 
-    def __init__(self, note: str, *, denied: bool) -> None:
-        self.refusal: BackendError = PermissionDeniedError(note) if denied else BackendError(note)
+    def __init__(self, note: str, refusal: BackendError) -> None:
+        self.refusal = refusal
         super().__init__(note)
 
 
@@ -93,10 +93,10 @@ class Tools:
             words = _words(error)
             if re.search(r"Permission denied|right permissions|Operation not permitted", words):
                 note = f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
-                raise UnseenError(note, denied=True) from error
+                raise UnseenError(note, PermissionDeniedError(note)) from error
             if "not support" in words or "doesn't support" in words:
                 note = f"ebtables ({self.backend}) is not supported by the kernel: {words}"
-                raise UnseenError(note, denied=False) from error
+                raise UnseenError(note, BackendError(note)) from error
             raise BackendError(f"cannot read the rules of ebtables ({self.backend}): {error}") from error
 
 
@@ -155,14 +155,17 @@ _KINDS: Final[dict[str, type[Tools]]] = {"nft": NftTools, "legacy": LegacyTools}
 
 
 def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
-    """Return the programs of a backend, under any of their names; raise ToolNotFoundError if there are none."""
+    """Return the programs of a backend, under any of their names; raise UnseenError if there are none."""
     for name in (f"ebtables-{backend}", "ebtables"):
         version = _version(ctx, prefix, name)
         # The legacy program's answer depends on its version: `v2.0.11 (legacy)`, `v2.0.10-4`.
         if version is not None and ("nf_tables" in version) == (backend == "nft"):
             return _KINDS[backend](prefix, backend, name)
-    raise ToolNotFoundError(
-        f"ebtables-{backend}", package=_PACKAGES[backend], purpose=f"for the rules of ebtables ({backend})"
+    package = _PACKAGES[backend]
+    raise UnseenError(
+        f"ebtables ({backend}) is not installed: its rules, if there are any, cannot be seen; "
+        f"install the package {package}",
+        ToolNotFoundError(f"ebtables-{backend}", package=package, purpose=f"for the rules of ebtables ({backend})"),
     )
 
 

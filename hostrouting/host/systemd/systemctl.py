@@ -88,24 +88,26 @@ class Systemctl:
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
         # systemd shows a duration under another name than unit files use.
-        shown_as = {f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name: name for name in names}
-        asked = instance_of(unit, _NOBODYS_INSTANCE)
-        found = dict.fromkeys(names, "")
-        for line in self._run(ctx, "show", f"--property={','.join(shown_as)}", "--", asked).splitlines():
-            key, equals, value = line.partition("=")
-            if equals and key in shown_as:
-                name = shown_as[key]
-                found[name] = f"{found[name]}\n{value}".strip("\n")
-        return found
+        shown_as = {name: f"{name.removesuffix('Sec')}USec" if name.endswith("Sec") else name for name in names}
+        shown = self._show(ctx, ",".join(shown_as.values()), [instance_of(unit, _NOBODYS_INSTANCE)])
+        # Without any property, systemctl prints no block.
+        found = shown[0] if shown else {}
+        return {name: found.get(key, "") for name, key in shown_as.items()}
 
     def _show(self, ctx: Context, properties: str, units: Sequence[str]) -> list[dict[str, str]]:
-        """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between."""
+        """Return the output of `systemctl show` for units or patterns: one block for each, a blank line in between.
+
+        A property with several lines has them in its value.
+        """
         shown = self._run(ctx, "show", f"--property={properties}", "--", *units)
-        return [
-            dict(line.partition("=")[::2] for line in block.splitlines())
-            for block in shown.split("\n\n")
-            if block.strip()
-        ]
+        blocks = []
+        for block in filter(str.strip, shown.split("\n\n")):
+            found: dict[str, list[str]] = {}
+            for line in block.splitlines():
+                key, _, value = line.partition("=")
+                found.setdefault(key, []).append(value)
+            blocks.append({key: "\n".join(values) for key, values in found.items()})
+        return blocks
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
         try:

@@ -46,10 +46,6 @@ class UnitFiles:
         candidates = (f"{folder}/{name}" for name in _names(unit) for folder in UNIT_FOLDERS)
         return next((path for path in candidates if self._masks(path) or self._files.read(path) is not None), None)
 
-    def words(self, unit: str, section: str, key: str) -> list[str]:
-        """Return the words of one setting, see `words`."""
-        return words(self.texts(unit).values(), section, key)
-
     def is_masked(self, unit: str) -> bool:
         """Return True if the unit file is a link to /dev/null."""
         path = self.path(unit)
@@ -57,7 +53,9 @@ class UnitFiles:
 
     def ordered_before(self, unit: str) -> frozenset[str]:
         """Return the units that this one is `Before=`, followed from unit to unit."""
-        return reach(unit, lambda ring: {after for name in ring for after in self.words(name, "Unit", "Before")})
+        return reach(
+            unit, lambda ring: {after for name in ring for after in words(self.texts(name).values(), "Unit", "Before")}
+        )
 
     def _drop_ins(self, unit: str) -> list[str]:
         """Return the drop-ins, one for each file name: the more specific unit's, then the earlier folder's."""

@@ -23,8 +23,7 @@ Derive a class from a contract and override its fixtures:
     LiveServiceManagerContract     the same, and units that run
     RunLockContract                the run lock
     NftablesContract, EbtablesContract          packet rules
-    IPv6BackendContract, LinkLayerContract      the kernel's IPv6, neighbours and bridges
-    IPv6Node, LinkNode             the nodes that the last two arrange
+    LinkLayerContract              devices, neighbours, bridges and IPv6; it arranges a `LinkNode`
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{port}"
         for port in (
-            *("ebtables", "files", "ipv6", "link_changes", "link_layer", "lock"),
+            *("ebtables", "files", "link_changes", "link_layer", "lock"),
             *("nftables", "route_changes", "routes", "services"),
         )
     ),
@@ -44,7 +43,6 @@ pytest.register_assert_rewrite(
 
 from hostrouting.testing.contracts.ebtables import EbtablesContract  # noqa: E402 - as said above
 from hostrouting.testing.contracts.files import FileStoreContract  # noqa: E402 - same
-from hostrouting.testing.contracts.ipv6 import IPv6BackendContract, IPv6Node  # noqa: E402 - same
 from hostrouting.testing.contracts.link_changes import LinkLayerContract  # noqa: E402 - same
 from hostrouting.testing.contracts.link_layer import LinkNode  # noqa: E402 - same
 from hostrouting.testing.contracts.lock import RunLockContract  # noqa: E402 - same
@@ -58,8 +56,6 @@ from hostrouting.testing.contracts.services import (  # noqa: E402 - same
 __all__ = [
     "EbtablesContract",
     "FileStoreContract",
-    "IPv6BackendContract",
-    "IPv6Node",
     "LinkLayerContract",
     "LinkNode",
     "LiveServiceManagerContract",

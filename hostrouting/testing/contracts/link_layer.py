@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hostrouting.exceptions import BackendError
+from hostrouting.net.default_route import best_default_devs
 from hostrouting.net.links import Neighbour, Station
 from hostrouting.net.routes import ObservedRoute
 from phases import CancelledError, Context
@@ -21,6 +22,8 @@ __all__ = ["LinkNode", "LinkReadingContract"]
 
 POD_MAC = "12:34:56:78:9a:bc"
 NTF_ROUTER = 0x80
+#: Pods' devices and addresses.
+ASKED = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
 
 
 class LinkNode(Protocol):
@@ -56,14 +59,16 @@ class LinkNode(Protocol):
     def add_route(
         self,
         destination: str,
-        dev: str,
-        *,
+        *devs: str,
         gateway: str | None = None,
         metric: int = 1024,
         protocol: int = 3,
         table: int = 254,
     ) -> None:
-        """Add an IPv6 route."""
+        """Add an IPv6 route with a next hop by each device; without any it blocks."""
+
+    def attach(self, dev: str, direction: str, program: str) -> None:
+        """Attach a BPF program of that name for the packets `in` or `out`."""
 
 
 def state(layer: LinkLayer) -> tuple[list[Neighbour], list[ObservedRoute]]:
@@ -96,6 +101,14 @@ class LinkReadingContract:
         node.add_device("azv2", kind="veth", mac="02:00:00:00:0a:02")
         return node
 
+    @pytest.fixture
+    def eth0(self, node: LinkNode) -> LinkNode:
+        """A node with eth0 on fd00:1::4, its default route there, and ib0 and ib1."""
+        for dev, address in (("eth0", "fd00:1::4/64"), ("ib0", "fd00:a::4/64"), ("ib1", "fd00:b::4/64")):
+            node.add_device(dev, addresses=[address])
+        node.add_route("::/0", "eth0", gateway="fe80::1", metric=100)
+        return node
+
     # --- devices
 
     def test_a_fresh_node_has_a_loopback(self, node: LinkNode, layer: LinkLayer) -> None:
@@ -104,33 +117,28 @@ class LinkReadingContract:
         assert (lo.name, lo.up, lo.mac, lo.kind, lo.master) == ("lo", True, "", "", None)
         assert tuple(map(str, lo.addresses)) == ("127.0.0.1/8", "::1/128")
 
-    def test_devices_are_shown_with_kind_and_master(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """A bridge has its kind, and its port names the bridge."""
-        by_name = {device.name: device for device in layer.devices()}
-        assert by_name["azure0"].kind == "bridge"
-        assert by_name["azure0"].mac == "02:00:00:00:0a:00"
-        assert {"10.240.0.4/16", "fd00:1::4/64"} <= set(map(str, by_name["azure0"].addresses))
-        assert (by_name["azv1"].kind, by_name["azv1"].master) == ("veth", "azure0")
-        assert by_name["azv2"].master is None
+    def test_devices_are_shown_in_every_detail(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        """They come by index, with kind, master and addresses.
 
-    def test_devices_come_by_index(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """The order is that of the interface indexes, which differ."""
+        `up` is the administrator's setting; the wire is dead with its other end, and on a device that is down.
+        """
+        azure0.add_device("azv3", kind="veth", carrier=False)
+        azure0.add_device("azv4", kind="veth", up=False)
+        shown = [device for device in layer.devices() if device.name.startswith("az") and device.name[-1].isdigit()]
+        assert [
+            (each.name, each.kind, each.master, each.up, each.carrier) for each in shown if "far" not in each.name
+        ] == [
+            ("azure0", "bridge", None, True, True),
+            ("azv1", "veth", "azure0", True, True),
+            ("azv2", "veth", None, True, True),
+            ("azv3", "veth", None, True, False),
+            ("azv4", "veth", None, False, False),
+        ]
+        assert [each.mac for each in shown[:3]] == [f"02:00:00:00:0a:0{number}" for number in range(3)]
+        usable = {str(own) for own in shown[0].addresses if own.usable}
+        assert {"10.240.0.4/16", "fd00:1::4/64"} <= usable
         indexes = [device.ifindex for device in layer.devices()]
         assert indexes == sorted(set(indexes))
-
-    def test_a_device_that_is_down_says_so(self, node: LinkNode, layer: LinkLayer) -> None:
-        """`up` is the administrator's setting."""
-        node.add_device("eth9", up=False)
-        (eth9,) = [device for device in layer.devices() if device.name == "eth9"]
-        assert eth9.up is False
-
-    def test_a_device_without_carrier_says_so(self, node: LinkNode, layer: LinkLayer) -> None:
-        """`carrier` is the state of the wire: gone with the other end, and with a device that is down."""
-        node.add_device("azv1", kind="veth")
-        node.add_device("azv2", kind="veth", carrier=False)
-        node.add_device("azv3", kind="veth", up=False)
-        carriers = {device.name: (device.up, device.carrier) for device in layer.devices()}
-        assert (carriers["azv1"], carriers["azv2"], carriers["azv3"]) == ((True, True), (True, False), (False, False))
 
     def test_a_removed_device_is_gone_with_all_on_it(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """Neither its neighbours nor its routes stay."""
@@ -141,13 +149,33 @@ class LinkReadingContract:
         assert layer.neighbours() == []
         assert pods_of(layer) == []
 
+    def test_the_age_of_the_newest_address(self, node: LinkNode, layer: LinkLayer) -> None:
+        """It is a moment old; an absent device has no age."""
+        node.add_device("eth0", addresses=["2001:db8::4/64"])
+        age = layer.newest_address("eth0")
+        assert age is not None
+        assert 0 <= age < 10
+        assert layer.newest_address("no-such-device") is None
+
+    def test_a_device_without_programs_has_none(self, eth0: LinkNode, layer: LinkLayer) -> None:
+        """An absent device has none, either."""
+        assert layer.classifiers("eth0") == layer.classifiers("no-such-device") == ()
+
+    def test_programs_of_both_directions_are_named(self, eth0: LinkNode, layer: LinkLayer) -> None:
+        """Sorted, each once, and those of this device only."""
+        eth0.attach("eth0", "in", "ipv6_hp_ingress")
+        eth0.attach("eth0", "out", "ipv6_hp_egress")
+        eth0.attach("eth0", "out", "ipv6_hp_ingress")
+        eth0.attach("ib0", "in", "other")
+        assert layer.classifiers("eth0") == ("ipv6_hp_egress", "ipv6_hp_ingress")
+        assert layer.classifiers("ib0") == ("other",)
+
     # --- neighbours
 
     def test_neighbours_of_both_families_are_shown_in_order(self, azure0: LinkNode, layer: LinkLayer) -> None:
         """They are sorted by device and by number, not by text, IPv4 first."""
-        azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC)
-        azure0.add_neighbour("10.240.0.1", "azv2", POD_MAC)
-        azure0.add_neighbour("10.240.0.10", "azure0", POD_MAC)
+        for address, dev in (("fd00:1::9", "azure0"), ("10.240.0.1", "azv2"), ("10.240.0.10", "azure0")):
+            azure0.add_neighbour(address, dev, POD_MAC)
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         assert [(neighbour.address, neighbour.dev) for neighbour in layer.neighbours()] == [
             ("10.240.0.9", "azure0"),
@@ -157,40 +185,39 @@ class LinkReadingContract:
         ]
 
     def test_a_neighbour_has_all_its_details(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Its flags, and the protocol of the program that added it."""
+        """Its flags, and the protocol of the program that added it; the kernel may forget one that it learned."""
         azure0.add_neighbour("fd00:1::9", "azure0", POD_MAC, flags=NTF_ROUTER, protocol=77)
-        assert layer.neighbours() == [
-            Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=NTF_ROUTER, protocol=77)
-        ]
-
-    def test_a_learned_neighbour_is_not_permanent(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """The kernel may forget an entry that it learned."""
         azure0.add_neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False)
-        assert layer.neighbours() == [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False)]
+        assert layer.neighbours() == [
+            Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=False),
+            Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=NTF_ROUTER, protocol=77),
+        ]
 
     # --- stations
 
     def test_a_bridge_shows_what_it_learned(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """Stations are sorted; added ones are permanent.
+        """Stations are sorted; added ones are permanent. Those of another bridge are not among them.
 
         A kernel whose bridges can filter VLANs lists a station once more for each VLAN of the port.
         """
-        azure0.learn("02:00:00:00:00:02", "azv1")
-        azure0.learn("02:00:00:00:00:01", "azv1", permanent=True)
-        shown = [one for one in layer.stations("azure0") if one.mac.startswith("02:00:00:00:00:") and not one.vlan]
-        assert shown == [Station("02:00:00:00:00:01", "azv1", permanent=True), Station("02:00:00:00:00:02", "azv1")]
-
-    def test_another_bridge_has_its_own_stations(self, azure0: LinkNode, layer: LinkLayer) -> None:
-        """A station of one bridge is not listed for another."""
         azure0.add_device("cni0", kind="bridge")
         azure0.add_device("veth1", kind="veth", master="cni0")
         azure0.learn("02:00:00:00:00:02", "azv1")
-        assert not [station for station in layer.stations("cni0") if station.mac == "02:00:00:00:00:02"]
+        azure0.learn("02:00:00:00:00:01", "azv1", permanent=True)
 
-    def test_what_is_no_bridge_has_no_stations(self, azure0: LinkNode, layer: LinkLayer) -> None:
+        def learned(bridge: str) -> list[Station]:
+            return [one for one in layer.stations(bridge) if one.mac.startswith("02:00:00:00:00:") and not one.vlan]
+
+        assert learned("azure0") == [
+            Station("02:00:00:00:00:01", "azv1", permanent=True),
+            Station("02:00:00:00:00:02", "azv1"),
+        ]
+        assert learned("cni0") == []
+
+    @pytest.mark.parametrize("name", ["azv2", "no-such-bridge"])
+    def test_what_is_no_bridge_has_no_stations(self, azure0: LinkNode, layer: LinkLayer, name: str) -> None:
         """Neither has a bridge that does not exist."""
-        assert layer.stations("azv2") == []
-        assert layer.stations("no-such-bridge") == []
+        assert layer.stations(name) == []
 
     # --- routes
 
@@ -211,6 +238,48 @@ class LinkReadingContract:
             azure0.add_route(f"fd00:9::{last}/128", "azv2")
         assert [route.destination for route in pods_of(layer)] == ["fd00:9::9/128", "fd00:9::a/128", "fd00:9::10/128"]
 
+    def test_a_fresh_node_leads_nowhere(self, node: LinkNode, layer: LinkLayer) -> None:
+        """Without a default route only the node itself is reached."""
+        assert best_default_devs(layer.routes()) == ()
+        assert layer.leaves_by("2001:db8::1") == ()
+        assert layer.leaves_by("::1") == ("lo",)
+
+    def test_only_the_best_default_counts(self, eth0: LinkNode, layer: LinkLayer) -> None:
+        """The lowest metric decides; all its next hops count, each device once."""
+        eth0.add_route("::/0", "ib1", gateway="fe80::1", metric=200)
+        assert best_default_devs(layer.routes()) == layer.leaves_by("2001:db8::1") == ("eth0",)
+        eth0.add_route("::/0", "ib1", "ib0", gateway="fe80::1", metric=50)
+        assert sorted(best_default_devs(layer.routes())) == ["ib0", "ib1"]
+        assert layer.leaves_by("2001:db8::1") == ("ib0", "ib1")
+
+    @pytest.mark.parametrize(
+        ("address", "devs"),
+        [
+            pytest.param("fd00:2:0:5::9", ("ib1",), id="longest prefix"),
+            pytest.param("fd00:2:0:6::9", ("ib0",), id="shorter prefix"),
+            pytest.param("fd00:4::9", ("ib0", "ib1"), id="every next hop"),
+            pytest.param("fd00:3::9", (), id="blocked"),
+            pytest.param("fd00:a::4", ("ib0",), id="own address"),
+            pytest.param("2001:db8::1", ("eth0",), id="default"),
+        ],
+    )
+    def test_a_packet_leaves_by_the_deciding_route(
+        self, eth0: LinkNode, layer: LinkLayer, address: str, devs: tuple[str, ...]
+    ) -> None:
+        """The longest prefix decides, also if it blocks; an address of the node is its owner's, not the loopback's."""
+        eth0.add_route("fd00:2::/48", "ib0")
+        eth0.add_route("fd00:2:0:5::/64", "ib1")
+        eth0.add_route("fd00:3::/64")
+        eth0.add_route("fd00:4::/64", "ib1", "ib0", gateway="fe80::1")
+        assert layer.leaves_by(address) == devs
+
+    @pytest.mark.parametrize("text", ["10.0.0.1", "fd00::/64", "eth0", ""])
+    def test_what_is_no_ipv6_address_is_refused(self, eth0: LinkNode, layer: LinkLayer, text: str) -> None:
+        """The error shows it."""
+        with pytest.raises(BackendError) as caught:
+            layer.leaves_by(text)
+        assert str(caught.value) == f"{text!r} is not an IPv6 address"
+
     # --- answering
 
     @pytest.fixture
@@ -223,50 +292,39 @@ class LinkReadingContract:
         return node
 
     def test_pods_answer_for_their_addresses(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """For both families, through the port of a bridge or through a veth."""
-        asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
-        assert layer.answering(Context(), asked) == set(asked)
+        """For both families, through the port of a bridge or through a veth.
+
+        No neighbour and no route of this node changes, even if an entry says that the address is elsewhere.
+        """
+        for dev, address in (("azure0", "10.240.0.9"), ("azure0", "fd00:1::9"), *ASKED):
+            pods.add_neighbour(address, dev, POD_MAC)
+        before = state(layer)
+        assert layer.answering(Context(), ASKED) == set(ASKED)
+        assert state(layer) == before
 
     def test_nobody_answers_for_what_is_not_there(self, pods: LinkNode, layer: LinkLayer) -> None:
         """No answer for another address or pod's device, the bridge, a loopback, or a device that is down or gone."""
+        pods.add_pod("azv4", "10.240.0.12")
+        pods.remove_device("azv4")
         asked = [
             *(("azv1", "10.240.0.8"), ("azv1", "fd00:1::8")),
             *(("azv1", "10.240.0.10"), ("azv2", "fd00:1::9")),
             *(("azure0", "10.240.0.4"), ("lo", "127.0.0.1")),
             *(("azv3", "10.240.0.11"), ("azv3", "fd00:1::11")),
-            *(("azv9", "10.240.0.9"), ("azv9", "fd00:1::9")),
+            *(("azv4", "10.240.0.12"), ("azv9", "10.240.0.9"), ("azv9", "fd00:1::9")),
         ]
-        there = [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")]
-        assert layer.answering(Context(), [*asked, *there]) == set(there)
-
-    def test_a_pod_that_is_gone_answers_no_more(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """The pod goes with its device."""
-        pods.remove_device("azv2")
-        assert layer.answering(Context(), [("azv2", "10.240.0.10")]) == set()
+        assert layer.answering(Context(), [*asked, *ASKED]) == set(ASKED)
 
     def test_answers_come_in_the_words_of_the_question(self, pods: LinkNode, layer: LinkLayer) -> None:
         """An address may be written in any form, and asked for more than once."""
         asked = [("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9"), ("azv1", "FD00:1::9")]
-        assert layer.answering(Context(), asked) == {("azv1", "FD00:1::9"), ("azv1", "fd00:1:0::9")}
-
-    def test_asking_changes_nothing(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """No neighbour and no route changes, even if an entry says that the address is elsewhere."""
-        for address in ("10.240.0.9", "fd00:1::9"):
-            pods.add_neighbour(address, "azure0", POD_MAC)
-            pods.add_neighbour(address, "azv1", POD_MAC)
-        for address in ("10.240.0.10", "fd00:1::10"):
-            pods.add_neighbour(address, "azv2", POD_MAC)
-        before = state(layer)
-        asked = [("azv1", "10.240.0.9"), ("azv2", "10.240.0.10"), ("azv1", "fd00:1::9"), ("azv2", "fd00:1::10")]
         assert layer.answering(Context(), asked) == set(asked)
-        assert state(layer) == before
 
     def test_many_are_asked_for_at_once(self, pods: LinkNode, layer: LinkLayer) -> None:
-        """Two present addresses are found among thousands of absent ones."""
-        there = [("azv1", "10.240.0.9"), ("azv2", "fd00:1::10")]
+        """Present addresses are found among thousands of absent ones."""
         missing = [("azv1", f"10.240.{number // 250 + 1}.{number % 250 + 1}") for number in range(2000)]
         missing += [("azv2", f"fd00:2::{number:x}") for number in range(2000)]
-        assert layer.answering(Context(), [there[0], *missing, there[1]]) == set(there)
+        assert layer.answering(Context(), [ASKED[0], *missing, *ASKED[1:]]) == set(ASKED)
 
     def test_nobody_is_asked_for_nothing(self, layer: LinkLayer) -> None:
         """No question, no answer."""
@@ -285,4 +343,4 @@ class LinkReadingContract:
         ctx = Context()
         ctx.cancel("enough")
         with pytest.raises(CancelledError):
-            layer.answering(ctx, [("azv1", "10.240.0.8")])
+            layer.answering(ctx, ASKED)

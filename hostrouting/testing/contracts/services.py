@@ -157,19 +157,18 @@ class LiveServiceManagerContract(ServiceManagerContract):
         services.start(ctx, name)
         return services.state(ctx, name)
 
-    def test_a_oneshot_runs_to_its_end(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """After its start a oneshot has ended with success."""
-        self.install(files, "ct-oneshot.service")
+    @pytest.mark.parametrize(
+        ("setting", "expected"), [("", ("inactive", "dead")), ("RemainAfterExit=yes", ("active", "exited"))]
+    )
+    def test_a_oneshot_runs_to_its_end(
+        self, services: ServiceManager, files: FileStore, ctx: Context, setting: str, expected: tuple[str, str]
+    ) -> None:
+        """After its start a oneshot has ended with success, and is active only if it says so."""
+        self.install(files, "ct-oneshot.service", program=f"/bin/true\n{setting}")
         services.start(ctx, "ct-oneshot.service")
         state = services.state(ctx, "ct-oneshot.service")
-        assert (state.active_state, state.sub_state, state.result) == ("inactive", "dead", "success")
-
-    def test_a_oneshot_that_remains_is_active(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """With RemainAfterExit=yes it is active after its end, without a process."""
-        self.install(files, "ct-remains.service", program="/bin/true\nRemainAfterExit=yes")
-        services.start(ctx, "ct-remains.service")
-        state = services.state(ctx, "ct-remains.service")
-        assert (state.active_state, state.sub_state, state.main_pid) == ("active", "exited", 0)
+        assert ((state.active_state, state.sub_state), state.result, state.main_pid) == (expected, "success", 0)
+        services.stop(ctx, "ct-oneshot.service")
 
     def test_a_oneshot_that_fails_is_an_error(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         """The error has the command, the status, systemd's words and the next step; the state has the failure."""
@@ -254,32 +253,24 @@ class LiveServiceManagerContract(ServiceManagerContract):
         with pytest.raises(UnitError, match=r"Unit ct-absent\.service not found"):
             services.start(ctx, "ct-needs.service")
 
-    def test_a_changed_file_wants_a_reload(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
-        """A running unit follows the file that systemd read; the state shows a newer file, until a reload."""
+    def test_files_and_links_count_once_they_are_read(
+        self, services: ServiceManager, files: FileStore, ctx: Context
+    ) -> None:
+        """A running unit follows what systemd read: a newer file shows, a new drop-in and link after a reload."""
         before = self.start_daemon(services, files, ctx, "ct-changed.service")
         assert not before.needs_reload
+        self.install(files, "ct-extension.service")
+        drop_in = f"{_UNITS}/ct-changed.service.d/10-x.conf"
+        files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
+        self.require(files, "ct-changed.service", "ct-extension.service")
+        stale = services.state(ctx, "ct-changed.service")
+        assert (stale.drop_ins, "ct-extension.service" in stale.requires) == (frozenset(), False)
         files.write(f"{_UNITS}/ct-changed.service", b"[Service]\nExecStart=/bin/sleep 1000000\n", mode=0o644)
         assert services.state(ctx, "ct-changed.service").needs_reload
         services.daemon_reload(ctx)
         after = services.state(ctx, "ct-changed.service")
-        assert not after.needs_reload
-        assert after.main_pid == before.main_pid
-
-    def test_drop_ins_and_links_count_once_they_are_read(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
-        """A new drop-in and a new requirement of a running unit take effect with a reload, and not before."""
-        before = self.start_daemon(services, files, ctx, "ct-extended.service")
-        self.install(files, "ct-extension.service")
-        drop_in = f"{_UNITS}/ct-extended.service.d/10-x.conf"
-        files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
-        self.require(files, "ct-extended.service", "ct-extension.service")
-        stale = services.state(ctx, "ct-extended.service")
-        assert (stale.drop_ins, "ct-extension.service" in stale.requires) == (frozenset(), False)
-        services.daemon_reload(ctx)
-        after = services.state(ctx, "ct-extended.service")
         assert (after.drop_ins, "ct-extension.service" in after.requires) == (frozenset({drop_in}), True)
-        assert after.main_pid == before.main_pid
+        assert (after.needs_reload, after.main_pid) == (False, before.main_pid)
 
     def test_a_template_shows_what_its_next_instance_gets(
         self, services: ServiceManager, files: FileStore, ctx: Context
