@@ -34,6 +34,7 @@ from hostrouting.boot.layout import (
     BootTemplate,
     BootUnit,
     Departure,
+    has_program,
 )
 from hostrouting.boot.order import install_around, is_refusal
 from hostrouting.boot.recorded import RecordedFiles
@@ -55,6 +56,7 @@ __all__ = [
     "PairTask",
     "RecordedFiles",
     "gate_faults",
+    "has_program",
     "held_gates",
     "install_around",
     "is_refusal",

@@ -24,7 +24,6 @@ __all__ = [
     "AGAIN_PATH",
     "DEPARTURE",
     "FAMILY",
-    "NFT_PATHS",
     "RULESET_PATH",
     "TABLE",
     "TABLE_NAME",
@@ -45,10 +44,6 @@ TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
 RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
 #: A drop-in for AgentBaker's unit, which fills the same table. It is no gate's, so it has another name than theirs.
 AGAIN_PATH: Final = f"{UNIT_DIRECTORY}/ipv6_nftables.service.d/10-probe-snat.conf"
-#: The paths at which systemd looks for nft, in its order.
-NFT_PATHS: Final = tuple(
-    f"{folder}/nft" for folder in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-)
 
 _REQUIRED: Final = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
 _OPTIONAL: Final = (

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Boot, NodeTask, RecordedFiles
+from hostrouting.boot import SCRIPT_DIRECTORY, Boot, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import NodeFinding, refused
 from hostrouting.probe_snat.detect import (
@@ -22,7 +22,6 @@ from hostrouting.probe_snat.ruleset import (
     AGAIN_PATH,
     DEPARTURE,
     FAMILY,
-    NFT_PATHS,
     RULESET_PATH,
     TABLE,
     TABLE_NAME,
@@ -88,7 +87,7 @@ class ConfigureProbeSNAT(NodeTask):
                 "an image cannot tell if a node has IPv6: %s is for nodes that have it",
                 DEPARTURE.name,
             )
-            if not any(map(self._host.files.exists, NFT_PATHS)):
+            if not has_program(self._host.files, "nft"):
                 held = (
                     "or no gated unit will start"
                     if self._config.probe_snat.required

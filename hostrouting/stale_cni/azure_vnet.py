@@ -128,6 +128,11 @@ class Endpoint(NamedTuple):
     #: In lower case, with leading zeros; empty if the state does not give it.
     mac: str = ""
 
+    @property
+    def own_macs(self) -> set[str]:
+        """Its hardware address, if that is no other pod's, too; else none."""
+        return {self.mac} - {"", TUNNEL_MAC}
+
 
 def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoint]]]:
     """Return the endpoints of each device, grouped by pod.
@@ -149,11 +154,10 @@ def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoin
 
 
 def _is_same_pod(one: Endpoint, other: Endpoint) -> bool:
-    macs = {one.mac, other.mac} - {"", TUNNEL_MAC}
-    if len(macs) > 1:
-        # A pod that was created again with the same address, for example.
-        return False
-    return one.mac == other.mac in macs or not set(one.addresses).isdisjoint(other.addresses)
+    if one.own_macs and other.own_macs:
+        # With another one it is a pod that was created again with the same address, for example.
+        return one.mac == other.mac
+    return not set(one.addresses).isdisjoint(other.addresses)
 
 
 def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:

@@ -13,10 +13,20 @@ from hostrouting.findings import RESTORED, refused
 from hostrouting.host import EbtablesRule
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
-from hostrouting.stale_cni.restore import add, by_sort, remove, still_there, what_is_missing
+from hostrouting.stale_cni.node import (
+    Observer,
+    add,
+    by_sort,
+    fields_of,
+    observe,
+    remove,
+    still_there,
+    what_is_missing,
+    wrong_bridge,
+)
 from hostrouting.stale_cni.verdicts import agree, identity
-from phases import CancelledError, Change, DeadlineExceededError
+from phases import Change
+from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from hostrouting.host import EbtablesReading, Host
     from hostrouting.journal import Record, Restorable
     from hostrouting.stale_cni.leftovers import Snapshot
-    from hostrouting.stale_cni.observe import Reading
+    from hostrouting.stale_cni.node import Reading
     from hostrouting.stale_cni.verdicts import Agreement, Verdict
     from phases import Context
 
@@ -36,8 +46,6 @@ SECONDS_BETWEEN_READINGS: Final = 1.0
 READINGS_FOR_THE_DEAF: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
-#: The errors of a context that has ended.
-_OVER: Final = (CancelledError, DeadlineExceededError)
 _OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
 _CANNOT_TELL: Final = (
     "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
@@ -213,7 +221,7 @@ class CleanStaleCNI(NodeTask):
             readings.append(found.stale)
             # A node without leftovers needs no confirmation.
             if not any(readings):
-                return agree(readings), found.ebtables
+                break
             if wrong := self._wrong_bridge():
                 raise StaleCNIError(f"{wrong}. Nothing was changed")
             for look in in_use, self._in_use():
@@ -223,8 +231,9 @@ class CleanStaleCNI(NodeTask):
                 given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
                 self._observer.say_once(logging.WARNING, f"{', '.join(found.deaf)}: {given}")
             if len(readings) >= needed:
-                return agree(readings), found.ebtables
+                break
             ctx.sleep(SECONDS_BETWEEN_READINGS)
+        return agree(readings), found.ebtables
 
     def _refuse(self, in_use: str | None, overlooked: str | None) -> None:
         if in_use:
@@ -259,7 +268,7 @@ class CleanStaleCNI(NodeTask):
                 ) from error
             self._sweeps.remove(record)
             self.record = None
-            if isinstance(error, _OVER):
+            if isinstance(error, CONTEXT_OVER):
                 self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
             if was_begun and isinstance(error, HostRoutingError):
                 raise StaleCNIError(f"{error}\nthe objects that were removed before that are back") from error
@@ -293,7 +302,7 @@ class CleanStaleCNI(NodeTask):
         try:
             ctx.sleep(SECONDS_BETWEEN_READINGS)
             back = still_there(record.objects, self._look(ctx))
-        except _OVER as error:
+        except CONTEXT_OVER as error:
             self._logger.warning(
                 "no time to check if another program adds them again (%s); they are recorded in %s", error, record.path
             )
