@@ -29,7 +29,7 @@ class Change(_Change):
         """Refuse an unknown action."""
         if action not in ("+", "-", "~"):
             raise ValueError(f"the action of a change is '+', '-' or '~', not {action!r}")
-        return super().__new__(cls, action, subject, detail)
+        return tuple.__new__(cls, (action, subject, detail))
 
     def __str__(self) -> str:
         return f"{self.action} {self.subject}" + (f" ({self.detail})" if self.detail else "")

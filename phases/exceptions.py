@@ -60,8 +60,9 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
-        # Attempts that fail alike are shown once.
-        super().__init__("; ".join(dict.fromkeys(_lines(self))))
+        # Attempts that fail alike are shown once. A text of several lines has its end in a line of its own.
+        texts = dict.fromkeys(_lines(self))
+        super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         make, arguments, state = super().__reduce__()

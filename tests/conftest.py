@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sysconfig
 from collections import Counter
@@ -42,14 +43,28 @@ def needs_kernel() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests marked `soak` outside `make soak`, and those marked `thorough` in `make quick`.
+    """Deselect the tests marked `soak` outside `make soak`; in `make quick` the thorough and the skipped ones, too.
 
-    They are not skipped, for CI counts a skip as a failure.
+    A long test is not skipped, since CI counts a skip as a failure. Hundreds of skips take seconds of `make quick`.
     """
     unwanted = {"soak": (), "quick": ("soak", "thorough")}.get(PROFILE, ("soak",))
-    deselected = [item for item in items if any(map(item.get_closest_marker, unwanted))]
-    items[:] = [item for item in items if item not in deselected]
+    selected, deselected = [], []
+    for item in items:
+        is_unwanted = any(map(item.get_closest_marker, unwanted)) or (PROFILE == "quick" and _is_skipped(item))
+        (deselected if is_unwanted else selected).append(item)
+    items[:] = selected
     config.hook.pytest_deselected(items=deselected)
+
+
+def _is_skipped(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    return "needs_kernel" in fixtures or any(True in mark.args for mark in item.iter_markers("skipif"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the cycle collector from walking through the tests that were collected, whenever a test calls it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""The command, as a process: its output and its end, in images and in real network namespaces."""
+"""The command: its output and its end, in images and, as a process, in real network namespaces."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
@@ -83,17 +84,17 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
     """Apply makes the planned changes; afterwards there is nothing to plan; reset removes everything."""
     root = tmp_path / "image"
     root.mkdir()
-    planned = run("plan", "--root", root, config)
+    planned = run_here("plan", "--root", root, config)
     assert planned.returncode == 0
     assert [line.split(",")[0] for line in planned.stderr.splitlines() if "the image has no" not in line] == [
         f"hostrouting: no unit file matches the gate {gate}" for gate in ("systemd-nspawn@.service", "kubelet.service")
     ]
-    applied = run("apply", "--root", root, config)
+    applied = run_here("apply", "--root", root, config)
     assert applied.returncode == 0, applied.stderr
     assert sorted(applied.stdout.splitlines()) == sorted(planned.stdout.splitlines())
     assert [f"+ /{path}" for path in files_below(root)] == sorted(planned.stdout.splitlines())
-    assert run("plan", "--root", root, config).stdout == ""
-    assert run("reset", "--root", root).returncode == 0
+    assert run_here("plan", "--root", root, config).stdout == ""
+    assert run_here("reset", "--root", root).returncode == 0
     assert files_below(root) == []
 
 
@@ -103,16 +104,16 @@ def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Pat
     """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
     rendered, image = tmp_path / "rendered", tmp_path / "image"
     image.mkdir()
-    assert run("render", config, "--out", rendered).returncode == 0
-    run("apply", "--root", image, config)
+    assert run_here("render", config, "--out", rendered).returncode == 0
+    run_here("apply", "--root", image, config)
     for path in files_below(rendered):
         assert (rendered / path).read_bytes() == (image / path).read_bytes()
         assert (rendered / path).stat().st_mode == (image / path).stat().st_mode
-    told = json.loads(run("render", config, "--json").stdout)
+    told = json.loads(run_here("render", config, "--json").stdout)
     assert {file["path"]: file["content"] for file in told["files"]} == {
         f"/{path}": (rendered / path).read_text() for path in files_below(rendered)
     }
-    one = run("render", config, "static-routes.service")
+    one = run_here("render", config, "static-routes.service")
     assert one.stdout == (rendered / "etc/systemd/system/static-routes.service").read_text()
 
 
@@ -120,15 +121,16 @@ def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Pat
 def test_rendering_into_a_folder_makes_it_and_says_what_it_wrote(config: Path, tmp_path: Path) -> None:
     """The answer is the paths; a folder that cannot be made is an error that names it."""
     folder = tmp_path / "new" / "folder"
-    told = run("render", config, "--out", folder)
+    told = run_here("render", config, "--out", folder)
     assert told.returncode == 0
     assert sorted(told.stdout.splitlines()) == [f"{folder}/{path}" for path in files_below(folder)]
-    assert json.loads(run("render", config, "--out", folder, "--json").stdout) == {"written": told.stdout.splitlines()}
+    again = run_here("render", config, "--out", folder, "--json")
+    assert json.loads(again.stdout) == {"written": told.stdout.splitlines()}
     (tmp_path / "file").touch()
-    refused = run("render", config, "--out", tmp_path / "file" / "folder")
+    refused = run_here("render", config, "--out", tmp_path / "file" / "folder")
     assert (refused.returncode, refused.stdout) == (3, "")
     assert refused.stderr == f"hostrouting: cannot make the folder {tmp_path}/file/folder: Not a directory\n"
-    assert run("render", config, "--out", "").returncode == 2
+    assert run_here("render", config, "--out", "").returncode == 2
 
 
 @pytest.mark.thorough
@@ -136,17 +138,17 @@ def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(
     """The whole config of an agent need have no `hostRouting`; the command wants to hear that this is meant."""
     config = tmp_path / "agent.json"
     config.write_text(json.dumps({"kubelet": {}}))
-    refused = run("plan", "--root", tmp_path, config)
+    refused = run_here("plan", "--root", tmp_path, config)
     assert refused.returncode == 2
     assert "hostRouting: is missing, and so is every section of it" in refused.stderr
     assert "--allow-empty" in refused.stderr
-    allowed = run("plan", "--root", tmp_path, config, "--allow-empty")
+    allowed = run_here("plan", "--root", tmp_path, config, "--allow-empty")
     assert (allowed.returncode, allowed.stdout) == (0, "")
 
 
 def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None:
     """The message lists the files that exist."""
-    refused = run("render", config, "nothing.service")
+    refused = run_here("render", config, "nothing.service")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith(
         "hostrouting: 'nothing.service' is no file of this config's; apply would install: /"
@@ -156,7 +158,7 @@ def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None
 def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
     """What was foreseen and not done is not in the answer."""
     (tmp_path / "etc").write_text("in the way of every folder")
-    failed = run("apply", "--root", tmp_path, config)
+    failed = run_here("apply", "--root", tmp_path, config)
     assert (failed.returncode, failed.stdout) == (3, "")
     assert "/etc" in failed.stderr.splitlines()[-1]
 
@@ -164,7 +166,7 @@ def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
 def test_a_second_run_waits_and_then_says_who_holds_the_lock(config: Path, tmp_path: Path) -> None:
     """One run at a time: exit 3 when the time for waiting is up, the holder named, nothing changed."""
     with FileLock(root=str(tmp_path)).hold(Context()):
-        waited = run("apply", "--root", tmp_path, "--timeout", "0.2", config)
+        waited = run_here("apply", "--root", tmp_path, "--timeout", "0.2", config)
     assert waited.returncode == 3
     assert f"process {os.getpid()}" in waited.stderr
     assert not (tmp_path / "etc").exists()
@@ -178,7 +180,7 @@ def test_an_invalid_config_shows_every_error(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     wrong = {"routeOverlap": {"mode": "LOUD"}, "gates": ["x"]}
     path.write_text(json.dumps(wrong))
-    refused = run("apply", "--root", tmp_path, path, "--json")
+    refused = run_here("apply", "--root", tmp_path, path, "--json")
     assert refused.returncode == 2
     assert [error["path"] for error in json.loads(refused.stdout)["errors"]] == [
         "hostRouting.routeOverlap.mode",
@@ -240,7 +242,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, 
     path.write_text(json.dumps({"hostRouting": {"probeSnat": {"enabled": True}}}))
     root = tmp_path / "image"
     root.mkdir()
-    refused = run(command, "--root", root, path)
+    refused = run_here(command, "--root", root, path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "hostRouting.probeSnat.dev: is missing; name the device that probes come in by" in refused.stderr
     assert files_below(root) == []
@@ -260,7 +262,7 @@ def test_a_config_that_is_wrong_for_an_image_is_an_invalid_config(command: str, 
 )
 def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], status: int, config: Path) -> None:
     """Wrong usage is 2, a failure is 3, and no traceback is printed."""
-    ended = run(*(config if word == "CONFIG" else word for word in words))
+    ended = run_here(*(config if word == "CONFIG" else word for word in words))
     assert ended.returncode == status, ended.stderr
     assert ended.stdout == ""
     assert 1 <= len(ended.stderr.splitlines()) <= 6
@@ -270,7 +272,7 @@ def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], statu
 @pytest.mark.parametrize("asked", ["example.org", "300.1.1.1", "::1"])
 def test_explain_quotes_what_was_asked(asked: str) -> None:
     """A word that is no address is quoted as it was written, without the prefix length that an address would get."""
-    refused = run("explain", asked)
+    refused = run_here("explain", asked)
     assert refused.returncode == 2
     assert refused.stderr == (
         f"hostrouting: '{asked}' is not an IPv4 address, nor an IPv4 CIDR such as '172.16.0.0/16'\n"
@@ -289,7 +291,7 @@ def test_explain_quotes_what_was_asked(asked: str) -> None:
 )
 def test_programs_are_told_of_wrong_words_in_json(words: list[str], config: Path) -> None:
     """Exit 2, and an object as for every other refusal."""
-    ended = run(*(config if word == "CONFIG" else word for word in words))
+    ended = run_here(*(config if word == "CONFIG" else word for word in words))
     assert ended.returncode == 2
     told = json.loads(ended.stdout)
     assert told["ok"] is False
@@ -299,7 +301,7 @@ def test_programs_are_told_of_wrong_words_in_json(words: list[str], config: Path
 def test_a_root_without_name_is_refused(config: Path) -> None:
     """`--root "$IMAGE"` of a script that forgot to set it: not the working directory, and nothing below it."""
     for command in ("plan", "apply", "reset"):
-        refused = run(command, "--root", "", config)
+        refused = run_here(command, "--root", "", config)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "'' is no folder; name the root folder of an image" in refused.stderr
 
@@ -310,7 +312,7 @@ def test_what_cannot_be_built_yet_is_refused_by_all(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"hostRouting": {**MENDED, "watch": {"enabled": True}}}))
     for command in ("plan", "apply", "check", "render"):
-        refused = run(command, path)
+        refused = run_here(command, path)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr == (
             "hostrouting: hostRouting.watch.enabled: this release cannot do that yet; set it to false\n"
@@ -354,7 +356,7 @@ def test_an_empty_config_is_no_wish(tmp_path: Path) -> None:
     """A file with neither hostRouting nor one of its sections would remove everything: refused."""
     path = tmp_path / "config.json"
     path.write_text('{"kubelet": {}}')
-    refused = run("apply", "--root", tmp_path, path)
+    refused = run_here("apply", "--root", tmp_path, path)
     assert refused.returncode == 2
 
 

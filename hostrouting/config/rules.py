@@ -52,13 +52,14 @@ __all__ = [
 T = TypeVar("T")
 H = TypeVar("H", bound="Hashable")
 
-#: (first bits, how many of them, what they mean): a static route may not lead there, and no router lives there.
-_NOT_UNICAST: Final = (
-    (0, 8, "0.0.0.0/8, which means 'this network'"),
-    (127, 8, "127.0.0.0/8, the node's own loopback"),
-    (0xE, 4, "224.0.0.0/4, which is multicast"),
-    (0xFFFFFFFF, 32, "the broadcast address"),
-)
+#: By the first byte, (first bits, how many of them, what they mean): a static route may not lead there, and no router
+#: lives there.
+_NOT_UNICAST: Final = {
+    0: (0, 8, "0.0.0.0/8, which means 'this network'"),
+    127: (127, 8, "127.0.0.0/8, the node's own loopback"),
+    **dict.fromkeys(range(224, 240), (0xE, 4, "224.0.0.0/4, which is multicast")),
+    255: (0xFFFFFFFF, 32, "the broadcast address"),
+}
 _UNIT_NAME: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789:_.\\@-")
 _DEVICE_PATTERN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-+@*?[]!")
 #: A file name has 255 bytes, and the gate's drop-in folder is named `<gate>.d`.
@@ -180,9 +181,11 @@ def _gateway(text: str) -> str:
 
 
 def _refuse_inside(text: str, address: int, length: int, consequence: str) -> None:
-    for bits, count, name in _NOT_UNICAST:
-        if length >= count and address >> (32 - count) == bits:
-            raise ValueError(f"{text!r} {'lies in' if count < 32 else 'is'} {name}; {consequence}")
+    if address >> 24 not in _NOT_UNICAST:
+        return
+    bits, count, name = _NOT_UNICAST[address >> 24]
+    if length >= count and address >> (32 - count) == bits:
+        raise ValueError(f"{text!r} {'lies in' if count < 32 else 'is'} {name}; {consequence}")
 
 
 def ipv4_cidr(value: object) -> str:

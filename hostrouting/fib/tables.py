@@ -11,9 +11,9 @@ from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hostrouting.net.routes import ObservedRoute, Route
+    from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
-__all__ = ["Bucket", "Key", "Tables", "deleted", "inserted", "is_usable", "key_of"]
+__all__ = ["Bucket", "Key", "Tables", "deleted", "first_fit", "inserted", "is_usable", "key_of"]
 
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
 Bucket = tuple["ObservedRoute", ...]
@@ -133,10 +133,13 @@ def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
 
 def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
-    for position, route in enumerate(bucket):
-        if _takes(named, route):
-            return (*bucket[:position], *bucket[position + 1 :])
-    return bucket
+    gone = first_fit(bucket, named)
+    return bucket if gone is None else tuple(route for route in bucket if route is not gone)
+
+
+def first_fit(bucket: Bucket, named: Route | ObservedRoute) -> ObservedRoute | None:
+    """Return the route that the kernel's deletion of `named` takes."""
+    return next((route for route in bucket if _takes(named, route)), None)
 
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:
@@ -154,12 +157,21 @@ def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
         and named.source in {None, standing.source}
         and named.protocol in {0, standing.protocol}
         and set(named.extra) <= set(standing.extra)
-        and _hops_fit(named, standing)
+        and named.encapsulation in {None, standing.encapsulation}
+        and (named.nexthop_id == standing.nexthop_id if named.nexthop_id else _hops_fit(named, standing))
     )
 
 
 def _hops_fit(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
     if named.nexthops:
-        return [hop[:2] for hop in named.nexthops] == [hop[:2] for hop in standing.hops]
+        return len(named.nexthops) == len(standing.hops) and all(map(_hop_fits, named.nexthops, standing.hops))
     first = standing.nexthops[0] if standing.nexthops else standing
     return named.gateway in {None, first.gateway} and named.dev in {None, first.dev}
+
+
+def _hop_fits(named: NextHop, standing: NextHop) -> bool:
+    return (
+        named[:2] == standing[:2]
+        and named.encapsulation in {None, standing.encapsulation}
+        and set(named.extra) <= set(standing.extra)
+    )

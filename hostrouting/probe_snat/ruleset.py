@@ -5,7 +5,6 @@ The boot files are the script, its unit, and a drop-in that makes AgentBaker's u
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -50,9 +49,7 @@ _OPTIONAL: Final = (
     "# No Before= and no RequiredBy=: probes are not worth a node that does not start.\n",
     "WantedBy=hostrouting-ready.service\n",
 )
-_TEMPLATE: Final = BootTemplate(
-    "probe-snat", "probe-snat.nft", Path(__file__).parent / "assets", {AGAIN_PATH: "ipv6_nftables.conf"}
-)
+_TEMPLATE: Final = BootTemplate("probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"})
 DEPARTURE: Final = _TEMPLATE.departure
 
 #: Before connection tracking, which is at -200.

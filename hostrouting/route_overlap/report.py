@@ -209,8 +209,8 @@ class OverlapReport:
         configured = dict.fromkeys(name for report in self.cidrs for name in report.configured)
         if configured:
             yield (
-                f"The config has routes for it that are not in force ({', '.join(configured)}): run hostrouting apply "
-                "CONFIG; if it refuses them, it says why"
+                f"The config has routes for it that are not in force ({', '.join(configured)}); "
+                "hostrouting apply CONFIG adds them, or says why they are refused"
             )
         routes = self.suggested_routes
         if routes:

@@ -12,6 +12,7 @@ from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, RecordedFiles
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.net.default_route import default_route
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
 from phases import Change, DeadlineExceededError
@@ -118,7 +119,11 @@ def check_now(
         wait_for_default_route(ctx, backend, seconds=seconds)
     allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
     report = prove_egress(backend, section.expected_cidrs, allowed_devs=allowed)
-    return report if report.ok else report.knowing([route.destination for route in config.static_routes.routes])
+    if report.ok or not config.static_routes.routes:
+        return report
+    standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}
+    absent = [route for route in config.static_routes.routes if (*route.prefix, route.metric) not in standing]
+    return report.knowing([route.destination for route in absent])
 
 
 def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
@@ -127,7 +132,7 @@ def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: floa
     said = False
     while default_route(backend.routes()) is None:
         if not said:
-            _logger.info("waiting for an IPv4 default route, for %g s at most", waiting.remaining())
+            _logger.warning("waiting up to %.0f s: table main has no IPv4 default route", waiting.remaining())
             said = True
         try:
             waiting.sleep(SECONDS_BETWEEN_LOOKS)

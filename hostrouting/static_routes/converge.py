@@ -106,7 +106,7 @@ class Convergence:
             if isinstance(error, RouteRejectedError) and refused is not None:
                 raise explained(error, refused, self._host.routes) from error
             raise
-        self._logger.info("%d routes changed", self._changed, extra={"changed": self._changed})
+        self._logger.info("routes changed: %d", self._changed, extra={"changed": self._changed})
         after = {place(route): route for route in desired}
         self._record(ctx, after, recorded.routes)
         self._tell(after, recorded.routes)

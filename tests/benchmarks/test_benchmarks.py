@@ -141,24 +141,33 @@ def test_only_in_a_run_of_its_own_are_boot_scripts_run(monkeypatch: pytest.Monke
         pair.pair(Setting([10], lambda _count: 1, tmp_path, None, 0))
 
 
-@pytest.mark.parametrize("rounds", ["2", "0", "-1", "many"])
-def test_a_number_of_rounds_without_a_middle_is_refused(rounds: str) -> None:
-    """A median of an even number of samples would be none of them."""
-    done = run("--rounds", rounds)
-    assert done.returncode == 2
-    assert "--rounds" in done.stderr
+@pytest.fixture
+def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who is not root, so that no test of the options begins to measure."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
-    """The refusal does not come after minutes of work."""
-    done = run("--json", str(tmp_path / "absent" / "bench.json"))
-    assert done.returncode == 2
-    assert "there is no folder" in done.stderr
+@pytest.mark.usefixtures("_without_root")
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        *((f"--rounds={rounds}", "--rounds") for rounds in ("2", "0", "-1", "many")),
+        ("--json=absent/bench.json", "there is no folder"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_the_work(
+    option: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The median of an even number of samples would be none of them; a refusal does not come after minutes of work."""
+    monkeypatch.setattr("sys.argv", ["run.py", option])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert why in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_without_root")
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2 and a sentence, and nothing was tried."""
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setattr("sys.argv", ["run.py"])
     assert main() == 2
     assert "needs root" in capsys.readouterr().err

@@ -107,7 +107,7 @@ class TestFileLock(RunLockContract):
             holder.send_signal(signal.SIGKILL)
             holder.wait()
         assert (tmp_path / "run/hostrouting.lock").read_text() == f"{holder.pid}\n"
-        with FileLock(root=str(tmp_path)).hold(Context(timeout=0.001)):
+        with FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True))):
             assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
 
     @needs("root")
@@ -127,7 +127,7 @@ class TestFileLock(RunLockContract):
         with FileLock(root=str(tmp_path)).hold(Context()):
             daemon = subprocess.Popen(["sleep", "infinity"], close_fds=False)
         try:
-            with FileLock(root=str(tmp_path)).hold(Context(timeout=0.001)):
+            with FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True))):
                 pass
         finally:
             daemon.kill()

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -234,6 +234,7 @@ WAYS = st.sampled_from(["replace", "append", "add", "delete"])
     st.lists(WAYS, max_size=3),
     st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
 )
+@example(before=["replace", "append"], in_apply=[], between=["append"], in_reset=[(2, "replace")])
 def test_any_life_beside_ours(
     before: list[str], in_apply: list[tuple[int, str]], between: list[str], in_reset: list[tuple[int, str]]
 ) -> None:
@@ -272,11 +273,11 @@ def test_only_changes_that_were_made_are_counted(
     node.insert_route(theirs(73))
     converge(host, [OURS])
     converge(host, ())
-    assert [m for m in caplog.messages if m.endswith("routes changed")] == ["2 routes changed"] * 2
+    assert [m for m in caplog.messages if m.startswith("routes changed: ")] == ["routes changed: 2"] * 2
     converge(host, [OURS])
     caplog.clear()
     # With the address all routes go whose gateway is reached by it.
     node.remove_address("eth0", "10.224.0.4/16")
     converge(host, ())
-    assert [m for m in caplog.messages if m.endswith("routes changed")] == ["0 routes changed"]
+    assert [m for m in caplog.messages if m.startswith("routes changed: ")] == ["routes changed: 0"]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, NamedTuple
+from unittest.mock import patch
 
 from hostrouting.cli import main
 
@@ -27,8 +29,17 @@ def run_here(*words: str | Path) -> Result:
     level, handlers = root.level, root.handlers.copy()
     try:
         with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
-            status = main(list(map(str, words)))
+            status = _status(*words)
     finally:
         root.setLevel(level)
         root.handlers[:] = handlers
     return Result(status, stdout.getvalue(), stderr.getvalue())
+
+
+def _status(*words: str | Path) -> int:
+    """Return the exit status; argparse ends the process when it refuses the words."""
+    try:
+        with patch.object(sys, "argv", ["hostrouting", *map(str, words)]):
+            return main()
+    except SystemExit as ended:
+        return int(str(ended.code))

@@ -38,8 +38,9 @@ def decisions(node: KernelNode, packets: Sequence[Packet]) -> list[str]:
         for before, line in itertools.pairwise(done.stderr.splitlines())
         if line.startswith("Command failed -:")
     }
-    answers = iter(done.stdout.splitlines())
-    return [refusals.get(number) or next(answers).strip() for number in range(1, len(packets) + 1)]
+    # With -o `ip` joins the lines of several next hops by a backslash.
+    answers = (" ".join(line.replace("\\", " ").split()) for line in done.stdout.splitlines())
+    return [refusals.get(number) or next(answers) for number in range(1, len(packets) + 1)]
 
 
 def _words(packet: Packet) -> str:

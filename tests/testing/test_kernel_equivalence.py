@@ -15,9 +15,10 @@ from support.kernel import needs_kernel
 from support.kernel_packets import decisions, let_packets_in
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.fib import Packet
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_cidr, format_ipv4, parse_ipv4
-from hostrouting.net.routes import Route
+from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 from hostrouting.testing.admission import shown
@@ -25,7 +26,6 @@ from hostrouting.testing.admission import shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hostrouting.fib import Packet
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.routes import Lookup, ObservedRoute
 
@@ -222,6 +222,24 @@ def test_an_inverted_l3mdev_rule_looks_up_main() -> None:
         worlds.same_lookups()
         (answer,) = worlds.kernel.lookup([parse_ipv4("10.1.0.1")])
         assert answer.route is not None
+    finally:
+        worlds.teardown()
+
+
+def test_a_packet_has_all_next_hops_of_its_route() -> None:
+    """The model names each next hop with its weight, as the kernel does."""
+    hops = (NextHop(None, "e0", weight=2), NextHop(None, "e0", weight=3))
+    worlds = TwoWorlds()
+    worlds.begin()
+    try:
+        worlds.both(lambda world: world.insert_route(Route(network=0, prefix_length=0, protocol=3, nexthops=hops)))
+        packet = Packet(parse_ipv4("10.0.0.1"), ip_protocol=6, source_port=1000, destination_port=53)
+        shown_by_kernel = decisions(worlds.node, [packet])
+        assert (
+            shown_by_kernel
+            == [_decided(worlds.memory, packet)]
+            == ["default nexthop dev e0 weight 2 nexthop dev e0 weight 3"]
+        )
     finally:
         worlds.teardown()
 

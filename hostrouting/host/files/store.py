@@ -8,7 +8,6 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.host.files.rooted import file_errors, open_parent, shown_path, sync_folder
@@ -89,7 +88,8 @@ class RootedFiles:
         reasons: list[str] = []
 
         def look(folder: int) -> None:
-            reasons.extend(_exposure(str(Path(f"/proc/self/fd/{folder}").readlink()), os.fstat(folder)))
+            path = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - pathlib is slow to import
+            reasons.extend(_exposure(path, os.fstat(folder)))
 
         status = self._find("look at", path, _status, follow=True, passing=look)
         if status is not None:
@@ -318,7 +318,8 @@ def _sweep(folder: int) -> bool:
 def _has_lock(status: os.stat_result) -> bool:
     # From the kernel's own list: trying the lock would hold it for a moment.
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return wanted in Path("/proc/locks").read_text(encoding="utf-8").split()
+    with open("/proc/locks", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+        return wanted in file.read().split()
 
 
 def _obstacle(folder: int, size: int) -> int | None:
