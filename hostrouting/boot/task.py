@@ -1,4 +1,4 @@
-"""The common parts of tasks: what each is made of, and the boot half of a task of the routing pair."""
+"""The common parts of tasks: the constructor of each, and the boot half of the tasks of the routing pair."""
 
 from __future__ import annotations
 

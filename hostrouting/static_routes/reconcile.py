@@ -351,7 +351,7 @@ class _Decisions:
         self.made.records.extend(recorded)
 
     def summary(self) -> Reconciliation:
-        """Return the decisions, with all removals of ours."""
+        """Return the decisions, with the removals of our routes."""
         # Removals in the reverse order: a rollback goes backwards, and then each route finds its gateway.
         self.made.changes.extend(sorted(self._removals, key=_scope_of_removal))
         return self.made
