@@ -7,13 +7,14 @@ Obstacle     wanted, but the node is not (yet) ready for them
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import best_default_devs
+from hostrouting.net.mappings import typed
 from hostrouting.net.route_text import MAIN_TABLE
 from hostrouting.probe_snat.ruleset import ProbeRules
 
@@ -39,9 +40,6 @@ _OF_CILIUM: Final = "cil_from_netdev"
 #: apart (router_solicitation_delay, router_solicitations, router_solicitation_interval): together 13 s.
 _SECONDS_FOR_ROUTERS: Final = 15.0
 _DEV: Final = "hostRouting.probeSnat.dev"
-
-Json = TypeVar("Json", dict[str, Any], list[object], str)
-_KINDS: Final = {dict: "an object", list: "a list", str: "text"}
 
 
 @attrs.frozen(kw_only=True)
@@ -136,29 +134,30 @@ def describes_ipv6(document: object) -> bool:
     hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
 be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
     """
+    try:
+        return _has_address(document)
+    except ValueError as error:
+        raise BackendError(
+            f"the cloud's description of the network interfaces cannot be read: {error}; with "
+            f"hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
+        ) from error
+
+
+def _has_address(document: object) -> bool:
     found = False
-    for number, interface in enumerate(_typed(document, list, "it")):
-        ipv6 = _typed(interface, dict, f"[{number}]").get("ipv6")
+    for number, interface in enumerate(typed(document, list, "it")):
+        ipv6 = typed(interface, dict, f"[{number}]").get("ipv6")
         if ipv6 is None:
             continue
-        addresses = _typed(ipv6, dict, f"[{number}].ipv6").get("ipAddress")
+        addresses = typed(ipv6, dict, f"[{number}].ipv6").get("ipAddress")
         if addresses is None:
             continue
         where = f"[{number}].ipv6.ipAddress"
-        for index, address in enumerate(_typed(addresses, list, where)):
-            private = _typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
+        for index, address in enumerate(typed(addresses, list, where)):
+            private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
             # Read to the end, so that a malformed description is always an error.
-            found |= private is not None and bool(_typed(private, str, f"{where}[{index}].privateIpAddress"))
+            found |= private is not None and bool(typed(private, str, f"{where}[{index}].privateIpAddress"))
     return found
-
-
-def _typed(value: object, kind: type[Json], where: str) -> Json:
-    if not isinstance(value, kind):
-        raise BackendError(
-            f"the cloud's description of the network interfaces cannot be read: {where} should be {_KINDS[kind]}, not "
-            f"{type(value).__name__}; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
-        )
-    return value
 
 
 def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.exceptions import HostFileError, StaleCNIError
 from hostrouting.net.addresses import canonical
+from hostrouting.net.mappings import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -57,7 +58,6 @@ _LONGEST_PID: Final = 10
 _MAC_LENGTHS: Final = (0, 6, 8, 20)
 
 Json = TypeVar("Json", dict[str, Any], list[object], str)
-_KINDS: Final = {dict: "a JSON object", list: "a JSON array", str: "text"}
 
 
 # --- is it in use?
@@ -236,11 +236,7 @@ def _get(mapping: dict[str, Any], key: str, path: str) -> object:
 
 def _typed(value: object, empty: Json, name: str) -> Json:
     """Return the value; `empty` for null, which Go writes for a value that was never set."""
-    if value is None:
-        return empty
-    if not isinstance(value, type(empty)):
-        raise ValueError(f"{name} is not {_KINDS[type(empty)]}")  # noqa: TRY004 - one error for all that is wrong
-    return value
+    return empty if value is None else typed(value, type(empty), name)
 
 
 def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> Endpoint:
