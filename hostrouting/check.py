@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import Boot, gate_faults, held_gates, is_refused_now
+from hostrouting.boot import Boot, gate_faults, held_gates, is_refused_now, units_in
 from hostrouting.boot_files import (
     PROBE_UNIT,
     boot_parts,
     installs_units,
     missing_tools,
     plan_boot_files,
-    wanted_and_gone,
 )
 from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
@@ -135,7 +134,7 @@ class _Look:
 
     def _installs_here(self) -> bool:
         """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
-        units, _ = wanted_and_gone(boot_parts(self._config))
+        units = units_in(boot_parts(self._config))
         if units:
             return True
         from hostrouting.probe_snat import wants_rules

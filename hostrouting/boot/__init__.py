@@ -35,6 +35,7 @@ from hostrouting.boot.layout import (
     BootUnit,
     Departure,
     has_program,
+    units_in,
 )
 from hostrouting.boot.order import install_around, is_refusal
 from hostrouting.boot.recorded import RecordedFiles
@@ -61,4 +62,5 @@ __all__ = [
     "install_around",
     "is_refusal",
     "is_refused_now",
+    "units_in",
 ]

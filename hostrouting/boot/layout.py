@@ -9,7 +9,7 @@ import attrs
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hostrouting.host import FileStore
 
@@ -38,6 +38,7 @@ __all__ = [
     "read_asset",
     "ready_unit",
     "unit_path",
+    "units_in",
 ]
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
@@ -116,6 +117,11 @@ class Departure(NamedTuple):
 
     name: str
     paths: tuple[str, ...]
+
+
+def units_in(parts: Iterable[BootUnit | Departure]) -> list[BootUnit]:
+    """Return the units to install among the parts of a config."""
+    return [part for part in parts if isinstance(part, BootUnit)]
 
 
 @attrs.frozen

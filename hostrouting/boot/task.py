@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from hostrouting.boot.boot import Boot
+from hostrouting.boot.layout import Departure
 from hostrouting.config import require_config
 from hostrouting.host import Host
 
 if TYPE_CHECKING:
-    from hostrouting.boot.layout import BootUnit, Departure
+    from hostrouting.boot.layout import BootUnit
     from hostrouting.config import HostRoutingConfig
     from phases import Change, Context
 
@@ -46,8 +47,8 @@ class PairTask(NodeTask, ABC):
 
     @property
     @abstractmethod
-    def _unit(self) -> BootUnit | None:
-        """The unit for this config; None if the config asks for nothing."""
+    def _part(self) -> BootUnit | Departure:
+        """The unit for this config; its departure if the config asks for nothing."""
 
     @abstractmethod
     def plan_act(self, ctx: Context) -> list[Change]:
@@ -60,14 +61,14 @@ class PairTask(NodeTask, ABC):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now; do not wait."""
         ctx.check()
-        if self._unit is not None:
-            return self.plan_act(ctx) + self._boot.plan_install(ctx, self._unit)
-        # As `undo` goes about it.
-        return self._boot.plan_install(ctx, gone=[self._departure]) + self.plan_act(ctx)
+        if isinstance(self._part, Departure):
+            # As `undo` goes about it.
+            return self._boot.plan_install(ctx, self._part) + self.plan_act(ctx)
+        return self.plan_act(ctx) + self._boot.plan_install(ctx, self._part)
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit with its files, then reverse the live half."""
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would do its work again if a gated machine started meanwhile.
-            self._boot.install(held, gone=[self._departure])
+            self._boot.install(held, self._departure)
             self.undo_act(held)

@@ -150,7 +150,7 @@ class ConfigureProbeSNAT(NodeTask):
             files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
         # The unit first: a machine that starts meanwhile would load the rules again.
         paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
-        self._boot.install(ctx, gone=[DEPARTURE._replace(paths=paths)])
+        self._boot.install(ctx, DEPARTURE._replace(paths=paths))
         files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
         if not ours:
             return
@@ -272,7 +272,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _plan_removal(self, ctx: Context) -> list[Change]:
         """Return the changes in the order of `undo`."""
-        changes = self._boot.plan_install(ctx, gone=[DEPARTURE])
+        changes = self._boot.plan_install(ctx, DEPARTURE)
         if self._host.is_live and is_installed(self._host.files):
             try:
                 if _table(ctx, self._host) is not None:

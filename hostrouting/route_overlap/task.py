@@ -18,7 +18,7 @@ from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit
+    from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import RouteBackend
     from hostrouting.route_overlap.report import OverlapReport
@@ -45,15 +45,12 @@ class CheckRouteOverlap(PairTask):
     def do(self, ctx: Context) -> None:
         """Install boot files, wait for a default route, prove the routing and write the marker."""
         with self._host.lock.hold(ctx) as held:
-            if self._unit is not None:
-                self._boot.install(held, self._unit)
-            else:
-                self._boot.install(held, gone=[DEPARTURE])
+            self._boot.install(held, self._part)
             self.act(held)
 
     @property
-    def _unit(self) -> BootUnit | None:
-        return boot_unit(self._config) if self._config.route_overlap.expected_cidrs else None
+    def _part(self) -> BootUnit | Departure:
+        return boot_unit(self._config) if self._config.route_overlap.expected_cidrs else DEPARTURE
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 

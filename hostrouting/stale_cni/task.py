@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -272,6 +273,13 @@ class CleanStaleCNI(NodeTask):
                 self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
             if was_begun and isinstance(error, HostRoutingError):
                 raise StaleCNIError(f"{error}\nthe objects that were removed before that are back") from error
+            raise
+        except BaseException:
+            # An interrupt: only a reading shows what is gone; `undo` restores no more than that.
+            done[:] = record.objects
+            with suppress(HostRoutingError):
+                missing, lost = what_is_missing(record.objects, self._look(ctx.shielded()))
+                done[:] = [*missing, *(leftover for leftover, _ in lost)]
             raise
         finally:
             gone = set(done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, install_around
+from hostrouting.boot import RUNTIME_DIRECTORY, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
@@ -39,8 +39,8 @@ class ConfigureStaticRoutes(PairTask):
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
-        boot, unit = self._boot, self._unit
-        if unit is None:
+        boot, unit = self._boot, self._part
+        if isinstance(unit, Departure):
             self.undo(ctx)
             return
         with self._host.lock.hold(ctx) as held:
@@ -49,8 +49,8 @@ class ConfigureStaticRoutes(PairTask):
             install_around(boot, lambda: boot.install(held, unit), lambda: self.act(held))
 
     @property
-    def _unit(self) -> BootUnit | None:
-        return boot_unit(self._config) if self._config.static_routes.routes else None
+    def _part(self) -> BootUnit | Departure:
+        return boot_unit(self._config) if self._config.static_routes.routes else DEPARTURE
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import pyroute_reading
 from support.kernel import needs_kernel, powerless
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -304,9 +305,9 @@ def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -
     node.ip("route", "add", *words.split())
     with NetNS(node.name, flags=0) as netns:
         plain = Pyroute2Backend(netns)
-        assert plain.links() == backend.links()
-        assert plain.rules() == backend.rules()
-        assert plain.routes() == backend.routes()
+        assert pyroute_reading.links(netns) == plain.links() == backend.links()
+        assert pyroute_reading.rules(netns) == plain.rules() == backend.rules()
+        assert pyroute_reading.routes(netns) == plain.routes() == backend.routes()
 
 
 def test_a_deleted_device_takes_its_multipath_routes(node: KernelNode, backend: NetlinkBackend) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,7 +24,6 @@ __all__ = ["RootedFiles"]
 _UNDER_WAY: Final = ".hostrouting-"
 #: The folder is not empty, or a file system is mounted on it.
 _NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY})
-_HEX: Final = frozenset("0123456789abcdef")
 #: Flags to open a file to read: a fifo must not wait for its writer.
 _FILE: Final = os.O_RDONLY | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
@@ -349,8 +349,7 @@ def _entries(folder: int, name: str) -> list[str]:
 
 def _is_under_way(name: str) -> bool:
     # Exactly the form of `_successor_name`: a name that only resembles it is another program's.
-    before, mark, end = name.rpartition(_UNDER_WAY)
-    return bool(mark) and len(before) > 1 and before[0] == "." and len(end) == 16 and not set(end) - _HEX
+    return re.fullmatch(rf"\..+{re.escape(_UNDER_WAY)}[0-9a-f]{{16}}", name, re.DOTALL) is not None
 
 
 def _successor_name(name: str) -> str:

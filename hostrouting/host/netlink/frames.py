@@ -33,7 +33,6 @@ __all__ = [
     "address_of",
     "attribute",
     "attributes",
-    "barrier",
     "checked_length",
     "checked_message_length",
     "error_of",
@@ -44,6 +43,7 @@ __all__ = [
     "messages",
     "next_hops",
     "number_of",
+    "parsed",
     "word",
 ]
 
@@ -96,6 +96,11 @@ def attributes(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
             raise ValueError(f"attribute {number & 0x3FFF} is {length} bytes long, but {end - offset} are left")
         yield number & 0x3FFF, packed[offset + 4 : offset + length]
         offset += length + 3 & ~3
+
+
+def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], dict[int, bytes]]:
+    """Return the fixed part of a message without its header, and the attributes."""
+    return layout.unpack_from(payload), dict(attributes(payload, layout.size))
 
 
 def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
@@ -151,11 +156,6 @@ def messages(received: memoryview) -> Iterator[memoryview]:
 def message(kind: int, flags: int, payload: bytes, *, sequence: int = 1) -> bytes:
     """Return a complete message."""
     return header.pack(HEADER_LENGTH + len(payload), kind, flags, sequence, 0) + payload
-
-
-def barrier(sequence: int) -> bytes:
-    """Return a message that does nothing and is acknowledged: its answer follows those of all messages before it."""
-    return message(NOOP, REQUEST | ACK, b"", sequence=sequence)
 
 
 def error_of(answer: bytes) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
 from hostrouting.host.netlink.commit import Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
-from hostrouting.host.netlink.frames import HEADER_LENGTH, REQUEST, message
+from hostrouting.host.netlink.frames import REQUEST, message
 from hostrouting.host.netlink.namespaces import in_namespace
 from hostrouting.host.netlink.places import Places, commit_links, slot
 from hostrouting.net.addresses import IPV6
@@ -112,8 +112,6 @@ class NetlinkLinkLayer(Adapter):
 
     def _programs(self, index: int) -> frozenset[str]:
         try:
-            if self._netns is None:
-                return classifiers.program_names(index)
             return in_namespace(self._netns, lambda: classifiers.program_names(index))
         except PermissionError:
             _logger.info("which BPF programs are attached by tcx cannot be told without root")
@@ -213,7 +211,7 @@ def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, .
         if error.errno in _LEADS_NOWHERE:
             return ()
         raise
-    route = route_codec.parse_route(answer[HEADER_LENGTH:], names, family=IPV6)
+    route = route_codec.parse_route(answer, names, family=IPV6)
     return tuple(sorted({hop.dev for hop in route.hops if not hop.dead}))
 
 

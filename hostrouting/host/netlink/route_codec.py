@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import (
-    HEADER_LENGTH,
     Request,
     address_of,
     attribute,
@@ -192,13 +191,16 @@ def _pack_encapsulation(encapsulation: Encapsulation | None) -> bytes:
 # --- from the kernel
 
 
-def parse_ipv6_routes(messages: Iterable[bytes], names: Mapping[int, str]) -> list[ObservedRoute]:
+def parse_ipv6_routes(payloads: Iterable[bytes], names: Mapping[int, str]) -> list[ObservedRoute]:
     """Return the routes of all tables in the kernel's order, without those that it only caches.
 
     A kernel without IPv6 (`ipv6.disable=1`) answers with its routes of all other families.
     """
-    payloads = [message[HEADER_LENGTH:] for message in messages if message[HEADER_LENGTH] == IPV6]
-    return [parse_route(one, names, family=IPV6) for one in payloads if not rtmsg.unpack_from(one)[-1] & _CLONED]
+    return [
+        parse_route(payload, names, family=IPV6)
+        for payload in payloads
+        if payload[0] == IPV6 and not rtmsg.unpack_from(payload)[-1] & _CLONED
+    ]
 
 
 def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4) -> ObservedRoute:

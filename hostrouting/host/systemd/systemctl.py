@@ -196,12 +196,11 @@ def journal_advice(unit: str) -> str:
 
 def _next_steps(error: CommandFailedError, advice: str) -> Iterable[str]:
     if error.status is None:
-        yield "is systemd installed, and systemctl on PATH?"
-    else:
-        if advice:
-            yield advice
-        if os.geteuid() != 0:
-            yield "are you root?"
+        return
+    if advice:
+        yield advice
+    if os.geteuid() != 0:
+        yield "are you root?"
 
 
 def _unit_state(properties: dict[str, str]) -> UnitState:
