@@ -6,6 +6,7 @@ In this order: a node that fails now must not start its machine at the next boot
 from __future__ import annotations
 
 import logging
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, RecordedFiles
@@ -129,7 +130,9 @@ def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: floa
     said = False
     while default_route(backend.routes()) is None:
         if not said:
-            _logger.warning("waiting up to %.0f s: table main has no IPv4 default route", waiting.remaining())
+            _logger.warning(
+                "waiting up to %.0f s: table main has no IPv4 default route", ceil(waiting.remaining() or 0)
+            )
             said = True
         try:
             waiting.sleep(SECONDS_BETWEEN_LOOKS)

@@ -14,6 +14,7 @@ import attrs
 
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.journal import object_to_mapping
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Neighbour
@@ -163,8 +164,8 @@ class Observer:
 
 
 def fields_of(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict as fields of a log record or a JSON object."""
-    return {**verdict._asdict(), "object": str(verdict.object)}
+    """Return a verdict as fields of a log record or a JSON object, with the `details` that the journal records."""
+    return {**verdict._asdict(), "object": str(verdict.object), "details": object_to_mapping(verdict.object)}
 
 
 def _deaf(devices: Iterable[Device]) -> tuple[str, ...]:

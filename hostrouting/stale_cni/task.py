@@ -103,7 +103,7 @@ class CleanStaleCNI(NodeTask):
         self.record = record.path
         self._sweep(ctx, record, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
         self._logger.info(
-            "removed %d stale objects of azure-vnet, recorded in %s",
+            "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
             record.path,
             extra={"removed": len(record.objects), "backup": record.path},
@@ -345,7 +345,7 @@ class CleanStaleCNI(NodeTask):
             for leftover in done:
                 ctx.record(_addition(leftover))
         if missing or not lost:
-            self._logger.info("restored %d objects of %s", len(missing), record.path)
+            self._logger.info("objects restored: %d, of %s", len(missing), record.path)
         if lost:
             self._logger.warning(
                 "the record %s stays, since %d of its objects could not be restored; '%s' tries again",
