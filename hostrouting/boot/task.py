@@ -61,10 +61,11 @@ class PairTask(NodeTask, ABC):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now; do not wait."""
         ctx.check()
-        if isinstance(self._part, Departure):
+        part = self._part
+        if isinstance(part, Departure):
             # As `undo` goes about it.
-            return self._boot.plan_install(ctx, self._part) + self.plan_act(ctx)
-        return self.plan_act(ctx) + self._boot.plan_install(ctx, self._part)
+            return self._boot.plan_install(ctx, part) + self.plan_act(ctx)
+        return self.plan_act(ctx) + self._boot.plan_install(ctx, part)
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit with its files, then reverse the live half."""
