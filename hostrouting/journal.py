@@ -118,7 +118,8 @@ def from_json(content: bytes, *, path: str = "") -> Record:
 def read_record(files: FileStore, path: str) -> Record | None:
     """Return the record at `path`; None if there is no file.
 
-    A file that is not a record, or that another user may have written, is a record without objects and with `damage`.
+    Anything else than a record, or a record that another user may have written, has no objects and its `damage`. A file
+    that cannot be read at this moment may be a good record, so that is a `HostFileError`.
     """
     owner = files.owner(path)
     if owner is None:
@@ -127,8 +128,6 @@ def read_record(files: FileStore, path: str) -> Record | None:
     if reason is None:
         try:
             return from_json(files.read(path) or b"", path=path)
-        except HostFileError as error:
-            reason = str(error)
         except _DAMAGE as error:
             reason = repr(error)
     return Record(objects=(), path=path, damage=_damaged(path, reason))
@@ -150,7 +149,10 @@ def _why_distrusted(files: FileStore, path: str, owner: int) -> str | None:
         return f"it belongs to the user {owner}, and only root's records are trusted"
     if files.read_link(path) is not None:
         return "it is a symbolic link, and records are plain files"
-    if (files.mode(path) or 0) & _OTHERS_MAY_WRITE:
+    mode = files.mode(path)
+    if mode is None:
+        return "it is not a file"
+    if mode & _OTHERS_MAY_WRITE:
         return "users other than root may write to it"
     return None
 

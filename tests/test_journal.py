@@ -314,7 +314,7 @@ def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
     sweeps = Sweeps(files, FOLDER)
     good = sweeps.add([], texts=[], now=NOW)
     assert sweeps.read().current == [good]
-    assert "Is a directory" in sweeps.read().damaged[0].damage
+    assert "it is not a file" in sweeps.read().damaged[0].damage
 
 
 def test_a_record_of_another_user_is_not_trusted() -> None:

@@ -6,7 +6,7 @@ import logging
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hostrouting.config import HostRoutingConfig
@@ -157,6 +157,7 @@ def test_a_batch_that_was_rolled_back_records_nothing() -> None:
 destinations = st.lists(st.sampled_from(["172.16.8.0/22", "172.16.16.0/24", "172.16.24.0/24"]), unique=True, max_size=3)
 
 
+@example(["172.16.8.0/22", "172.16.16.0/24"], ["172.16.8.0/22", "172.16.16.0/24"], 118, True)
 @given(destinations, destinations, st.integers(1, 400), st.booleans())
 def test_a_run_that_fails_anywhere(first: list[str], second: list[str], number: int, files: bool) -> None:
     """From any config to any other, with a failure at any operation, an undone run leaves the node as it was."""
