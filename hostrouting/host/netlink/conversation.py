@@ -67,7 +67,9 @@ def open_conversation(netns: str | None) -> Iterator[Conversation]:
             yield Conversation(opened)
     except OSError as error:
         where = f" in network namespace {netns}" if netns else ""
-        raise BackendError(f"rtnetlink{where}: {error.strerror or error}", errno=error.errno) from error
+        forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
+        step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
+        raise BackendError(f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno) from error
 
 
 class Conversation:
