@@ -263,8 +263,24 @@ def compose(network: int, fixed: _Fixed, variable: _Attributes) -> ObservedRoute
     """Return the route of these parts."""
     length, table, protocol, kind, scope, tos, flags = fixed
     gateway, dev, metric, source, nexthops, extra, nexthop_id, encapsulation = variable
-    route = ObservedRoute(network, length, gateway, dev, metric, table, protocol, kind, scope, source, tos, flags)
-    return route._replace(nexthops=nexthops, extra=extra, nexthop_id=nexthop_id, encapsulation=encapsulation)
+    return ObservedRoute(
+        network,
+        length,
+        gateway,
+        dev,
+        metric,
+        table,
+        protocol,
+        kind,
+        scope,
+        source,
+        tos,
+        flags,
+        nexthops,
+        extra,
+        nexthop_id,
+        encapsulation,
+    )
 
 
 def device_of(index: int, names: Mapping[int, str]) -> str:
