@@ -42,6 +42,9 @@ FIRST_RULES: Final = tuple(
 _ROUTE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.EHOSTUNREACH, "prohibit": errno.EACCES}
 _RULE_ERRORS: Final = {"blackhole": errno.EINVAL, "unreachable": errno.ENETUNREACH, "prohibit": errno.EACCES}
 
+_PARTED: Final = (
+    "the table local has a route for the address, and main a longer one: the second decides if no rule was ever changed"
+)
 #: The fields that a route keeps from its planning to a dump.
 _KEPT: Final = tuple(name for name in ObservedRoute._fields if name not in {"flags", "nexthops", "expires"})
 _kept: Final = attrgetter(*_KEPT)
@@ -86,8 +89,8 @@ class Fib:
     #: By name, in the order of their indexes.
     devices: Mapping[str, Device]
     #: Until a rule is added or removed, the kernel keeps the local and the main table as one: a longer prefix in main
-    #: beats a shorter one in local.
-    merged: bool = True
+    #: beats a shorter one in local. None if that is unknown: a rule may have come and gone.
+    merged: bool | None = None
     _has_vrf: bool = attrs.field(init=False, repr=False)
 
     @_has_vrf.default
@@ -99,7 +102,7 @@ class Fib:
         """Return the model of a node, from one reading of it."""
         tables = Tables.of(routes)
         policy = Policy(rules, tables.bits)
-        return cls(tables, policy, {link.name: link for link in links}, policy.rules == FIRST_RULES)
+        return cls(tables, policy, {link.name: link for link in links}, None if policy.rules == FIRST_RULES else False)
 
     def links(self) -> list[Device]:
         """See `RouteBackend.links`."""
@@ -152,10 +155,12 @@ class Fib:
     def search(self, table: int, packet: Packet, *, scope: int = SCOPE_UNIVERSE) -> ObservedRoute | None:
         """Return the route of one table that decides a packet, or None if the table says nothing about it."""
         # Until they are parted, the kernel searches these two as one.
-        tables = (LOCAL_TABLE, MAIN_TABLE) if self.merged and table in {LOCAL_TABLE, MAIN_TABLE} else (table,)
-        tos = packet.tos & TOS_BITS
-        route = self.tables.search(tables, packet.destination, tos=tos, scope=scope, oif=packet.oif)
+        is_merged = self.merged is not False and table in {LOCAL_TABLE, MAIN_TABLE}
+        route = self._first((LOCAL_TABLE, MAIN_TABLE) if is_merged else (table,), packet, scope)
         return None if route is None or route.kind == "throw" else route
+
+    def _first(self, tables: tuple[int, ...], packet: Packet, scope: int) -> ObservedRoute | None:
+        return self.tables.search(tables, packet.destination, tos=packet.tos & TOS_BITS, scope=scope, oif=packet.oif)
 
     def is_local(self, address: int, table: int = LOCAL_TABLE) -> bool:
         """Return True if a table says that an address is the node's own."""
@@ -187,6 +192,8 @@ class Fib:
         route = self.search(rule.table or MAIN_TABLE, packet, scope=scope)
         if route is None:
             return None
+        if self.merged is None and route.table == MAIN_TABLE and self._first((LOCAL_TABLE,), packet, scope):
+            return Decision(None, unknown=_PARTED)
         if route.kind in _ROUTE_ERRORS:
             return Decision(None, _ROUTE_ERRORS[route.kind])
         if rule.suppress_prefix_length is not None and route.prefix_length <= rule.suppress_prefix_length:
@@ -194,7 +201,7 @@ class Fib:
         if rule.suppress_group is not None and self.devices[route.devs[0]].group == rule.suppress_group:
             return None
         # The kernel gives the local and the main table the name of main while they are one.
-        is_merged = self.merged and route.table == LOCAL_TABLE
+        is_merged = self.merged is not False and route.table == LOCAL_TABLE
         return Decision(route._replace(table=MAIN_TABLE) if is_merged else route)
 
     def _answer(self, packet: Packet, *, resolve: bool) -> Lookup:

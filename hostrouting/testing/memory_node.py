@@ -29,7 +29,7 @@ class MemoryNode(Node):
     """The handles of `Node` on `fib`, which is the node as it is now."""
 
     def __init__(self) -> None:
-        self.fib: Fib = Fib.of([], [])
+        self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         self._unplugged: set[str] = set()
         self._last_ifindex = 0
         self._add_device("lo", loopback=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from support.kernel import needs_kernel
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from hostrouting.testing import Node
 
 HOPS = (NextHop(Address.parse("10.224.0.9"), "eth0"), NextHop(None, "ib0"))
+
+
+def fresh(node: MemoryBackend | NetlinkBackend) -> Fib:
+    """Return the model of a node on which no rule was ever changed."""
+    return attrs.evolve(Fib.of(node.links(), node.routes()), merged=True)
 
 
 def furnish(node: Node) -> None:
@@ -38,7 +44,7 @@ def furnish(node: Node) -> None:
 def fib() -> Fib:
     node = MemoryBackend()
     furnish(node)
-    return Fib.of(node.links(), node.routes())
+    return fresh(node)
 
 
 def gone(before: Fib, after: Fib) -> list[str]:
@@ -112,7 +118,7 @@ class TestOnTheKernel:
     def test_the_kernel_removes_the_same_routes(self, node: KernelNode, event: str) -> None:
         """One reading before the event, and the model of what comes after it, equal the reading after it."""
         backend = NetlinkBackend(netns=node.name)
-        before = Fib.of(backend.links(), backend.routes())
+        before = fresh(backend)
         primary, secondary = before.devices["ib0"].addresses
         if event == "down":
             node.set_up("ib0", up=False)

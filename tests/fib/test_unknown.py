@@ -104,3 +104,27 @@ def test_a_lookup_is_made_for_udp(protocol: int) -> None:
         kernel.add_rule(Rule(1, action="blackhole", ip_protocol=protocol))
         node = Fib.of(backend.links(), backend.routes(), backend.rules())
         assert node.lookup([NINE]) == backend.lookup([NINE])
+
+
+@needs_kernel
+@pytest.mark.parametrize("was_changed", [False, True])
+def test_the_order_of_local_and_main_is_unknown(*, was_changed: bool) -> None:
+    """Once a rule was changed, the kernel asks local before main for good, and no reading shows if one was."""
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_address("eth0", "192.168.7.1/24")
+        node.ip("route", "add", "local", "10.0.0.0/8", "dev", "lo", "table", "local")
+        node.ip("route", "add", "10.1.0.0/16", "dev", "eth0")
+        if was_changed:
+            node.add_rule(BLOCKING)
+            node.remove_rule(BLOCKING)
+        backend = NetlinkBackend(netns=node.name)
+        [answer] = backend.lookup([10 << 24 | 1 << 16])
+        assert answer.route is not None
+        assert answer.route.destination == ("10.0.0.0/8" if was_changed else "10.1.0.0/16")
+        model = Fib.of(backend.links(), backend.routes(), backend.rules())
+        with pytest.raises(UnknownDecisionError, match="the second decides if no rule was ever changed"):
+            model.lookup([10 << 24 | 1 << 16])
+        others = [10 << 24 | 2 << 16, NINE, 192 << 24 | 168 << 16 | 7 << 8 | 9]
+        shown = [[one.route and one.route.destination for one in asked.lookup(others)] for asked in (model, backend)]
+        assert shown[0] == shown[1]
