@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.boot.layout import gate_drop_in, ready_unit
+from hostrouting.boot.layout import gate_drop_in, has_program, ready_unit, units_in
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from hostrouting.boot import Boot, BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import FileStore, Host
     from phases import Change, Context
 
 __all__ = [
+    "DEPARTURES",
     "PROBE_UNIT",
-    "BootPart",
     "MissingTool",
     "boot_files",
     "boot_parts",
     "installs_units",
     "missing_tools",
     "plan_boot_files",
-    "wanted_and_gone",
 ]
 
+#: The removal of the pair.
+DEPARTURES: Final = (routes.DEPARTURE, overlap.DEPARTURE)
 #: Repeated here, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
 
 
-#: The folders in which systemd, and a script that it starts, looks for a program.
-_PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 
@@ -48,38 +45,18 @@ class MissingTool(NamedTuple):
         return f"the image has no {self.name}: {self.consequence}; install the package {self.package} in it"
 
 
-class BootPart(NamedTuple):
-    """One half of the routing pair for boot: its unit if the config wants it, and its removal if not."""
-
-    unit: BootUnit | None
-    departure: Departure
-
-
-def boot_parts(config: HostRoutingConfig) -> tuple[BootPart, BootPart]:
-    """Return the static routes and the check."""
+def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUnit | Departure]:
+    """Return the units of the static routes and of the check; the departure of one that is not configured."""
     return (
-        BootPart(
-            routes.boot_unit(config) if config.static_routes.routes else None,
-            routes.DEPARTURE,
-        ),
-        BootPart(
-            overlap.boot_unit(config) if config.route_overlap.expected_cidrs else None,
-            overlap.DEPARTURE,
-        ),
+        routes.boot_unit(config) if config.static_routes.routes else routes.DEPARTURE,
+        overlap.boot_unit(config) if config.route_overlap.expected_cidrs else overlap.DEPARTURE,
     )
-
-
-def wanted_and_gone(parts: Iterable[BootPart]) -> tuple[list[BootUnit], list[Departure]]:
-    """Return the units to install and those to remove."""
-    parts = list(parts)
-    units = [part.unit for part in parts if part.unit is not None]
-    return units, [part.departure for part in parts if part.unit is None]
 
 
 def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list[Change]:
     """Return the changes that the next apply would make to the pair's boot files, even if a gate would be refused."""
-    units, gone = wanted_and_gone(boot_parts(config))
-    return boot.drift(*units, gone=gone) or boot.plan_install(ctx, *units, gone=gone)
+    parts = boot_parts(config)
+    return boot.drift(*parts) or boot.plan_install(ctx, *parts)
 
 
 def installs_units(config: HostRoutingConfig) -> bool:
@@ -89,19 +66,14 @@ def installs_units(config: HostRoutingConfig) -> bool:
 
 def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[MissingTool]:
     """Return the programs that the units of this config run and that an image lacks."""
-    static, check = boot_parts(config)
     needed = []
-    if static.unit or check.unit:
+    if units_in(boot_parts(config)):
         packages = {"bash": "bash", "flock": "util-linux", "ip": "iproute2"}
         needed += [MissingTool(name, package, _SHUT) for name, package in packages.items()]
     if config.probe_snat.enabled:
         consequence = _SHUT if config.probe_snat.required else "IPv6 load-balancer probes would not reach pods"
         needed.append(MissingTool("nft", "nftables", consequence))
-    return [tool for tool in needed if not any(_is_program(files, f"{at}/{tool.name}") for at in _PROGRAM_FOLDERS)]
-
-
-def _is_program(files: FileStore, path: str) -> bool:
-    return bool((files.mode(path) or 0) & 0o111)
+    return [tool for tool in needed if not has_program(files, tool.name)]
 
 
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:
@@ -110,16 +82,15 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     Reads only one thing of the machine, if the config leaves it open: the device of the probes.
     """
     static, check = boot_parts(config)
-    units = [static.unit, _probe_unit(config, host), check.unit]
-    files = [file for unit in units if unit is not None for file in unit.files]
+    files = [file for unit in units_in([static, *_probe_units(config, host), check]) for file in unit.files]
     if not files:
         return []
     return [*files, *ready_unit().files, *(gate_drop_in(gate) for gate in config.gates)]
 
 
-def _probe_unit(config: HostRoutingConfig, host: Host | None) -> BootUnit | None:
+def _probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
     if not config.probe_snat.enabled:
-        return None
+        return []
     from hostrouting.probe_snat import boot_unit, rules_to_install
 
-    return boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)
+    return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
-from hostrouting.collector import collector_paused
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
 from hostrouting.output import answer, change_lines, colourful, log_to_stderr, prepare_streams, print_json
 
@@ -70,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="hostrouting",
         description="Make a Kubernetes node's host routing right, and prove it.",
-        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not; "
+        epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
     parser.add_argument("--version", action="version", version=f"hostrouting {__version__}")
@@ -81,37 +80,48 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         added.add_argument("--json", action="store_true", help="the answer as JSON")
         added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
-        added.add_argument("--timeout", type=_seconds, metavar="S", help="seconds for all of it")
+        added.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
         return added
 
     def offline(added: argparse.ArgumentParser) -> None:
         added.add_argument(
-            "--root", type=_folder, metavar="DIR", help="an image: files and units below DIR, nothing live"
+            "--root",
+            type=partial(_folder, step="name the root folder of an image"),
+            metavar="DIR",
+            help="an image: files and units below DIR, nothing live",
         )
 
     def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
         text = "a JSON file: the hostRouting object, or a whole config that has it"
+        if optional:
+            text += "; needed only to find the records of a sweep with a backupDir"
         added.add_argument("config", nargs="?" if optional else None, metavar="CONFIG", help=text)
-        text = "accept a CONFIG without our sections: it removes everything that hostrouting installed"
+        text = "accept a CONFIG without any setting for hostrouting, which means: remove everything"
         added.add_argument("--allow-empty", action="store_true", help=text)
 
-    added = command("plan", _plan, "show the changes that apply would make; needs no root")
+    added = command("plan", _plan, "show the changes that apply would make; changes nothing, needs no root")
     config(added)
     offline(added)
-    added.add_argument("--exit-code", action="store_true", help=f"exit {DIFFERS} where there is something to change")
-    added = command("apply", _apply, "configure: live and for every boot")
+    added.add_argument("--exit-code", action="store_true", help=f"exit with {DIFFERS} if there is something to change")
+    added = command("apply", _apply, "correct this node now and for every boot")
     config(added)
     offline(added)
-    added = command("check", _check, "prove every expected CIDR and report drift; changes nothing")
+    added = command("check", _check, "prove every expected CIDR, and compare all else; changes nothing, needs no root")
     config(added)
     offline(added)
-    added.add_argument("--fail-on", choices=["error", "warning"], default="error", help="the least that is exit 1")
-    added = command("explain", _explain, "which route and interface decide each part, and why")
+    text = "exit with 1 for findings of this severity or a worse one; the default is error"
+    added.add_argument("--fail-on", choices=["error", "warning"], default="error", help=text)
+    added = command("explain", _explain, "show which route and device decide each part, and why")
     added.add_argument("asked", nargs="+", metavar="ADDRESS|CIDR")
-    added = command("render", _render, "the exact files that apply would install")
+    added = command("render", _render, "show the files that apply would install")
     config(added)
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    added.add_argument("--out", type=_out_folder, metavar="DIR", help="write them below DIR, which is made if need be")
+    added.add_argument(
+        "--out",
+        type=partial(_folder, step="name the one to write into"),
+        metavar="DIR",
+        help="write them below DIR, which is made if need be",
+    )
     added = command("reset", _reset, "remove everything that hostrouting installed, and restore displaced objects")
     config(added, optional=True)
     offline(added)
@@ -119,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     config(added)
     added.add_argument("--dry-run", action="store_true", help="only show the objects that a sweep would remove")
     added.add_argument(
-        "--exit-code", action="store_true", help=f"with --dry-run: exit {DIFFERS} where there is something to sweep"
+        "--exit-code", action="store_true", help=f"with --dry-run: exit with {DIFFERS} if there is something to sweep"
     )
     return parser
 
@@ -134,16 +144,10 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _folder(text: str) -> str:
-    # An empty variable of a script would make the working directory an image.
+def _folder(text: str, *, step: str) -> str:
+    # An empty variable of a script would stand for the working directory.
     if not text:
-        raise argparse.ArgumentTypeError("'' is no folder; name the root folder of an image")
-    return text
-
-
-def _out_folder(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("'' is no folder; name the one to write into")
+        raise argparse.ArgumentTypeError(f"'' is no folder; {step}")
     return text
 
 
@@ -199,13 +203,12 @@ def _without_repeats(plan: Plan) -> list[Change]:
 def _apply(arguments: argparse.Namespace) -> int:
     from hostrouting.configure import Configure
 
-    with collector_paused():
-        config, host = _config(arguments), _host(arguments)
-        task = Configure(config, host=host)
-        # Before the gates are installed: later it is unknown which running machines were never held.
-        with _context(arguments.timeout) as ctx:
-            _notices(ctx, config, host)
-        return _run(arguments, task, spared=lambda: task.spared)
+    config, host = _config(arguments), _host(arguments)
+    task = Configure(config, host=host)
+    # Before the gates are installed: later it is unknown which running machines were never held.
+    with _context(arguments.timeout) as ctx:
+        _notices(ctx, config, host)
+    return _run(arguments, task, spared=lambda: task.spared)
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -7,8 +7,8 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import Boot, is_refusal
-from hostrouting.boot_files import boot_parts, wanted_and_gone
+from hostrouting.boot import Boot, is_refusal, units_in
+from hostrouting.boot_files import DEPARTURES, boot_parts
 from hostrouting.config import HostRoutingConfig, refuse_unbuilt, require_config
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Host
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.boot import BootUnit, Departure
-    from hostrouting.boot_files import BootPart
     from phases import Change, Context, Task
 
 __all__ = ["Configure", "Reset"]
@@ -224,7 +223,7 @@ class _InstallBootFiles:
     name = "install-boot-files"
     records = True
 
-    def __init__(self, boot: Boot, parts: Sequence[tuple[Task, BootPart]]) -> None:
+    def __init__(self, boot: Boot, parts: Sequence[tuple[Task, BootUnit | Departure]]) -> None:
         self._boot = boot
         self._parts = parts
 
@@ -235,27 +234,23 @@ class _InstallBootFiles:
 
     def refuse_gates(self, ctx: Context) -> None:
         """Raise UnitError for unsuitable gates."""
-        units, _ = self._wanted_and_gone(ctx)
-        self._boot.refuse_gates(ctx, *units)
+        self._boot.refuse_gates(ctx, *units_in(self._present(ctx)))
 
     def refuse_unwritable(self, ctx: Context) -> None:
         """Raise HostFileError where `do` would have to write and could not."""
-        units, gone = self._wanted_and_gone(ctx)
-        self._boot.refuse_unwritable(*units, gone=gone)
+        self._boot.refuse_unwritable(*self._present(ctx))
 
     def do(self, ctx: Context) -> None:
         """Install the wanted units and remove the others; the part of a skipped task stays as it is."""
-        units, gone = self._wanted_and_gone(ctx)
-        self._boot.install(ctx, *units, gone=gone)
+        self._boot.install(ctx, *self._present(ctx))
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make."""
-        units, gone = self._wanted_and_gone(ctx)
-        return self._boot.plan_install(ctx, *units, gone=gone)
+        return self._boot.plan_install(ctx, *self._present(ctx))
 
     def undo(self, ctx: Context) -> None:
         """Remove all of it."""
-        self._boot.install(ctx, gone=[part.departure for _, part in self._parts])
+        self._boot.install(ctx, *DEPARTURES)
 
-    def _wanted_and_gone(self, ctx: Context) -> tuple[list[BootUnit], list[Departure]]:
-        return wanted_and_gone(part for each, part in self._parts if not ctx.skips(each))
+    def _present(self, ctx: Context) -> list[BootUnit | Departure]:
+        return [part for each, part in self._parts if not ctx.skips(each)]

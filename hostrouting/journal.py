@@ -33,6 +33,7 @@ from hostrouting.net.mappings import (
     neighbour_to_mapping,
     route_from_mapping,
     route_to_mapping,
+    typed,
 )
 from hostrouting.net.routes import ObservedRoute
 
@@ -47,6 +48,7 @@ __all__ = [
     "Restorable",
     "Sweeps",
     "from_json",
+    "object_to_mapping",
     "read_record",
     "set_aside",
     "to_json",
@@ -85,7 +87,7 @@ class Record:
 
 def to_json(record: Record) -> bytes:
     """Return the content of a record's file."""
-    mapping: dict[str, object] = {"objects": [*map(_to_mapping, record.objects)]}
+    mapping: dict[str, object] = {"objects": [*map(object_to_mapping, record.objects)]}
     if record.time:
         mapping |= {"boot_id": record.boot_id, "time": record.time, "ebtables-save": dict(record.texts)}
     return (json.dumps(mapping, indent=1) + "\n").encode()
@@ -107,9 +109,9 @@ def from_json(content: bytes, *, path: str = "") -> Record:
         return record
     return attrs.evolve(
         record,
-        boot_id=_text(mapping["boot_id"]),
-        time=_text(mapping["time"]),
-        texts=tuple((backend, _text(text)) for backend, text in mapping["ebtables-save"].items()),
+        boot_id=typed(mapping["boot_id"], str),
+        time=typed(mapping["time"], str),
+        texts=tuple((backend, typed(text, str)) for backend, text in mapping["ebtables-save"].items()),
     )
 
 
@@ -267,12 +269,13 @@ def _order(name: str) -> tuple[str, int]:
 # --- objects
 
 
-def _to_mapping(each: Restorable) -> dict[str, Any]:
+def object_to_mapping(each: Restorable) -> dict[str, Any]:
+    """Return the one JSON form of an object, for records and for the command's output."""
     if isinstance(each, ObservedRoute):
         return route_to_mapping(each)
     if isinstance(each, Neighbour):
         return {"neighbour": str(each), **neighbour_to_mapping(each)}
-    return {"ebtables rule": str(each), **each._asdict()}
+    return {"ebtables rule": str(each), **each._asdict(), "spec": list(each.spec)}
 
 
 def _from_mapping(mapping: dict[str, Any]) -> Restorable:
@@ -285,16 +288,11 @@ def _from_mapping(mapping: dict[str, Any]) -> Restorable:
 
 def _rule(mapping: dict[str, Any]) -> EbtablesRule:
     chain, *spec = (_word(word) for word in (mapping["chain"], *mapping["spec"]))
-    return EbtablesRule(_text(mapping["backend"]), chain, operator.index(mapping["position"]), tuple(spec))
+    return EbtablesRule(typed(mapping["backend"], str), chain, operator.index(mapping["position"]), tuple(spec))
 
 
 def _word(value: object) -> str:
-    if not _text(value).isprintable():
-        raise ValueError(f"{value!r} is not a word of an ebtables rule")
-    return str(value)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
-    return value
+    word = typed(value, str)
+    if not word.isprintable():
+        raise ValueError(f"{word!r} is not a word of an ebtables rule")
+    return word

@@ -60,8 +60,9 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
-        # Attempts that fail alike are shown once.
-        super().__init__("; ".join(dict.fromkeys(_lines(self))))
+        # Attempts that fail alike are shown once. A text of several lines has its end in a line of its own.
+        texts = dict.fromkeys(_lines(self))
+        super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         make, arguments, state = super().__reduce__()
@@ -126,8 +127,9 @@ the tasks are: configure-static-routes, check-route-overlap
 
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
-        guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
-        parts = [f"{name!r}" + "".join(f" (did you mean {match!r}?)" for match in guesses[name]) for name in guesses]
+        guesses = [get_close_matches(str(name), self.known, n=1) for name in self.unknown]
+        steps = ["".join(f" (did you mean {guess!r}?)" for guess in each) for each in guesses]
+        parts = [f"{name!r}{step}" for name, step in zip(self.unknown, steps, strict=True)]
         super().__init__(f"no task is named {', '.join(parts)}; the tasks are: {', '.join(self.known)}")
 
 

@@ -194,7 +194,7 @@ def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
     assert not report.ok
     assert "add these routes" not in str(report.overlap)
     assert "172.16.8.0/22" in report.overlap.advice
-    assert "run hostrouting apply CONFIG" in report.overlap.advice
+    assert "hostrouting apply CONFIG adds them" in report.overlap.advice
     execute(Configure(config, host=host), in_time())
     assert check(host, config).ok
 
@@ -210,6 +210,19 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     assert "add these routes" not in report.overlap.advice
     [cidr] = report.to_mapping()["cidrs"]
     assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
+
+
+def test_a_narrower_foreign_route_needs_a_route_of_its_own(host: FakeHost) -> None:
+    """The config's route is in force and covers it, so to apply it again would mend nothing."""
+    config = applied(host, **ROUTES, **OVERLAP)
+    host.routes.add_route("172.16.9.0/24", dev="ib0")
+    report = check(host, config)
+    [cidr] = report.to_mapping()["cidrs"]
+    assert [route["destination"] for route in cidr["suggested_routes"]] == ["172.16.9.0/25", "172.16.9.128/25"]
+    assert "not in force" not in report.overlap.advice
+    suggested = [{key: route[key] for key in ("destination", "gateway", "dev")} for route in cidr["suggested_routes"]]
+    routes = [{"destination": "172.16.8.0/22"}, *suggested]
+    assert check(host, applied(host, staticRoutes={"enabled": True, "routes": routes}, **OVERLAP)).ok
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:

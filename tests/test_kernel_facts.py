@@ -17,7 +17,7 @@ import pytest
 from support.kernel import needs_kernel
 from support.needs import needs
 
-from hostrouting.host.netlink.namespaces import open_in_namespace
+from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.testing import KernelNode
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_routes_that_go_with_their_device_or_address_go_in_silence(node: KernelN
     """No RTM_DELROUTE is sent for a route through a gateway whose device goes down or whose address goes."""
     node.ip("address", "add", "172.16.1.4/16", "dev", "ib0")
     node.ip("route", "add", "192.0.2.0/24", "via", "172.16.1.1")
-    with open_in_namespace(node.name) as listener:
+    with in_namespace(node.name, open_here) as listener:
         listener.bind((0, IPV4_ROUTE_EVENTS))
         node.ip("route", "add", "198.51.100.0/24", "via", "172.16.1.1")
         node.ip("route", "delete", "198.51.100.0/24")
@@ -131,7 +131,7 @@ def test_routes_that_go_with_their_device_or_address_go_in_silence(node: KernelN
 def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> None:
     """All refusals of 250 messages in one send can be read; of 400 the kernel drops some."""
     impossible = struct.pack("=8BI", socket.AF_INET, 33, 0, 0, 254, 142, 0, 1, 0)
-    with open_in_namespace(node.name) as sender:
+    with in_namespace(node.name, open_here) as sender:
         sender.bind((0, 0))
         for count in (250, 400):
             numbers = range(1, count + 1)

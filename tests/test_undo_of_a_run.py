@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import UnitError
 from hostrouting.host import Route, RouteChange
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.testing import FakeHost
+from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Change, Context, Event, Parallel, Report, Serial, Task, execute, run
 from phases.testing import FailingTask, ManualClock
 
@@ -156,18 +157,99 @@ def test_a_batch_that_was_rolled_back_records_nothing() -> None:
 destinations = st.lists(st.sampled_from(["172.16.8.0/22", "172.16.16.0/24", "172.16.24.0/24"]), unique=True, max_size=3)
 
 
-@given(destinations, destinations, st.integers(1, 60), st.booleans())
+@given(destinations, destinations, st.integers(1, 400), st.booleans())
 def test_a_run_that_fails_anywhere(first: list[str], second: list[str], number: int, files: bool) -> None:
     """From any config to any other, with a failure at any operation, an undone run leaves the node as it was."""
     host = node()
     if first:
         execute(Configure(config(*first), host=host), context())
     before = state(host)
-    (host.files if files else host.services).fail_at(number)
-    report = undone(host, config(*second))
-    host.files.operations.fail(10_000, OSError())
-    inverse_failed = any(each.status == "failed" and each.task is not LATE for each in report.walk())
-    assert inverse_failed or state(host) == before
+    late = Armed(host.files if files else host.services, number)
+    undone(host, config(*second), late)
+    assert late.fault_is_left or state(host) == before
+
+
+class Armed(FailingTask):
+    """Fails last in a run, one of whose operations may fail before; a fault that is left after that hits the undo."""
+
+    def __init__(self, faulty: MemoryFiles | MemoryServices, number: int) -> None:
+        super().__init__("armed", OSError("x"))
+        faulty.fail_at(number)
+        self._operations = faulty.operations
+        self._last = len(self._operations.calls) + number
+        self.fault_is_left = False
+
+    def do(self, ctx: Context) -> None:
+        self.fault_is_left = len(self._operations.calls) < self._last
+        super().do(ctx)
+
+
+STORIES = {
+    "first": ((), ("172.16.8.0/22", "172.16.16.0/24")),
+    "other": (("172.16.8.0/22",), ("172.16.16.0/24",)),
+    "none": (("172.16.8.0/22", "172.16.16.0/24"), ()),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_every_change_of_a_file_that_fails(story: str) -> None:
+    """Whichever of them fails, the undone run leaves the node as it was, steps that no report shows included."""
+    first, second = STORIES[story]
+
+    def prepared() -> FakeHost:
+        host = node()
+        execute(Configure(config(*first), host=host), context())
+        return host
+
+    host = prepared()
+    begun = len(host.files.operations.calls)
+    execute(Configure(config(*second), host=host), context())
+    changing = {"write", "link", "remove", "remove_directory_if_empty"}
+    calls = host.files.operations.calls[begun:]
+    for number in [number for number, (verb, *_) in enumerate(calls, start=1) if verb in changing]:
+        host = prepared()
+        before = state(host)
+        host.files.fail_at(number)
+        report = run(Configure(config(*second), host=host), context(), undo_on_failure=True)
+        assert report.ok or state(host) == before, calls[number - 1]
+
+
+def test_an_interrupt_while_routes_change() -> None:
+    """It arrives when ours stands and the foreign route is about to go: the undone run leaves both as they were."""
+    host = node()
+    before = state(host)
+    plain = host.routes.routes
+    readings: list[str] = []
+
+    def interrupted() -> object:
+        if not readings and any(route.protocol == 142 for route in plain()):
+            readings.append("stands")
+            raise KeyboardInterrupt
+        return plain()
+
+    host.routes.routes = interrupted  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt):
+        run(ConfigureStaticRoutes(config("172.16.16.0/24"), host=host), context(), undo_on_failure=True)
+    assert readings
+    assert state(host) == before
+
+
+def test_reset_finishes_an_undo_whose_reload_failed() -> None:
+    """The files are gone, and systemd still has the gates: the next run lets it read the disk."""
+    host = node()
+    before = state(host)
+
+    class Busy(FailingTask):
+        def do(self, ctx: Context) -> None:
+            host.services.fail_at(1, UnitError("systemd is busy"))
+            super().do(ctx)
+
+    report = undone(host, config("172.16.8.0/22"), Busy("busy", OSError()))
+    assert "systemd is busy" in str(report.error)
+    host.services.operations.calls.clear()
+    execute(Reset(config(), host=host), context())
+    assert ("daemon_reload",) in host.services.operations.calls
+    assert state(host) == before
 
 
 # --- tasks by themselves

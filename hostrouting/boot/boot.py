@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.gates import broken_glass, gate_faults, refuse_early_gates, refuse_faulty_gates, unread_gates
@@ -17,11 +18,11 @@ from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     UNFINISHED,
     UNIT_DIRECTORY,
-    Departure,
     drop_in_of,
     gate_drop_in,
     ready_unit,
     unit_path,
+    units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
 from hostrouting.boot.steps import Steps
@@ -31,9 +32,9 @@ from hostrouting.exceptions import HostFileError, UnitError
 from phases import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from hostrouting.boot.layout import BootUnit
+    from hostrouting.boot.layout import BootUnit, Departure
     from hostrouting.boot.steps import Step
     from hostrouting.host import Host
     from phases import Context
@@ -75,27 +76,27 @@ class Boot:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
         return bool(self._disk.gates()) or any(self._host.files.exists(unit_path(name)) for name in GATE_UNITS)
 
-    def drift(self, *units: BootUnit, gone: Sequence[Departure] = ()) -> list[Change]:
+    def drift(self, *parts: BootUnit | Departure) -> list[Change]:
         """Return the changes that `install` would make on the disk; needs no systemd."""
-        return _changes(self._steps(units, gone))
+        return _changes(self._steps(parts))
 
-    def plan_install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> list[Change]:
+    def plan_install(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
         """Return the changes that `install` would make; changes nothing, needs no root."""
-        steps = self._steps(units, gone)
-        self._refuse_gates(ctx, units, steps)
-        if not steps and self._must_reload(ctx, units):
+        steps = self._steps(parts)
+        self._refuse_gates(ctx, units_in(parts), steps)
+        if not steps and self._must_reload(ctx, units_in(parts)):
             return [RELOAD]
         return _changes(steps)
 
     def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:
         """Raise UnitError for gates that `install` would refuse: they would never open, or start too early."""
-        self._refuse_gates(ctx, units, self._steps(units, ()))
+        self._refuse_gates(ctx, units, self._steps(units))
 
-    def refuse_unwritable(self, *units: BootUnit, gone: Sequence[Departure] = ()) -> None:
+    def refuse_unwritable(self, *parts: BootUnit | Departure) -> None:
         """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
-        if not self._steps(units, gone):
+        if not self._steps(parts):
             return
-        files = [file for unit in (*units, ready_unit()) for file in unit.files]
+        files = [file for unit in (*units_in(parts), ready_unit()) for file in unit.files]
         # Each file takes at least one block.
         size = sum(len(file.content) + _BLOCK for file in files)
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
@@ -104,22 +105,22 @@ class Boot:
             except HostFileError as error:
                 raise HostFileError(f"{error}; nothing was changed, live or for the next boot") from error
 
-    def install(self, ctx: Context, *units: BootUnit, gone: Sequence[Departure] = ()) -> bool:
+    def install(self, ctx: Context, *parts: BootUnit | Departure) -> bool:
         """Install units, hostrouting-ready.service and the gates on the disk; return True if that changed anything.
 
-        Files that are right stay untouched, and the units in `gone` are removed. With hostrouting's last unit all is
-        removed, the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine
-        stops.
+        Files that are right stay untouched, and each departure is removed. With hostrouting's last unit all is removed,
+        the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine stops.
 
         Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run.
         """
-        steps = self._steps(units, gone)
+        units = units_in(parts)
+        steps = self._steps(parts)
         self._refuse_gates(ctx, units, steps)
         touched = self._touched_gates()
         self._take(ctx, steps, touched)
         changed = bool(steps)
         if self._host.is_live and (changed or self._must_reload(ctx, units)):
-            self._reload(ctx, *(departure.name for departure in gone))
+            self._reload(ctx, *(part.name for part in parts))
             changed = True
             if not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
@@ -224,8 +225,8 @@ class Boot:
         # Most nodes have only one of the default gates.
         return [gate for gate in absent if gate not in DEFAULT_GATES or len(absent) == len(self._gates)]
 
-    def _steps(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
-        return Steps(self._host.files, self._disk, gates=self._gates).between(units, gone)
+    def _steps(self, parts: Sequence[BootUnit | Departure]) -> list[Step]:
+        return Steps(self._host.files, self._disk, gates=self._gates).between(parts)
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
@@ -263,19 +264,27 @@ class Boot:
         ctx.check()
         if steps and self._host.is_live:
             self._note(touched)
-        files = RecordedFiles(ctx, self._host, restored=self._catch_up)
+        files = RecordedFiles(ctx, self._host, restoring=self._restoring)
         for step in steps:
             for change in step.changes:
                 self._logger.info("boot: %s", change, extra={"action": change.action, "path": change.subject})
             files.put(step.after, step.changes)
             if step.folder is not None:
                 self._host.files.remove_directory_if_empty(step.folder)
+        files.record_rest()
 
-    def _catch_up(self, ctx: Context) -> None:
-        """Let systemd read the files that an undo has restored."""
+    @contextmanager
+    def _restoring(self, ctx: Context) -> Iterator[None]:
+        """Let systemd read the files that an undo restores inside."""
+        touched = self._touched_gates()
+        if self._host.is_live:
+            self._note(touched)
+        yield
         if self._host.is_live:
             self._reload(ctx)
-        self._clean_up(self._gates)
+        self._clean_up(touched)
+        if self._host.is_live:
+            self._host.files.remove(UNFINISHED)
 
     def _note(self, touched: Iterable[str]) -> None:
         text = "A run of hostrouting changes unit files. If none runs now, the next one will finish its work.\n"

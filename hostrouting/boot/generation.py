@@ -12,6 +12,7 @@ later one, and the other way round.
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import TYPE_CHECKING, Final
 
@@ -98,9 +99,4 @@ def scripts_in_force(files: FileStore) -> dict[str, bytes]:
 def generation_folders(files: FileStore) -> list[str]:
     """Return the folders of all generations, those of killed runs included."""
     names = files.names(SCRIPT_DIRECTORY)
-    return [f"{SCRIPT_DIRECTORY}/{name}" for name in names if name.startswith(_PREFIX) and _is_hex(name)]
-
-
-def _is_hex(name: str) -> bool:
-    digits = name.removeprefix(_PREFIX)
-    return len(digits) == 8 and not set(digits) - set("0123456789abcdef")
+    return [f"{SCRIPT_DIRECTORY}/{name}" for name in names if re.fullmatch(rf"{_PREFIX}[0-9a-f]{{8}}", name)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -10,13 +9,16 @@ import attrs
 from hostrouting.host.units import words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from hostrouting.host import FileStore
 
 __all__ = [
     "BOOT_FOLDERS",
     "DROP_IN_NAME",
     "GATE_UNITS",
     "HELD_TEMPLATE",
+    "PROGRAM_FOLDERS",
     "READY_LINKS",
     "READY_UNIT",
     "READY_WANTS",
@@ -31,12 +33,17 @@ __all__ = [
     "Departure",
     "drop_in_of",
     "gate_drop_in",
+    "has_program",
     "links_of",
+    "read_asset",
     "ready_unit",
     "unit_path",
+    "units_in",
 ]
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
+#: The folders in which systemd, and a script that it starts, looks for a program.
+PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
@@ -60,8 +67,6 @@ DROP_IN_NAME: Final = "10-hostrouting.conf"
 #: a boot reads everything, and not in RUNTIME_DIRECTORY, which would then have to be made and removed.
 UNFINISHED: Final = "/run/hostrouting.unfinished"
 
-_ASSETS: Final = Path(__file__).parent / "assets"
-_SHARED_FILE: Final = _ASSETS / "shared.sh"
 _RETRY_SCRIPT: Final = "hostrouting-retry.sh"
 _LINK_FOLDERS: Final = (("RequiredBy", "requires"), ("WantedBy", "wants"))
 
@@ -114,16 +119,22 @@ class Departure(NamedTuple):
     paths: tuple[str, ...]
 
 
+def units_in(parts: Iterable[BootUnit | Departure]) -> list[BootUnit]:
+    """Return the units to install among the parts of a config."""
+    return [part for part in parts if isinstance(part, BootUnit)]
+
+
 @attrs.frozen
 class BootTemplate:
-    """The unit `name`.service of a capability and the file that it runs, both made from the assets in a folder.
+    """The unit `name`.service of a capability and the file that it runs, both made from the assets of `module`.
 
     `beside` maps the path of each further file to its asset.
     """
 
     name: str
     script: str
-    folder: Path
+    #: The `__file__` of a module beside the assets.
+    module: str
     beside: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
@@ -134,20 +145,18 @@ class BootTemplate:
 
     def read_script(self) -> str:
         """Return the asset of the script with the functions that the boot scripts share."""
-        return self._read(self.script).decode().replace("# @SHARED@\n", _SHARED_FILE.read_text(encoding="utf-8"))
+        shared = read_asset(__file__, "shared.sh").decode()
+        return read_asset(self.module, self.script).decode().replace("# @SHARED@\n", shared)
 
     def fill(self, script: bytes, **values: str) -> BootUnit:
         """Return the unit with this script; `values` replace the lines `# @NAME@` of the unit file."""
         unit, (script_path, path, *_) = self.departure
-        text = self._read(unit).decode()
+        text = read_asset(self.module, unit).decode()
         for name, value in values.items():
             text = text.replace(f"# @{name}@\n", value)
         contents = {script_path: script, path: text.encode()}
-        contents |= {beside: self._read(asset) for beside, asset in self.beside.items()}
+        contents |= {beside: read_asset(self.module, asset) for beside, asset in self.beside.items()}
         return BootUnit(name=unit, files=tuple(map(_boot_file, contents, contents.values())))
-
-    def _read(self, asset: str) -> bytes:
-        return (self.folder / asset).read_bytes()
 
 
 def unit_path(name: str) -> str:
@@ -176,17 +185,25 @@ def drop_in_of(gate: str) -> str:
 def ready_unit() -> BootUnit:
     """Return hostrouting-ready.service with the units that restart refused gates; the same on every machine."""
     paths = (f"{SCRIPT_DIRECTORY}/{_RETRY_SCRIPT}", *map(unit_path, (RETRY_UNIT, HELD_TEMPLATE, READY_UNIT)))
-    return BootUnit(name=READY_UNIT, files=tuple(_boot_file(path, _asset(path.rpartition("/")[2])) for path in paths))
+    files = [_boot_file(path, read_asset(__file__, path.rpartition("/")[2])) for path in paths]
+    return BootUnit(name=READY_UNIT, files=tuple(files))
 
 
 def gate_drop_in(gate: str) -> BootFile:
     """Return the drop-in of a gate, the same for all gates."""
-    return _boot_file(drop_in_of(gate), _asset(DROP_IN_NAME))
+    return _boot_file(drop_in_of(gate), read_asset(__file__, DROP_IN_NAME))
+
+
+def has_program(files: FileStore, name: str) -> bool:
+    """Return True if systemd, and a script that it starts, find the program on a machine or image."""
+    return any((files.mode(f"{folder}/{name}") or 0) & 0o111 for folder in PROGRAM_FOLDERS)
 
 
 def _boot_file(path: str, content: bytes) -> BootFile:
     return BootFile(path=path, content=content, mode=0o755 if path.endswith(".sh") else 0o644)
 
 
-def _asset(name: str) -> bytes:
-    return (_ASSETS / name).read_bytes()
+def read_asset(module: str, name: str) -> bytes:
+    """Return a file of the folder `assets` beside a module, which is named by its `__file__`."""
+    with open(f"{module.rpartition('/')[0]}/assets/{name}", "rb") as file:  # noqa: PTH123 (pathlib is slow to import)
+        return file.read()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from phases import Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from hostrouting.host import FileStore, Host
     from phases import Context
@@ -26,7 +28,8 @@ def state_of(files: FileStore, path: str) -> FileState:
     target = files.read_link(path)
     if target is not None:
         return target
-    content, mode = files.read(path), files.mode(path)
+    content = files.read(path)
+    mode = None if content is None else files.mode(path)
     return None if content is None or mode is None else (content, mode)
 
 
@@ -39,13 +42,20 @@ class RecordedFiles:
     """Changes files and records it in `ctx`; one inverse restores all of them, under the run lock.
 
     The inverse changes nothing if another run or program has altered one of the files since: they belong together.
-    It calls `restored` after it has restored files.
+    It restores files inside of `restoring`.
     """
 
-    def __init__(self, ctx: Context, host: Host, *, restored: Callable[[Context], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        host: Host,
+        *,
+        restoring: Callable[[Context], AbstractContextManager[object]] = lambda _: nullcontext(),
+    ) -> None:
         self._ctx = ctx
         self._host = host
-        self._restored = restored
+        self._restoring = restoring
+        self._is_recorded = False
         #: The states of each path, before and after; the path that changed last is the last one.
         self._states: dict[str, tuple[FileState, FileState]] = {}
 
@@ -62,17 +72,33 @@ class RecordedFiles:
 
     def put(self, after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
         """Give the paths these states, and record `changes`; return False if they have them already."""
-        before = {path: state_of(self._host.files, path) for path in after}
-        if before == after:
-            return False
-        for path, state in after.items():
-            first, _ = self._states.pop(path, (before[path], state))
-            self._states[path] = first, state
-        for path, state in after.items():
-            self._put(path, state)
+        try:
+            before = {path: state_of(self._host.files, path) for path in after}
+            if before == after:
+                return False
+            for path, state in after.items():
+                first, _ = self._states.pop(path, (before[path], state))
+                self._states[path] = first, state
+            for path, state in after.items():
+                self._put(path, state)
+        except BaseException:
+            self.record_rest()
+            raise
+        self._record(changes)
+        return True
+
+    def record_rest(self) -> None:
+        """Record the files that differ from before, if no change is recorded: an undo must restore those, too."""
+        if not self._is_recorded:
+            for path, (before, _) in self._states.items():
+                now = state_of(self._host.files, path)
+                if now != before:
+                    self._record([Change("-" if now is None else "+" if before is None else "~", path)])
+
+    def _record(self, changes: Iterable[Change]) -> None:
         for change in changes:
             self._ctx.record(change, undo=self.undo)
-        return True
+            self._is_recorded = True
 
     def undo(self, ctx: Context) -> None:
         """Restore all files, those that changed last first."""
@@ -83,13 +109,14 @@ class RecordedFiles:
                 _logger.warning("%s changed since this run; the files of this run stay", ", ".join(altered))
                 return
             back = [path for path, (before, _) in self._states.items() if now[path] != before]
-            for path in reversed(back):
-                before, _ = self._states[path]
-                self._put(path, before)
-                if before is None:
-                    self._host.files.remove_directory_if_empty(path.rpartition("/")[0])
-            if back:
-                self._restored(held)
+            if not back:
+                return
+            with self._restoring(held):
+                for path in reversed(back):
+                    before, _ = self._states[path]
+                    self._put(path, before)
+                    if before is None:
+                        self._host.files.remove_directory_if_empty(path.rpartition("/")[0])
 
     def _put(self, path: str, state: FileState) -> None:
         files = self._host.files

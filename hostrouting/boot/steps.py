@@ -14,7 +14,16 @@ from hostrouting.boot.generation import (
     link_to_script,
     scripts_in_force,
 )
-from hostrouting.boot.layout import GATE_UNITS, READY_UNIT, drop_in_of, gate_drop_in, ready_unit, unit_path
+from hostrouting.boot.layout import (
+    GATE_UNITS,
+    READY_UNIT,
+    Departure,
+    drop_in_of,
+    gate_drop_in,
+    ready_unit,
+    unit_path,
+    units_in,
+)
 from hostrouting.boot.recorded import FileState, change_to, state_of
 from hostrouting.config import OWN_UNITS
 from phases import Change
@@ -22,7 +31,7 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.boot.layout import BootFile, BootUnit, Departure
+    from hostrouting.boot.layout import BootFile, BootUnit
     from hostrouting.boot.survey import Survey
     from hostrouting.host import FileStore
 
@@ -51,8 +60,10 @@ class Steps:
         self._disk = disk
         self._gates = gates
 
-    def between(self, units: Sequence[BootUnit], gone: Sequence[Departure]) -> list[Step]:
-        """Return the steps after which `units` are installed and those in `gone` are not."""
+    def between(self, parts: Sequence[BootUnit | Departure]) -> list[Step]:
+        """Return the steps after which the units are installed, and the departures are not."""
+        units = units_in(parts)
+        gone = [part for part in parts if isinstance(part, Departure)]
         leaving = {departure.name for departure in gone}
         remaining = self._installed() | {unit.name for unit in units}
         if remaining <= leaving:

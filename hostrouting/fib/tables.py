@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD
 
 if TYPE_CHECKING:
@@ -13,12 +15,15 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute, Route
 
-__all__ = ["Bucket", "Key", "Tables", "deleted", "inserted", "is_usable", "key_of"]
+__all__ = ["Bucket", "Key", "Tables", "deleted", "first_fit", "inserted", "is_usable", "key_of"]
 
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
 Bucket = tuple["ObservedRoute", ...]
 #: A table, a network and a prefix length.
 Key = tuple[int, int, int]
+
+#: The key of the bucket to which a route belongs.
+key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("table", "network", "prefix_length")
 
 #: A copy stores its changes apart from the shared routes until there are this many.
 _MOST_CHANGES: Final = 1024
@@ -119,11 +124,6 @@ def _with_lengths(lengths: Mapping[int, tuple[int, ...]], buckets: Iterable[Key]
     return {table: tuple(sorted(known, reverse=True)) for table, known in found.items()}
 
 
-def key_of(route: Route | ObservedRoute) -> Key:
-    """Return the key of the bucket to which a route belongs."""
-    return route.table, route.network, route.prefix_length
-
-
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
     """Return a bucket with one more route: the first of its tos and metric, or the last."""
     ranks = [(-other.tos, other.metric) for other in bucket]
@@ -133,10 +133,13 @@ def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
 
 def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
-    for position, route in enumerate(bucket):
-        if _takes(named, route):
-            return (*bucket[:position], *bucket[position + 1 :])
-    return bucket
+    gone = first_fit(bucket, named)
+    return bucket if gone is None else tuple(route for route in bucket if route is not gone)
+
+
+def first_fit(bucket: Bucket, named: Route | ObservedRoute) -> ObservedRoute | None:
+    """Return the route that the kernel's deletion of `named` takes."""
+    return next((route for route in bucket if is_deleted_by(named, route)), None)
 
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:
@@ -144,22 +147,3 @@ def is_usable(route: ObservedRoute, oif: str = "") -> bool:
     if not route.nexthops:
         return not route.flags & FLAG_DEAD and oif in {"", route.dev}
     return any(not hop.dead and oif in {"", hop.dev} for hop in route.nexthops)
-
-
-def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    """Return True if a deletion may remove a route of its bucket: a field that it does not name matches any value."""
-    return (
-        (named.tos, named.kind, named.scope) == (standing.tos, standing.kind, standing.scope)
-        and named.metric in {0, standing.metric}
-        and named.source in {None, standing.source}
-        and named.protocol in {0, standing.protocol}
-        and set(named.extra) <= set(standing.extra)
-        and _hops_fit(named, standing)
-    )
-
-
-def _hops_fit(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    if named.nexthops:
-        return [hop[:2] for hop in named.nexthops] == [hop[:2] for hop in standing.hops]
-    first = standing.nexthops[0] if standing.nexthops else standing
-    return named.gateway in {None, first.gateway} and named.dev in {None, first.dev}

@@ -99,13 +99,13 @@ class InstanceMetadataClient:
         # In real time, whatever clock the context has: the network does not follow a test's clock.
         until = time.monotonic() + self._timeout
         try:
-            while not exchange.wait(min(_SECONDS_BETWEEN_LOOKS, self._timeout)):
+            while (answer := exchange.answer(min(_SECONDS_BETWEEN_LOOKS, self._timeout))) is None:
                 ctx.check()
                 if time.monotonic() >= until:
                     return _too_slow(self._timeout)
         finally:
             exchange.abandon()
-        return exchange.answer()
+        return answer
 
     def _document(self, answer: _Answer) -> object:
         if answer.status != 200:
@@ -178,15 +178,12 @@ class _Exchange:
         # A daemon: the resolution of a name cannot be interrupted.
         threading.Thread(target=self._run, name=f"ask {host}", daemon=True).start()
 
-    def wait(self, seconds: float) -> bool:
-        """Return True if it is over, at the latest after so many seconds."""
-        return self._is_over.wait(seconds)
-
-    def answer(self) -> _Answer:
-        """The result of the request."""
-        if isinstance(self._outcome, _Answer):
-            return self._outcome
-        raise self._outcome or RuntimeError("not over yet")
+    def answer(self, seconds: float) -> _Answer | None:
+        """Return the result of the request, or None if there is none after so many seconds."""
+        self._is_over.wait(seconds)
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
 
     def abandon(self) -> None:
         """End the request if it is not over: a service that sends a byte a second would hold the thread for hours."""

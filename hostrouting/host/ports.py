@@ -85,15 +85,16 @@ class RouteBackend(Routing, Protocol):
         `LinkNotFoundError` before anything is sent; missing privilege is a `PermissionDeniedError`.
 
         A removal removes the route of its full description and no other, and is refused if there is none. So `prepend`,
-        then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A field
-        that a deletion cannot express matches any value, see `is_deleted_by`: instead of a missing route with metric 0
-        the kernel may delete one that differs in its metric only. A rollback appends removed routes after the others of
-        their place, and removes added routes as the kernel holds them: it overwrites nothing. It restores a route that
-        a removal took instead of a missing one. `left_behind` names the differences that remain.
+        then `remove`, is a compare-and-swap, and a refusal means that another program was faster: read again. A
+        deletion cannot express every field, see `is_deleted_by`. So the routes are read first, and a removal for which
+        the kernel would take another route is refused before anything is sent. A rollback appends removed routes after
+        the others of their place, and removes added routes as the kernel holds them: it overwrites nothing.
+        `left_behind` names the differences that remain.
 
         Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
-        route that does not exist; ENETUNREACH a gateway that is not on a link of that device; ENETDOWN a device that is
-        down; EINVAL a source address that is not the node's; ENODEV a device that vanished meanwhile.
+        route that does not exist, or instead of which the kernel would remove another; ENETUNREACH a gateway that is
+        not on a link of that device; ENETDOWN a device that is down; EINVAL a source address that is not the node's;
+        ENODEV a device that vanished meanwhile.
         """
 
 

@@ -6,7 +6,7 @@ and a packed netlink message all need the number. Where either family may stand,
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -251,6 +251,8 @@ def bounds(cidr: str) -> tuple[int, int]:
     return address & netmask(length), address | ~netmask(length) & 0xFFFFFFFF
 
 
+# The rule for the destination of a route reads the same text as the route itself.
+@lru_cache(1)
 def _read_cidr(text: str, family: int) -> tuple[int, int]:
     address, slash, length = text.partition("/")
     bits = address_bits(family)

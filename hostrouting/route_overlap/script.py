@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "RUN_FILES", "boot_unit", "render_script"]
 
-_TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", Path(__file__).parent / "assets")
+_TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
 #: One finding a line. Exactly one of the two exists after a check.
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"

@@ -6,19 +6,21 @@ In this order: a node that fails now must not start its machine at the next boot
 from __future__ import annotations
 
 import logging
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, Boot, RecordedFiles
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
+from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, RecordedFiles
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import RouteOverlapError
-from hostrouting.host import Host
 from hostrouting.net.default_route import default_route
+from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
+    from hostrouting.boot import BootUnit, Departure
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import RouteBackend
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
@@ -32,53 +34,30 @@ SECONDS_BETWEEN_LOOKS: Final = 0.5
 _MARKER_MODE: Final = 0o644
 
 
-class CheckRouteOverlap:
+class CheckRouteOverlap(PairTask):
     """Check that every expected CIDR leaves by the node's own devices, now and at every boot.
 
     In mode WARN it logs each finding; in mode STRICT it raises RouteOverlapError, and the gates stay closed.
     """
 
     name = "check-route-overlap"
-    records = True
-
-    def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
-    ) -> None:
-        self._config = require_config(config)
-        self._section: RouteOverlapConfig = config.route_overlap
-        self._host = Host.given_or_live(host)
-        self._logger = logger or _logger
-
-    @property
-    def _boot(self) -> Boot:
-        return Boot(self._host, gates=self._config.gates, logger=self._logger)
+    _departure = DEPARTURE
 
     def do(self, ctx: Context) -> None:
         """Install boot files, wait for a default route, prove the routing and write the marker."""
         with self._host.lock.hold(ctx) as held:
-            if self._section.expected_cidrs:
-                self._boot.install(held, boot_unit(self._config))
-            else:
-                self._boot.install(held, gone=[DEPARTURE])
+            self._boot.install(held, self._part)
             self.act(held)
 
-    def plan(self, ctx: Context) -> list[Change]:
-        """Return the boot files that `do` would install or remove; markers are results and not part of a plan."""
-        if self._section.expected_cidrs:
-            return self._boot.plan_install(ctx, boot_unit(self._config))
-        return [*self._boot.plan_install(ctx, gone=[DEPARTURE]), *self.plan_act(ctx)]
-
-    def undo(self, ctx: Context) -> None:
-        """Remove script, unit and markers."""
-        with self._host.lock.hold(ctx) as held:
-            self._boot.install(held, gone=[DEPARTURE])
-            self.undo_act(held)
+    @property
+    def _part(self) -> BootUnit | Departure:
+        return boot_unit(self._config) if self._config.route_overlap.expected_cidrs else DEPARTURE
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
     def act(self, ctx: Context, *, seconds: float = SECONDS_TO_WAIT) -> None:
         """Prove the routing of a live machine, after waiting up to `seconds` for a default route; write the marker."""
-        if not self._section.expected_cidrs:
+        if not self._config.route_overlap.expected_cidrs:
             self.undo_act(ctx)
             return
         if not self._host.is_live:
@@ -94,7 +73,7 @@ class CheckRouteOverlap:
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
             return
-        if self._section.mode is OverlapMode.STRICT:
+        if self._config.route_overlap.mode is OverlapMode.STRICT:
             raise RouteOverlapError(report)
         for cidr, finding in report.findings:
             fields = {"task": self.name, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
@@ -104,7 +83,7 @@ class CheckRouteOverlap:
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the removal of markers."""
         ctx.check()
-        markers = () if self._section.expected_cidrs else MARKERS
+        markers = () if self._config.route_overlap.expected_cidrs else MARKERS
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
 
     def undo_act(self, ctx: Context) -> None:
@@ -138,7 +117,11 @@ def check_now(
         wait_for_default_route(ctx, backend, seconds=seconds)
     allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
     report = prove_egress(backend, section.expected_cidrs, allowed_devs=allowed)
-    return report if report.ok else report.knowing([route.destination for route in config.static_routes.routes])
+    if report.ok or not config.static_routes.routes:
+        return report
+    standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}
+    absent = [route for route in config.static_routes.routes if (*route.prefix, route.metric) not in standing]
+    return report.knowing([route.destination for route in absent])
 
 
 def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
@@ -147,7 +130,9 @@ def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: floa
     said = False
     while default_route(backend.routes()) is None:
         if not said:
-            _logger.info("waiting for an IPv4 default route, for %g s at most", waiting.remaining())
+            _logger.warning(
+                "waiting up to %.0f s: table main has no IPv4 default route", ceil(waiting.remaining() or 0)
+            )
             said = True
         try:
             waiting.sleep(SECONDS_BETWEEN_LOOKS)

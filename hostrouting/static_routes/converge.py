@@ -92,25 +92,33 @@ class Convergence:
         self._records, self._told = _restorable(recorded.routes, (link.name for link in self._host.routes.links()))
         try:
             self._converge(desired)
-        except BackendError as error:
+        except (BackendError, HostFileError) as error:
             refused = self._refused
             if self._changed or self._prepended:
                 self._roll_back(error)
             elif not isinstance(error, RouteRejectedError) or error.rolled_back:
                 self._keep(recorded.routes)
-            if isinstance(error, RouteRejectedError) and not error.rolled_back:
-                with suppress(BackendError):
-                    self._record(ctx, ours_by_place(self._host.routes.routes()), recorded.routes)
+            self._record_rest(ctx, recorded.routes)
             if isinstance(error, LinkNotFoundError):
                 raise with_routes(error, desired) from error
             if isinstance(error, RouteRejectedError) and refused is not None:
                 raise explained(error, refused, self._host.routes) from error
             raise
-        self._logger.info("%d routes changed", self._changed, extra={"changed": self._changed})
+        except BaseException:
+            # An interrupt: only another reading shows what stands.
+            self._record_rest(ctx, recorded.routes)
+            raise
+        self._logger.info("routes changed: %d", self._changed, extra={"changed": self._changed})
         after = {place(route): route for route in desired}
         self._record(ctx, after, recorded.routes)
         self._tell(after, recorded.routes)
         write_records(files, [*self._records, *self._waiting])
+
+    def _record_rest(self, ctx: Context, recorded: Sequence[ObservedRoute]) -> None:
+        """Record the changes of a run that failed, as far as they are in force."""
+        if self._ours is not None:
+            with suppress(BackendError):
+                self._record(ctx, ours_by_place(self._host.routes.routes()), recorded)
 
     def _record(
         self, ctx: Context, after: Mapping[Place, Route | ObservedRoute], recorded: Sequence[ObservedRoute]
@@ -246,8 +254,10 @@ class Convergence:
                 self._host.routes.apply([change])
         self._accept(outcome)
 
-    def _roll_back(self, error: BackendError) -> None:
+    def _roll_back(self, error: BackendError | HostFileError) -> None:
         """Make our routes as they were; if that fails, `error` says so, and the records stay."""
+        # Routes that this run has restored are displaced again.
+        self._prepended = {**self._prepended, **{place(route): (route,) for route in self._returned}}
         try:
             self._converge([route.to_route() for route in (self._ours or {}).values()])
             self._keep([*self._records, *self._waiting])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEPARTURE", "RUN_FILES", "boot_unit", "render_script"]
 
-_TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", Path(__file__).parent / "assets")
+_TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
 
 #: The files that the script may leave on a running machine: how long it waited, and its last message to journald.

@@ -17,7 +17,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Network
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
@@ -36,7 +35,7 @@ from hostrouting.config import (
     WatchConfig,
     rules,
 )
-from hostrouting.net.addresses import check_device_name, format_cidr, format_ipv4, netmask
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, check_device_name, format_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,10 +69,7 @@ def ipv4_addresses() -> SearchStrategy[str]:
 
 def cidrs(min_length: int = 0, max_length: int = 32) -> SearchStrategy[str]:
     """IPv4 networks without host bits, as text."""
-    lengths = st.integers(min_length, max_length)
-    return st.builds(
-        lambda address, length: format_cidr(address & netmask(length), length), st.integers(0, 0xFFFFFFFF), lengths
-    )
+    return _networks(IPV4, min_length, max_length)
 
 
 def destinations() -> SearchStrategy[str]:
@@ -146,12 +142,7 @@ def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
 
 def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
     """Sections of `staleCni`, with pod networks of both families."""
-    ipv6 = st.builds(
-        lambda address, length: str(IPv6Network((address, length), strict=False)),
-        st.integers(0, (1 << 128) - 1),
-        st.integers(1, 128),
-    )
-    pod_cidrs = st.lists(cidrs(min_length=1) | ipv6, min_size=1, max_size=3).map(tuple)
+    pod_cidrs = st.lists(cidrs(min_length=1) | _networks(IPV6, 1, 128), min_size=1, max_size=3).map(tuple)
     return st.just(StaleCNIConfig()) | st.builds(
         StaleCNIConfig,
         enabled=st.booleans(),
@@ -180,6 +171,13 @@ def configs() -> SearchStrategy[HostRoutingConfig]:
         watch=watch_configs(),
         gates=st.just(DEFAULT_GATES) | st.lists(gate_names(), max_size=3, unique=True).map(tuple),
     )
+
+
+def _networks(family: int, min_length: int, max_length: int) -> SearchStrategy[str]:
+    prefixes = st.builds(
+        Prefix, st.just(family), st.integers(0, (1 << address_bits(family)) - 1), st.integers(min_length, max_length)
+    )
+    return prefixes.map(lambda prefix: str(prefix.masked))
 
 
 def _tuples(members: SearchStrategy[str]) -> SearchStrategy[tuple[str, ...]]:

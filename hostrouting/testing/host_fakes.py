@@ -18,17 +18,17 @@ from hostrouting.host import Host
 from hostrouting.host.files.lock import WaitingLock
 from hostrouting.host.offline import offline_routes
 from hostrouting.testing.faults import Faulty
+from hostrouting.testing.memory import MemoryBackend
+from hostrouting.testing.memory_ebtables import MemoryEbtables
 from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
+from hostrouting.testing.memory_link_layer import MemoryLinkLayer
+from hostrouting.testing.memory_metadata import MemoryMetadata
+from hostrouting.testing.memory_nftables import MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hostrouting.testing.memory import MemoryBackend
-    from hostrouting.testing.memory_ebtables import MemoryEbtables
-    from hostrouting.testing.memory_link_layer import MemoryLinkLayer
-    from hostrouting.testing.memory_metadata import MemoryMetadata
-    from hostrouting.testing.memory_nftables import MemoryNftables
     from phases import Context
 
 __all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTree"]
@@ -96,33 +96,17 @@ class FakeHost(Host):
 
     def __init__(self, routes: MemoryBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
+        of_a_kernel: dict[str, Any] = {
+            "routes": routes or MemoryBackend(),
+            "link_layer": MemoryLinkLayer(),
+            "nftables": MemoryNftables(),
+            "ebtables": MemoryEbtables(),
+            "metadata": MemoryMetadata(),
+        }
         super().__init__(
-            routes=(routes or _memory_backend()) if is_live else offline_routes(),
             services=MemoryServices(files.tree, is_live=is_live),
             files=files,
             lock=MemoryLock(),
             is_live=is_live,
-            **(_packet_fakes() if is_live else {}),
+            **(of_a_kernel if is_live else {"routes": offline_routes()}),
         )
-
-
-def _packet_fakes() -> dict[str, Any]:
-    # Imported late, like the routes.
-    from hostrouting.testing.memory_ebtables import MemoryEbtables
-    from hostrouting.testing.memory_link_layer import MemoryLinkLayer
-    from hostrouting.testing.memory_metadata import MemoryMetadata
-    from hostrouting.testing.memory_nftables import MemoryNftables
-
-    return {
-        "link_layer": MemoryLinkLayer(),
-        "nftables": MemoryNftables(),
-        "ebtables": MemoryEbtables(),
-        "metadata": MemoryMetadata(),
-    }
-
-
-def _memory_backend() -> MemoryBackend:
-    # Imported late, because an image does not need it.
-    from hostrouting.testing.memory import MemoryBackend
-
-    return MemoryBackend()

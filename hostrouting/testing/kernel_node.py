@@ -155,5 +155,5 @@ def _rule_words(rule: Rule) -> list[str]:
 
 def _route_words(route: Route | ObservedRoute) -> list[str]:
     wanted = route if isinstance(route, Route) else route.to_route()
-    # Where none is shown, `ip` would choose the scope; it reads a type first.
-    return ["scope", str(wanted.scope), *str(wanted).split()]
+    # Where none is shown, `ip` would choose the table and the scope by the type.
+    return ["table", str(wanted.table), "scope", str(wanted.scope), *str(wanted).split()]

@@ -38,9 +38,8 @@ class _Unit:
 
     texts: dict[str, str]
     requires: frozenset[str]
-    active_state: str = "inactive"
-    sub_state: str = "dead"
-    result: str = "success"
+    #: The active state, the sub-state and the result.
+    outcome: tuple[str, str, str] = ("inactive", "dead", "success")
     main_pid: int = 0
 
 
@@ -103,18 +102,16 @@ class MemoryServices(Faulty):
     def settings(self, ctx: Context, unit: str, *names: str) -> dict[str, str]:
         """See `ServiceManager.settings`."""
         self._begin(ctx, "settings", unit)
-        asked = instance_of(unit, _NOBODYS_INSTANCE)
-        loaded = self._memory.get(asked)
-        return settings((loaded.texts if loaded else self._unit_files.texts(asked)).values(), *names)
+        return settings(self._unit(instance_of(unit, _NOBODYS_INSTANCE)).texts.values(), *names)
 
     def _begin(self, ctx: Context, *call: str) -> None:
         ctx.check()
         self.operations.record(*call)
 
     def _start(self, name: str) -> None:
-        if name in self._memory and self._memory[name].active_state == "active":
+        unit = self._unit(name)
+        if unit.outcome[0] == "active":
             return
-        unit = self._memory.get(name) or _Unit(*self._read(name))
         if not unit.texts or is_template(name):
             raise _refusal(name, 5, f"Failed to start {name}: Unit {name} not found.")
         if self._unit_files.is_masked(name):
@@ -137,20 +134,21 @@ class MemoryServices(Faulty):
         remains = words(unit.texts.values(), "Service", "RemainAfterExit")[-1:] in (["yes"], ["true"])
         # A running or failed unit stays in memory; a oneshot that has run to its end is forgotten.
         self._memory.pop(name, None)
-        if name in self.failing or not _FAILING_PROGRAMS.isdisjoint(programs):
-            unit.active_state, unit.sub_state, unit.result = "failed", "failed", "exit-code"
+        failed = name in self.failing or not _FAILING_PROGRAMS.isdisjoint(programs)
+        if failed or remains or not oneshot:
             self._memory[name] = unit
-            # Once the process of a service has begun, systemd reports nothing more to the caller.
-            if oneshot:
-                said = f"Job for {name} failed because the control process exited with error code."
-                raise _refusal(name, 1, said)
-        elif not oneshot:
-            unit.active_state, unit.sub_state, unit.result = "active", "running", "success"
-            unit.main_pid = next(self._pids)
-            self._memory[name] = unit
-        elif remains:
-            unit.active_state, unit.sub_state, unit.result = "active", "exited", "success"
-            self._memory[name] = unit
+        if failed:
+            unit.outcome = ("failed", "failed", "exit-code")
+        else:
+            unit.outcome = ("active", "exited" if oneshot else "running", "success")
+            unit.main_pid = 0 if oneshot else next(self._pids)
+        # Once the process of a service has begun, systemd reports nothing more to the caller.
+        if failed and oneshot:
+            raise _refusal(name, 1, f"Job for {name} failed because the control process exited with error code.")
+
+    def _unit(self, name: str) -> _Unit:
+        """Return the unit as systemd has it in memory, or else as it would read it."""
+        return self._memory.get(name) or _Unit(*self._read(name))
 
     def _read(self, name: str) -> tuple[dict[str, str], frozenset[str]]:
         """Return the state that systemd keeps of a loaded unit: its texts and the units that it requires."""
@@ -161,17 +159,15 @@ class MemoryServices(Faulty):
 
     def _state(self, name: str) -> UnitState:
         asked = instance_of(name, _NOBODYS_INSTANCE)
-        unit = self._memory.get(asked) or _Unit(*self._read(asked))
+        unit = self._unit(asked)
         now = self._unit_files.texts(asked)
         masked = self._unit_files.is_masked(asked)
         load_state = "masked" if masked else "loaded" if unit.texts else "not-found"
         return UnitState(
-            name=name,
-            load_state=load_state,
-            active_state=unit.active_state,
-            sub_state=unit.sub_state,
-            result=unit.result,
-            main_pid=unit.main_pid,
+            name,
+            load_state,
+            *unit.outcome,
+            unit.main_pid,
             # Like systemd, look again at the files that were read, and not for new ones.
             needs_reload=any(now.get(path) != text for path, text in unit.texts.items()),
             drop_ins=frozenset(path for path in unit.texts if path.endswith(".conf")) if self._is_live else frozenset(),

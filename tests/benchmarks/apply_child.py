@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from hostrouting import cli
+from hostrouting.__main__ import main as command
 from hostrouting.host import Host
 
 
@@ -20,11 +20,7 @@ def _machine(root: str) -> Host:
     return Host(routes=NetlinkBackend(), services=OfflineUnits(root), files=RootedFiles(root), lock=FileLock(root=root))
 
 
-def main(root: str, *words: str) -> int:
-    """Run the command as its own entry point does, on another machine."""
-    Host.live = lambda: _machine(root)  # type: ignore[method-assign]
-    return cli.main(words)
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    root = sys.argv.pop(1)
+    Host.live = lambda: _machine(root)  # type: ignore[method-assign]
+    command()

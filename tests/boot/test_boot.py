@@ -235,8 +235,8 @@ class TestInstall:
         for call in (
             lambda: boot(host).plan_install(ctx, stand_in(STATIC)),
             lambda: boot(host).install(ctx, stand_in(STATIC)),
-            lambda: boot(host).plan_install(ctx, gone=[departure_of(stand_in(STATIC))]),
-            lambda: boot(host).install(ctx, gone=[departure_of(stand_in(STATIC))]),
+            lambda: boot(host).plan_install(ctx, departure_of(stand_in(STATIC))),
+            lambda: boot(host).install(ctx, departure_of(stand_in(STATIC))),
         ):
             with pytest.raises(CancelledError):
                 call()
@@ -332,9 +332,9 @@ class TestRemove:
         host.services.failing.add("check-route-overlap.service")
         with pytest.raises(UnitError):
             host.services.start(ctx, "check-route-overlap.service")
-        assert boot(host).install(ctx, gone=[departure_of(stand_in(STATIC))])
+        assert boot(host).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.exists(DROP_IN)
-        planned = boot(host).plan_install(ctx, gone=[departure_of(stand_in(CHECK))])
+        planned = boot(host).plan_install(ctx, departure_of(stand_in(CHECK)))
         assert [str(change) for change in planned] == [
             f"- {DROP_IN}",
             f"- {READY}.requires/check-route-overlap.service",
@@ -346,7 +346,7 @@ class TestRemove:
             "- /etc/aks-flex-node/hostrouting-retry.sh",
             "- /etc/aks-flex-node/check-route-overlap.sh",
         ]
-        assert boot(host).install(ctx, gone=[departure_of(stand_in(CHECK))])
+        assert boot(host).install(ctx, departure_of(stand_in(CHECK)))
         assert host.files.tree.snapshot() == before
         assert not host.files.exists("/etc/aks-flex-node")
         assert not host.services.state(ctx, "check-route-overlap.service").exists
@@ -356,15 +356,15 @@ class TestRemove:
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
         host.files.remove(f"{READY}.requires/check-route-overlap.service")
-        boot(host).install(ctx, gone=[departure_of(stand_in(STATIC))])
+        boot(host).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.exists(DROP_IN)
         assert boot(host).install(ctx, stand_in(CHECK))
         assert host.files.exists(f"{READY}.requires/check-route-overlap.service")
 
     def test_where_there_is_nothing_systemd_is_not_asked(self, host: FakeHost, ctx: Context) -> None:
         """A node that does not need us is not touched at all."""
-        assert boot(host).plan_install(ctx, gone=[departure_of(stand_in(STATIC))]) == []
-        assert not boot(host).install(ctx, gone=[departure_of(stand_in(STATIC))])
+        assert boot(host).plan_install(ctx, departure_of(stand_in(STATIC))) == []
+        assert not boot(host).install(ctx, departure_of(stand_in(STATIC)))
         assert host.services.operations.calls == []
         assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
@@ -373,7 +373,7 @@ class TestRemove:
         install_upstream(host.files)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.running(ctx, NSPAWN)
-        boot(host).install(ctx, gone=[departure_of(stand_in(STATIC))])
+        boot(host).install(ctx, departure_of(stand_in(STATIC)))
         assert host.services.state(ctx, "static-routes.service").exists is False
         assert [state.main_pid for state in host.services.running(ctx, NSPAWN)] == [machine[0].main_pid]
 
@@ -381,14 +381,14 @@ class TestRemove:
         """It is the operator's."""
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
-        boot(host).install(ctx, gone=[departure_of(stand_in(STATIC))])
+        boot(host).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.names("/etc/aks-flex-node") == ["hostrouting.disabled"]
 
     def test_an_image(self, ctx: Context) -> None:
         """Remove reverses install on an image."""
         image = FakeHost(is_live=False)
         boot(image).install(ctx, stand_in(STATIC))
-        assert boot(image).install(ctx, gone=[departure_of(stand_in(STATIC))])
+        assert boot(image).install(ctx, departure_of(stand_in(STATIC)))
         assert image.files.tree.snapshot() == {}
 
     def test_an_offline_run_leaves_the_note_of_a_live_one(self, host: FakeHost, ctx: Context) -> None:
@@ -397,7 +397,7 @@ class TestRemove:
         host.files.write(UNFINISHED, b"", mode=0o644)
         services = MemoryServices(host.files.tree, is_live=False)
         image = Host(routes=offline_routes(), services=services, files=host.files, lock=host.lock, is_live=False)
-        assert Boot(image, gates=[NSPAWN]).install(ctx, gone=[departure_of(stand_in(STATIC))])
+        assert Boot(image, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.exists(UNFINISHED)
 
 

@@ -53,13 +53,13 @@ def upstream(host: FakeHost, ctx: Context) -> None:
 
 
 def remove_one(host: FakeHost, ctx: Context) -> None:
-    Boot(host, gates=[NSPAWN]).install(ctx, gone=[departure_of(stand_in(STATIC))])
+    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
 
 
 def remove_all(host: FakeHost, ctx: Context) -> None:
     # As `reset` without the config: it does not know which gates there were.
     for name in (STATIC, CHECK):
-        Boot(host, gates=[]).install(ctx, gone=[departure_of(stand_in(name))])
+        Boot(host, gates=[]).install(ctx, departure_of(stand_in(name)))
 
 
 STORIES = {
@@ -135,7 +135,7 @@ def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[s
     Boot(host, gates=[NSPAWN]).install(
         ctx,
         *(stand_in(name, programs[name]) for name in names),
-        gone=[departure for departure in gone if departure.name.removesuffix(".service") not in names],
+        *(departure for departure in gone if departure.name.removesuffix(".service") not in names),
     )
 
 

@@ -56,8 +56,8 @@ def configure(host: FakeHost, wanted: Configuration) -> bool:
             did = boot.install(ctx, unit)
         else:
             unit = stand_in(name)
-            planned = boot.plan_install(ctx, gone=[departure_of(unit)])
-            did = boot.install(ctx, gone=[departure_of(unit)])
+            planned = boot.plan_install(ctx, departure_of(unit))
+            did = boot.install(ctx, departure_of(unit))
         after = seen(host.files.tree)
         touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
         assert {change.subject for change in planned} == touched

@@ -51,6 +51,6 @@ def test_forget(host: FakeHost, ctx: Context) -> None:
 def test_the_last_unit_takes_what_is_held_along(host: FakeHost, ctx: Context) -> None:
     """Nothing remains in systemd's memory of units whose files are gone."""
     refuse(host, ctx)
-    Boot(host, gates=[NSPAWN]).install(ctx, gone=[departure_of(stand_in(STATIC))])
+    Boot(host, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
     assert held_gates(ctx, host.services) == []
     assert not host.services.state(ctx, RETRY).exists

@@ -33,7 +33,7 @@ from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.probe_snat.detect import describes_ipv6
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.static_routes import displaced
+from hostrouting.static_routes import converge
 from hostrouting.testing import FakeHost, MemoryFiles
 from phases import Context
 
@@ -151,7 +151,7 @@ def _file(path: str, read: Callable[[MemoryFiles], object]) -> Callable[[bytes],
 
 
 def _displaced(files: MemoryFiles) -> list[str]:
-    return list(map(str, displaced.read_records(files)))
+    return list(map(str, converge.read_records(files)))
 
 
 def _backups(files: MemoryFiles) -> None:
@@ -209,7 +209,7 @@ TARGETS: Final = (
     _target("azure-cns-endpoints", azure_vnet.parse_endpoints, raises=[ValueError]),
     _target("azure-vnet-locks", _file("/var/run/azure-vnet.json.lock", azure_vnet.locked)),
     _target("conflists", _file("/etc/cni/net.d/10-azure.conflist", azure_vnet.configured)),
-    _target("displaced-routes", _file(displaced.RECORDS_PATH, _displaced)),
+    _target("displaced-routes", _file(converge.RECORDS_PATH, _displaced)),
     _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
     _target("metadata-http", _metadata, raises=[BackendError]),
     _target("metadata-json", _describes_ipv6, raises=[BackendError]),

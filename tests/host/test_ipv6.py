@@ -17,7 +17,7 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.classifiers import parse_bpf_names
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.device_codec import parse_devices, parse_youngest
-from hostrouting.host.netlink.frames import attribute, message
+from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.netlink.route_codec import parse_ipv6_routes, parse_route
 from hostrouting.net.addresses import IPV6
@@ -177,8 +177,8 @@ class TestOnTheKernel:
 def test_the_age_of_an_address(added: int, age: float) -> None:
     """Its time of birth may be a tick ahead of our clock, and begins anew every 497 days."""
     packed = struct.pack("=BBBBI", 10, 64, 0, 0, 3) + attribute(6, struct.pack("=IIII", 1, 1, added, added))
-    assert parse_youngest([message(20, 0, packed)], 3, 100.0) == age
-    assert parse_youngest([message(20, 0, packed)], 4, 100.0) is None
+    assert parse_youngest([packed], 3, 100.0) == age
+    assert parse_youngest([packed], 4, 100.0) is None
 
 
 @pytest.mark.parametrize(
@@ -187,18 +187,18 @@ def test_the_age_of_an_address(added: int, age: float) -> None:
 def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> None:
     """Tentative ones are not unless they are optimistic; those that failed (dadfailed) are not in any case."""
     packed = struct.pack("=BBBBI", 10, 64, flags, 0, 3) + attribute(1, bytes(15) + b"\4")
-    link = message(16, 0, struct.pack("=BxHiII", 0, 1, 3, 0x1, 0) + attribute(3, b"eth0\0"))
-    [device] = parse_devices([link], [message(20, 0, packed)])
+    link = struct.pack("=BxHiII", 0, 1, 3, 0x1, 0) + attribute(3, b"eth0\0")
+    [device] = parse_devices([link], [packed])
     assert [(str(own), own.usable) for own in device.addresses] == [("::4/64", usable)]
 
 
 def test_other_families_are_passed_over() -> None:
     """A kernel without IPv6 (`ipv6.disable=1`) answers with all that it has of the others."""
     to, by = attribute(1, bytes([10, 0, 0, 0])), attribute(4, struct.pack("=I", 3))
-    routes = [message(24, 0, struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by) for family in (2, 7, 28)]
+    routes = [struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by for family in (2, 7, 28)]
     assert parse_ipv6_routes(routes, {3: "eth0"}) == []
     added = attribute(6, struct.pack("=IIII", 1, 1, 1000, 1000))
-    address = message(20, 0, struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + added)
+    address = struct.pack("=BBBBI", 2, 24, 0x80, 0, 3) + attribute(1, bytes([10, 0, 0, 4])) + added
     assert parse_youngest([address], 3, 100.0) is None
 
 
@@ -228,4 +228,4 @@ def test_a_filter_without_program_has_no_name() -> None:
     other = attribute(1, b"u32\0") + attribute(2, attribute(7, b"not-a-name\0"))
     bare = attribute(1, b"bpf\0")
     named = attribute(1, b"bpf\0") + attribute(2, attribute(7, b"ipv6_hp_egress\0"))
-    assert parse_bpf_names(message(44, 0, head + one) for one in (other, bare, named)) == {"ipv6_hp_egress"}
+    assert parse_bpf_names(head + one for one in (other, bare, named)) == {"ipv6_hp_egress"}

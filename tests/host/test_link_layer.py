@@ -218,7 +218,7 @@ class TestAgainstIproute2:
 def test_a_station_has_its_vlan() -> None:
     """As the kernel packs it; not every kernel can be made to (bridges filter VLANs only where it was built in)."""
     entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(2, bytes.fromhex(POD_MAC.replace(":", "")))
-    packed = message(28, 0, entry + attribute(9, struct.pack("=I", 3)) + attribute(5, struct.pack("=H", 33)))
+    packed = entry + attribute(9, struct.pack("=I", 3)) + attribute(5, struct.pack("=H", 33))
     names = {3: "azure0", 5: "azv1"}
     assert parse_stations([packed], names, "azure0") == [Station(POD_MAC, "azv1", vlan=33)]
     assert parse_stations([packed], names, "azv1") == []
@@ -403,8 +403,7 @@ def _packed(address: str) -> bytes:
 )
 def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
     """What is sent says every detail."""
-    packed = message(28, 0, pack_neighbour(neighbour, 3))
-    assert parse_neighbours([packed], {3: "azure0"}).known == [neighbour]
+    assert parse_neighbours([pack_neighbour(neighbour, 3)], {3: "azure0"}).known == [neighbour]
 
 
 @given(

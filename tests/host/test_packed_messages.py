@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
+from support import pyroute_reading
 
-from hostrouting.host import pyroute
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.commit import Steps
 from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
@@ -49,7 +49,7 @@ def theirs(message: bytes) -> rtmsg:
 @given(strategies.routes(protocols=(0, 3, 142, 255)))
 def test_pyroute2_reads_what_we_pack(route: Route) -> None:
     """pyroute2 reads every route that we pack as the same route."""
-    observed = pyroute._observed(theirs(packed([route])), NAMES)
+    observed = pyroute_reading.route(theirs(packed([route])), NAMES)
     assert observed.fulfils(route)
 
 

@@ -20,10 +20,10 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
+from support import pyroute_reading
 
-from hostrouting.host import pyroute
 from hostrouting.host.netlink import device_codec, frames, neighbour_codec, route_codec, rule_codec
-from hostrouting.host.netlink.frames import attribute, error_of, message
+from hostrouting.host.netlink.frames import HEADER_LENGTH, attribute, error_of, message
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.route_text import KIND_NUMBERS
 
@@ -81,9 +81,9 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
     made = packed(ifaddrmsg, 20, fields, attributes, more)
     theirs = ifaddrmsg(made)
     theirs.decode()
-    assert device_codec._parse_address(made) == pyroute._address(theirs)
+    assert device_codec._parse_address(made[HEADER_LENGTH:]) == (index, pyroute_reading.address(theirs))
     link = packed(ifinfmsg, 16, {"index": index, "flags": 1}, [("IFLA_IFNAME", NAMES[index])], [])
-    [device] = device_codec.parse_devices([link], [made])
+    [device] = device_codec.parse_devices([link[HEADER_LENGTH:]], [made[HEADER_LENGTH:]])
     assert tuple(map(str, device.addresses)) == (f"{address if local is None else local}/{length}",)
 
 
@@ -106,14 +106,15 @@ def test_a_link(  # noqa: PLR0917 - a value for each field
         for other, name in NAMES.items()
         if other != index
     ]
-    device = next(one for one in device_codec.parse_devices([made, *others], []) if one.ifindex == index)
+    links = [one[HEADER_LENGTH:] for one in (made, *others)]
+    device = next(one for one in device_codec.parse_devices(links, []) if one.ifindex == index)
     assert (device.name, device.up, device.carrier) == (NAMES[index], up, up)
     assert (device.mac, device.kind, device.master) == (
         mac or "",
         kind or "",
         None if master is None else NAMES[master],
     )
-    assert device_codec.parse_names([made]) == {index: NAMES[index]}
+    assert device_codec.parse_names([made[HEADER_LENGTH:]]) == {index: NAMES[index]}
 
 
 @given(devices, ipv4 | ipv6, macs, st.booleans(), bytes_of_a_number, st.none() | bytes_of_a_number, unknown)
@@ -130,11 +131,12 @@ def test_a_neighbour(  # noqa: PLR0917 - a value for each field
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     fields = {"family": family, "ifindex": index, "state": 0x80 if permanent else 4, "flags": flags}
     attributes = [("NDA_DST", address), ("NDA_LLADDR", mac), ("NDA_PROTOCOL", protocol)]
-    [known] = neighbour_codec.parse_neighbours([packed(ndmsg, 28, fields, attributes, more)], NAMES).known
+    made = packed(ndmsg, 28, fields, attributes, more)
+    [known] = neighbour_codec.parse_neighbours([made[HEADER_LENGTH:]], NAMES).known
     assert (known.dev, known.mac, known.permanent, known.flags) == (NAMES[index], mac, permanent, flags)
     assert socket.inet_pton(family, known.address) == socket.inet_pton(family, address)
     assert known.protocol == (protocol or 0)
-    again = message(28, 0, neighbour_codec.pack_neighbour(known, index))
+    again = neighbour_codec.pack_neighbour(known, index)
     assert neighbour_codec.parse_neighbours([again], NAMES).known == [known]
 
 
@@ -179,7 +181,7 @@ def test_a_rule(  # noqa: PLR0917 - a value for each field
     made = packed(fibmsg, 32, fields, attributes, [])
     theirs = fibmsg(made)
     theirs.decode()
-    assert rule_codec.parse_rules([made]) == [pyroute._rule(theirs)]
+    assert rule_codec.parse_rules([made[HEADER_LENGTH:]]) == [pyroute_reading.rule(theirs)]
 
 
 @given(
@@ -212,7 +214,7 @@ def test_an_ipv6_route(  # noqa: PLR0917 - a value for each field
         ("RTA_GATEWAY", gateway),
         ("RTA_PREFSRC", source),
     ]
-    route = parsed_route(packed(rtmsg, 24, fields, attributes, more)[16:])
+    route = parsed_route(packed(rtmsg, 24, fields, attributes, more)[HEADER_LENGTH:])
     assert route.destination == f"{_canonical(network)}/{length}"
     assert route.gateway == (gateway and Address.parse(gateway))
     assert route.source == (source and Address.parse(source).number)

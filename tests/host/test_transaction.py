@@ -87,17 +87,6 @@ def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) ->
     assert caught.value.overtaken == []
 
 
-def test_a_route_that_was_taken_and_cannot_return_is_named(node: MemoryBackend) -> None:
-    """The kernel takes a route of another metric instead of a missing one; if it does not return, the error says so."""
-    node.add_route("9.0.0.0/8", dev="eth0", metric=5)
-    held = next(route for route in node.routes() if route.metric == 5)
-    node.fail_at(2)
-    node.fail_at(3)
-    with pytest.raises(RouteRejectedError) as caught:
-        node.apply([RouteChange.remove(held._replace(metric=0)), RouteChange.add(EIGHT)])
-    assert caught.value.left_behind == ["missing: 9.0.0.0/8 dev eth0 scope link metric 5"]
-
-
 def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:
     """The changes after the link went are refused, those before it went with it: nothing of the batch is left."""
     node.vanish_at(2, "eth0")

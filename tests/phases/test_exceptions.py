@@ -28,6 +28,14 @@ def test_equal_failures_read_as_one() -> None:
     assert len(error.failures) == 3
 
 
+def test_a_failure_of_several_lines_ends_before_the_next_begins() -> None:
+    """A report in one of them keeps its last line to itself."""
+    error = TaskFailedError.combine(
+        [TaskFailedError(["a"], OSError("two\nlines")), TaskFailedError(["b"], OSError("c"))]
+    )
+    assert str(error) == "a: two\nlines\nb: c"
+
+
 def test_unknown_task_offers_what_there_is() -> None:
     """The message says what was meant, perhaps, and lists what there is."""
     error = UnknownTaskError(["beta", "zzz"], ["alpha", "bta"])

@@ -232,3 +232,23 @@ def test_a_sweep_that_another_run_has_restored_is_not_restored_again(caplog: pyt
     run(Serial(sweep(host), task("later")(another_run), name="all"), context(), undo_on_failure=True)
     assert whole_state(host) == states[0]
     assert f"another run has restored the objects of {RECORD}" in caplog.messages
+
+
+@pytest.mark.parametrize("already", [False, True])
+def test_an_interrupt_while_rules_go(*, already: bool) -> None:
+    """A Ctrl-C arrives before or after ebtables has deleted: the undone run has every object back."""
+    host = made_host()
+    before = whole_state(host)
+    delete = host.ebtables.delete
+
+    def interrupted(ctx: Context, rules: object, **options: object) -> None:
+        if already:
+            delete(ctx, rules, **options)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    host.ebtables.delete = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        run(sweep(host), context(), undo_on_failure=True)
+    assert whole_state(host)[:-1] == before[:-1]
+    sweep(host).undo(context())
+    assert whole_state(host) == before

@@ -18,7 +18,7 @@ from support.kernel import needs_kernel
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.host import OUR_PROTOCOL, Host, Route
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.namespaces import open_in_namespace
+from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.static_routes.converge import RECORDS_PATH, Convergence
 from hostrouting.testing import FakeHost, KernelNode
@@ -105,7 +105,7 @@ def node_with_changer(prefixes: Sequence[str], seed: int, *, pauses: bool) -> It
     with KernelNode.made() as node:
         node.add_link("eth0")
         node.add_address("eth0", "10.224.0.4/16")
-        with open_in_namespace(node.name) as opened:
+        with in_namespace(node.name, open_here) as opened:
             opened.setblocking(True)
             opened.bind((0, 0))
             index = next(link.ifindex for link in NetlinkBackend(netns=node.name).links() if link.name == "eth0")

@@ -273,11 +273,11 @@ def test_only_changes_that_were_made_are_counted(
     node.insert_route(theirs(73))
     converge(host, [OURS])
     converge(host, ())
-    assert [m for m in caplog.messages if m.endswith("routes changed")] == ["2 routes changed"] * 2
+    assert [m for m in caplog.messages if m.startswith("routes changed: ")] == ["routes changed: 2"] * 2
     converge(host, [OURS])
     caplog.clear()
     # With the address all routes go whose gateway is reached by it.
     node.remove_address("eth0", "10.224.0.4/16")
     converge(host, ())
-    assert [m for m in caplog.messages if m.endswith("routes changed")] == ["0 routes changed"]
+    assert [m for m in caplog.messages if m.startswith("routes changed: ")] == ["routes changed: 0"]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]

@@ -11,7 +11,6 @@ import functools
 import os
 import signal
 import sys
-import tempfile
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,12 +46,14 @@ _STEPS: Final = (
 @contextmanager
 def hurried() -> Iterator[None]:
     """Shorten the waits of all tasks in this process, and those of the boot scripts that it renders."""
-    text = layout._SHARED_FILE.read_text(encoding="utf-8")
-    assert text.count("\nwaits=30 ") == 1
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as patched:
-        shared = Path(folder, "shared.sh")
-        shared.write_text(text.replace("\nwaits=30 ", f"\nwaits={_WAIT} "), encoding="utf-8")
-        patched.enter_context(patch.object(layout, "_SHARED_FILE", shared))
+    read_asset, usual = layout.read_asset, b"\nwaits=30 "
+    assert read_asset(layout.__file__, "shared.sh").count(usual) == 1
+
+    def short(module: str, name: str) -> bytes:
+        return read_asset(module, name).replace(usual, b"\nwaits=%d " % _WAIT)
+
+    with ExitStack() as patched:
+        patched.enter_context(patch.object(layout, "read_asset", short))
         patched.enter_context(patch.object(configure, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))

@@ -81,6 +81,5 @@ class PlayedKernel:
 def played(answers: Mapping[int, bytes]) -> Iterator[None]:
     """Let every conversation of this process, in whichever namespace, be one with such a kernel."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversation, "open_here", lambda: PlayedKernel(answers))
-        patch.setattr(conversation, "open_in_namespace", lambda _: PlayedKernel(answers))
+        patch.setattr(conversation, "in_namespace", lambda *_: PlayedKernel(answers))
         yield

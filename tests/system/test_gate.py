@@ -202,9 +202,9 @@ def test_the_next_run_ends_what_a_killed_one_began(tmp_path: Path) -> None:
         assert STAND_INS[0].name in machine.state("hostrouting-ready.service").requires
         assert not machine.boot.install(machine.ctx, STAND_INS[0])
         with pytest.raises(KeyboardInterrupt):
-            Boot(dying, gates=GATES).install(machine.ctx, gone=[departure_of(STAND_INS[0])])
+            Boot(dying, gates=GATES).install(machine.ctx, departure_of(STAND_INS[0]))
         assert drop_in in machine.state(KUBE).drop_ins
-        assert Boot(machine.host, gates=[]).install(machine.ctx, gone=[departure_of(STAND_INS[0])])
+        assert Boot(machine.host, gates=[]).install(machine.ctx, departure_of(STAND_INS[0]))
         assert drop_in not in machine.state(KUBE).drop_ins
         assert machine.pids() == pids
 
@@ -217,7 +217,7 @@ def test_removing_while_machines_run(machine: GatedMachine) -> None:
         machine.services.start(machine.ctx, CHECK_UNIT)
     for unit in STAND_INS:
         runtime = [f"/run/aks-flex-node/{unit.name.removesuffix('.service')}.ran"]
-        assert machine.boot.install(machine.ctx, gone=[Departure(unit.name, (*departure_of(unit).paths, *runtime))])
+        assert machine.boot.install(machine.ctx, Departure(unit.name, (*departure_of(unit).paths, *runtime)))
         assert machine.pids() == pids
     assert traces(machine) == []
     cursor = machine.cursor()

@@ -81,7 +81,7 @@ class TestTheGatesGo:
         """A gate that is removed while a unit asks lets the unit pass, because no recovery would start it later."""
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
-            machine.boot.install(machine.ctx, gone=[departure_of(ASKING)])
+            machine.boot.install(machine.ctx, departure_of(ASKING))
             machine.wait_for("hostrouting: the gates were removed meanwhile", unit=KUBE)
             machine.wait_until_up(KUBE, after=self._cursor)
             assert machine.state(KUBE).is_running
@@ -91,7 +91,7 @@ class TestTheGatesGo:
         """A reset and an apply: the reset forgot the held unit, so it is remembered again, and started."""
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
-            machine.boot.install(machine.ctx, gone=[departure_of(ASKING)])
+            machine.boot.install(machine.ctx, departure_of(ASKING))
             machine.files.remove("/run/slow")
             machine.boot.install(machine.ctx, ASKING)
             machine.wait_until_up(KUBE, after=self._cursor)
@@ -258,7 +258,7 @@ class TestItStaysDown:
         """Recovery is removed with the last unit; units that stay down are named, and systemd forgets them."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             for unit in STAND_INS:
-                machine.boot.install(machine.ctx, gone=[departure_of(unit)])
+                machine.boot.install(machine.ctx, departure_of(unit))
             machine.mend_routing()
             assert machine.run("systemctl", "list-units", "--all", "--no-legend", "hostrouting*").stdout == ""
             assert machine.state(KUBE).active_state == "failed"

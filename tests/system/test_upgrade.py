@@ -55,7 +55,7 @@ def test_what_the_config_no_longer_has_goes(machine: GatedMachine) -> None:
     """Upstream's units are removed as ours would be, and take no machine along."""
     pids = machine.pids()
     for unit in STAND_INS:
-        assert machine.boot.install(machine.ctx, gone=[departure_of(unit)])
+        assert machine.boot.install(machine.ctx, departure_of(unit))
         assert machine.pids() == pids
         assert not machine.state(unit.name).exists
     assert not machine.files.exists("/etc/aks-flex-node")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.host.files.rooted import file_errors, open_parent, shown_path, sync_folder
@@ -24,7 +24,6 @@ __all__ = ["RootedFiles"]
 _UNDER_WAY: Final = ".hostrouting-"
 #: The folder is not empty, or a file system is mounted on it.
 _NOT_TO_BE_REMOVED: Final = frozenset({errno.ENOTEMPTY, errno.EBUSY})
-_HEX: Final = frozenset("0123456789abcdef")
 #: Flags to open a file to read: a fifo must not wait for its writer.
 _FILE: Final = os.O_RDONLY | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
@@ -89,7 +88,8 @@ class RootedFiles:
         reasons: list[str] = []
 
         def look(folder: int) -> None:
-            reasons.extend(_exposure(str(Path(f"/proc/self/fd/{folder}").readlink()), os.fstat(folder)))
+            path = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - pathlib is slow to import
+            reasons.extend(_exposure(path, os.fstat(folder)))
 
         status = self._find("look at", path, _status, follow=True, passing=look)
         if status is not None:
@@ -318,7 +318,8 @@ def _sweep(folder: int) -> bool:
 def _has_lock(status: os.stat_result) -> bool:
     # From the kernel's own list: trying the lock would hold it for a moment.
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    return wanted in Path("/proc/locks").read_text(encoding="utf-8").split()
+    with open("/proc/locks", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
+        return wanted in file.read().split()
 
 
 def _obstacle(folder: int, size: int) -> int | None:
@@ -348,8 +349,7 @@ def _entries(folder: int, name: str) -> list[str]:
 
 def _is_under_way(name: str) -> bool:
     # Exactly the form of `_successor_name`: a name that only resembles it is another program's.
-    before, mark, end = name.rpartition(_UNDER_WAY)
-    return bool(mark) and len(before) > 1 and before[0] == "." and len(end) == 16 and not set(end) - _HEX
+    return re.fullmatch(rf"\..+{re.escape(_UNDER_WAY)}[0-9a-f]{{16}}", name, re.DOTALL) is not None
 
 
 def _successor_name(name: str) -> str:

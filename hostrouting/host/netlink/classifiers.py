@@ -11,7 +11,7 @@ import platform
 import struct
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink.frames import HEADER_LENGTH, Request, attributes
+from hostrouting.host.netlink.frames import Request, attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -119,14 +119,14 @@ def filter_requests(index: int, dev: str) -> list[Request]:
     ]
 
 
-def parse_bpf_names(messages: Iterable[bytes]) -> set[str]:
+def parse_bpf_names(payloads: Iterable[bytes]) -> set[str]:
     """Return the names of the BPF programs among packet filters, as they were attached."""
     names = set()
-    for message in messages:
-        fields = dict(attributes(message, HEADER_LENGTH + 20))
+    for payload in payloads:
+        fields = attributes(payload, 20)
         if fields.get(_TCA_KIND) == b"bpf\0":
             # A filter is shown twice: its priority by itself, without options, and each of its handles.
-            name = dict(attributes(fields.get(_TCA_OPTIONS, b""))).get(_TCA_BPF_NAME)
+            name = attributes(fields.get(_TCA_OPTIONS, b"")).get(_TCA_BPF_NAME)
             if name:
                 names.add(name.rstrip(b"\0").decode(errors="replace"))
     return names

@@ -7,10 +7,10 @@ back, the newest first, and the things are read again. A step of the rollback th
 that is not in force on reading back, is reported in the error. (If it was answered and is not in force, another
 program has changed the thing since.)
 
-The kernel does not always do what a step says: it changes some values of a route that it accepts, and a removal that
-leaves a field open may take another route. So the rollback compares with a reading from before the batch. It removes
-an added thing in the form that the kernel gave it, restores a thing that a removal took by mistake, and reports the
-differences that remain.
+The kernel does not always do what a step says. A deletion cannot express every field and takes the first thing that
+fits, so the things are read first, and a removal that would take another one is refused before anything is sent. And
+the kernel changes some values of a route that it accepts. So the rollback compares with the first reading, and removes
+an added thing in the form that the kernel gave it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, Type
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
-from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "AnswersLostError",
@@ -70,6 +69,9 @@ class Steps(Generic[Thing]):
     #: The positions of the changes that the steps belong to.
     positions: list[int] = attrs.field(factory=list)
 
+    def __iter__(self) -> Iterator[tuple[str, Thing, int]]:
+        return zip(self.verbs, self.things, self.positions, strict=True)
+
     def add(self, verb: str, thing: Thing, position: int) -> None:
         """Append one step."""
         self.verbs.append(verb)
@@ -86,12 +88,11 @@ class Steps(Generic[Thing]):
         """Return the steps but for those with the given numbers, counted from 0."""
         if not numbers:
             return self
-        kept = [number for number in range(len(self.verbs)) if number not in numbers]
-        return Steps(
-            [self.verbs[number] for number in kept],
-            [self.things[number] for number in kept],
-            [self.positions[number] for number in kept],
-        )
+        kept: Steps[Thing] = Steps()
+        for number, step in enumerate(self):
+            if number not in numbers:
+                kept.add(*step)
+        return kept
 
 
 class AnswersLostError(Exception):
@@ -127,7 +128,7 @@ class OneByOne(Generic[Thing]):
 
     def send(self, steps: Steps[Thing], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
         """Do all the steps and return the refusals by the step's number."""
-        answers = [self.take(verb, thing) for verb, thing in zip(steps.verbs, steps.things, strict=True)]
+        answers = [self.take(verb, thing) for verb, thing, _ in steps]
         return {number: answer for number, answer in enumerate(answers) if answer is not None}
 
     def unfulfilled(self, steps: Steps[Thing]) -> dict[int, Failure]:
@@ -193,39 +194,31 @@ class Batch(Generic[Thing]):
         )
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Steps[Thing]) -> RouteRejectedError:
-        before = _near(done, self.before)
-        missed = _absent_removals(done, before)
-        back = _inverse(done.without(missed))
-        doubtful = back
-        refused: Mapping[int, Failure] = {}
-        try:
-            refused = self.transport.send(back, will_verify=False)
-        except AnswersLostError:
-            _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
-        else:
-            doubtful = back.without(set(range(len(back.verbs))).difference(refused))
+        back = _inverse(done)
+        refused = self._send_back(back)
+        doubtful = back if refused is None else back.without(set(range(len(back.verbs))).difference(refused))
         standing = _near(done, self.transport.standing())
         left_behind = _unmet(_expectations(doubtful), standing.values())
-        repairs = _changed_forms(doubtful, before, standing)
-        repairs = repairs.followed_by(_taken_instead(_mistaken(done, missed, doubtful), before, standing))
+        repairs = _changed_forms(doubtful, _near(done, self.before), standing)
         if repairs.verbs:
-            left_behind += self._repair(repairs)
+            self._send_back(repairs)
+            left_behind += _unmet(_expectations(repairs), self.transport.standing())
         overtaken = [
             self.describe(back.positions[number])
-            for number, failure in refused.items()
+            for number, failure in (refused or {}).items()
             if back.verbs[number] == "remove" and failure.errno in {errno.ESRCH, errno.ENOENT}
             if back.positions[number] not in repairs.positions
         ]
         words = [f"{'missing' if wrong.there else 'still there'}: {wrong.thing}" for wrong in left_behind]
         return self.rejection(failures, left_behind=words, overtaken=overtaken)
 
-    def _repair(self, repairs: Steps[Thing]) -> list[_Expectation]:
-        """Do the repairs of a rollback; return those that are not in force on reading back."""
+    def _send_back(self, steps: Steps[Thing]) -> Mapping[int, Failure] | None:
+        """Send steps of a rollback; return the refusals, or None if answers were lost."""
         try:
-            self.transport.send(repairs, will_verify=False)
+            return self.transport.send(steps, will_verify=False)
         except AnswersLostError:
             _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
-        return _unmet(_expectations(repairs), self.transport.standing())
+            return None
 
 
 def _near(steps: Steps[Thing], things: Iterable[Thing]) -> dict[Hashable, Thing]:
@@ -238,39 +231,13 @@ def _destination(thing: AnyRoute | LinkThing) -> Hashable:
     return thing.address if isinstance(thing, Neighbour) else (thing.network, thing.prefix_length)
 
 
-def _absent_removals(done: Steps[Thing], before: Collection[Hashable]) -> list[int]:
-    """Return the removals of things that did not exist, by the step's number: each of them took another thing."""
-    held = set(before)
-    absent = []
-    for number, (verb, thing) in enumerate(zip(done.verbs, done.things, strict=True)):
-        one = identity(thing)
-        if verb != "remove":
-            held.add(one)
-        elif one not in held:
-            absent.append(number)
-        else:
-            held.discard(one)
-    return absent
-
-
-def _mistaken(done: Steps[Thing], missed: Collection[int], refused: Steps[Thing]) -> Steps[Thing]:
-    """Return the removals that took another thing: theirs did not exist, or the kernel refuses its return."""
-    stayed = {identity(thing) for verb, thing in zip(refused.verbs, refused.things, strict=True) if verb == "append"}
-    right = [
-        number
-        for number, (verb, thing) in enumerate(zip(done.verbs, done.things, strict=True))
-        if verb != "remove" or (number not in missed and identity(thing) not in stayed)
-    ]
-    return done.without(right)
-
-
 def _changed_forms(
     unremoved: Steps[Thing], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
 ) -> Steps[Thing]:
     """Return the removals of added things that the kernel changed, so that the first removal missed them."""
     forms = {
         _form(thing): position
-        for verb, thing, position in zip(unremoved.verbs, unremoved.things, unremoved.positions, strict=True)
+        for verb, thing, position in unremoved
         if verb == "remove" and identity(thing) not in standing
     }
     repairs: Steps[Thing] = Steps()
@@ -285,23 +252,6 @@ def _form(thing: AnyRoute | LinkThing) -> Hashable:
     if isinstance(thing, Neighbour):
         return thing
     return identity(thing._replace(extra=()) if isinstance(thing, ObservedRoute) else attrs.evolve(thing, extra=()))
-
-
-def _taken_instead(
-    removals: Steps[Thing], before: Mapping[Hashable, Thing], standing: Collection[Hashable]
-) -> Steps[Thing]:
-    """Return the additions of the things that are missing since these removals."""
-    repairs: Steps[Thing] = Steps()
-    for one, thing in before.items():
-        for named, position in zip(removals.things, removals.positions, strict=True):
-            if one not in standing and _may_take(named, thing):
-                repairs.add("append", thing, position)
-                break
-    return repairs
-
-
-def _may_take(named: AnyRoute | LinkThing, thing: AnyRoute | LinkThing) -> bool:
-    return not isinstance(named, Neighbour) and not isinstance(thing, Neighbour) and is_deleted_by(named, thing)
 
 
 def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> dict[int, Failure]:
@@ -346,10 +296,7 @@ class _Expectation(NamedTuple):
 
 def _expectations(steps: Steps[Thing]) -> dict[Hashable, _Expectation]:
     """Return the things that must and must not exist after the steps; the last step of each thing decides."""
-    return {
-        identity(thing): _Expectation(position, thing, there=verb != "remove")
-        for verb, thing, position in zip(steps.verbs, steps.things, steps.positions, strict=True)
-    }
+    return {identity(thing): _Expectation(position, thing, there=verb != "remove") for verb, thing, position in steps}
 
 
 def _unmet(expected: dict[Hashable, _Expectation], standing: Iterable[Thing]) -> list[_Expectation]:

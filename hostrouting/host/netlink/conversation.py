@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, frames
 from hostrouting.host.netlink.commit import AnswersLostError, Failure
-from hostrouting.host.netlink.namespaces import open_here, open_in_namespace
+from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from hostrouting.host.netlink.frames import Request
 
@@ -54,21 +55,21 @@ class Adapter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
 
-    @contextmanager
-    def _open(self) -> Iterator[Conversation]:
-        with open_conversation(self._netns) as kernel:
-            yield kernel
+    def _open(self) -> AbstractContextManager[Conversation]:
+        return open_conversation(self._netns)
 
 
 @contextmanager
 def open_conversation(netns: str | None) -> Iterator[Conversation]:
     """Open a socket in the namespace (None: this process's); OSError while it is used becomes a `BackendError`."""
     try:
-        with open_in_namespace(netns) if netns else open_here() as opened:
+        with in_namespace(netns, open_here) as opened:
             yield Conversation(opened)
     except OSError as error:
         where = f" in network namespace {netns}" if netns else ""
-        raise BackendError(f"rtnetlink{where}: {error.strerror or error}", errno=error.errno) from error
+        forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
+        step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
+        raise BackendError(f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno) from error
 
 
 class Conversation:
@@ -89,16 +90,16 @@ class Conversation:
         return self.consistently(lambda: device_codec.parse_names(self.dump(device_codec.LINKS)))
 
     def dump(self, request: Request) -> Iterator[bytes]:
-        """Yield every message of the answer to a dump request.
+        """Yield every message of the answer to a dump request, without the headers.
 
         The request is sent when the first message is asked for, so read one dump to its end before the next.
         """
         message = frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload)
         for received in self.receive_dump(message, request.command):
-            for one in frames.messages(received):
-                if frames.is_end_of_dump(one):
-                    return
-                yield bytes(_expected(one, request.kind))
+            payloads, is_complete = frames.payloads(received, request.kind)
+            yield from payloads
+            if is_complete:
+                return
 
     def receive_dump(self, message: bytes, command: str) -> Iterator[memoryview]:
         """Send the message and yield each receive, until the caller has found the end of the dump."""
@@ -108,13 +109,13 @@ class Conversation:
             yield self._buffer[: self._receive()]
 
     def ask(self, request: Request) -> bytes:
-        """Return the one message that answers a request which is no dump; OSError is the kernel's refusal."""
+        """Return the one message that answers a request which is no dump, without its header; OSError is a refusal."""
         self._asked = request.command
         self._socket.send(frames.message(request.kind, frames.REQUEST, request.payload))
         (answer,) = frames.messages(self._buffer[: self._receive()])
         if frames.message_start(answer)[1] == frames.ERROR:
             raise OSError(*frames.error_of(bytes(answer)))
-        return bytes(_expected(answer, request.kind))
+        return frames.payload_of(answer, request.kind)
 
     def ask_many(self, messages: memoryview, count: int, command: str) -> bytes:
         """Send `count` requests at once and return their answers, one after the other and in the same order."""
@@ -139,7 +140,8 @@ class Conversation:
         for batch in batches:
             self._socket.send(batch)
             lost |= not self._drain(failures)
-        self._socket.send(frames.barrier(_BARRIER))
+        # It does nothing and is acknowledged: its answer follows those of all messages before it.
+        self._socket.send(frames.message(frames.NOOP, frames.REQUEST | frames.ACK, b"", sequence=_BARRIER))
         if not self._drain(failures) or lost or _BARRIER - 1 not in failures:
             raise AnswersLostError
         del failures[_BARRIER - 1]
@@ -200,11 +202,3 @@ class Conversation:
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
-
-
-def _expected(answer: memoryview, request: int) -> memoryview:
-    """Return the message; raise ValueError if it does not answer such a request (RTM_GETLINK is RTM_NEWLINK + 2)."""
-    _, kind, _ = frames.message_start(answer)
-    if kind != request - 2:
-        raise ValueError(f"a message has the type {kind} where {request - 2} was asked for")
-    return answer

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import (
     AF_INET,
-    HEADER_LENGTH,
     Request,
     address_of,
     attribute,
     attributes,
     checked_length,
+    each_attribute,
     number_of,
+    parsed,
 )
-from hostrouting.net.addresses import IPV4, IPV6, address_bits
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.links import Device, DeviceAddress
 
 if TYPE_CHECKING:
@@ -29,19 +30,20 @@ __all__ = [
     "LINKS",
     "NEIGHBOURS",
     "device_name",
-    "link_name",
     "parse_devices",
     "parse_names",
     "parse_youngest",
 ]
 
+_ifinfomsg = struct.Struct("=4xiI4x")
+_ifaddrmsg = struct.Struct("=BBBBI")
+_ndmsg = struct.Struct("=4xiH2x")
 # An ifinfomsg that asks for names and states, not for the statistics (which are most of a link's message).
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
-IPV4_ADDRESSES: Final = Request(22, struct.pack("=BBBBI", AF_INET, 0, 0, 0, 0), "ip -4 address")
+IPV4_ADDRESSES: Final = Request(22, _ifaddrmsg.pack(AF_INET, 0, 0, 0, 0), "ip -4 address")
 NEIGHBOURS: Final = Request(30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 0), "ip -4 neighbour")
-
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
@@ -59,24 +61,24 @@ _NDA_DST: Final = 1
 KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 
 
-def parse_devices(
-    link_messages: Iterable[bytes], address_messages: Iterable[bytes], neighbour_messages: Iterable[bytes] = ()
-) -> list[Device]:
-    """Return the devices in the order of their indexes, each with its addresses in the kernel's order."""
-    neighbours = _parse_known_neighbours(neighbour_messages)
-    addresses: dict[int, list[DeviceAddress]] = defaultdict(list)
-    for message in address_messages:
-        family, index = struct.unpack_from("=BxxxI", message, HEADER_LENGTH)
-        if family in {IPV4, IPV6}:
-            addresses[index].append(_parse_address(message))
-    messages = list(link_messages)
-    names = parse_names(messages)
+def parse_devices(links: Iterable[bytes], addresses: Iterable[bytes], neighbours: Iterable[bytes] = ()) -> list[Device]:
+    """Return the devices in the order of their indexes, each with its addresses in the kernel's order.
+
+    All are payloads: messages without their headers.
+    """
+    known = _parse_known_neighbours(neighbours)
+    held: dict[int, list[DeviceAddress]] = defaultdict(list)
+    for payload in addresses:
+        if payload[0] in {IPV4, IPV6}:
+            index, address = _parse_address(payload)
+            held[index].append(address)
+    links = list(links)
+    names = parse_names(links)
     devices = []
-    for message in messages:
-        index, flags = struct.unpack_from("=iI", message, HEADER_LENGTH + 4)
-        fields = dict(attributes(message, HEADER_LENGTH + 16))
+    for payload in links:
+        (index, flags), fields = parsed(payload, _ifinfomsg)
         mac = fields.get(_IFLA_ADDRESS, b"")
-        info = dict(attributes(fields.get(_IFLA_LINKINFO, b"")))
+        info = attributes(fields.get(_IFLA_LINKINFO, b""))
         devices.append(
             Device(
                 name=names[index],
@@ -85,48 +87,47 @@ def parse_devices(
                 mac=mac.hex(":") if any(mac) and len(mac) not in _NO_HARDWARE else "",
                 kind=info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
                 master=names.get(number_of(fields.get(_IFLA_MASTER))),
-                addresses=tuple(addresses[index]),
+                addresses=tuple(held[index]),
                 carrier=bool(flags & _IFF_LOWER_UP),
                 loopback=bool(flags & _IFF_LOOPBACK),
-                neighbours=tuple(sorted(neighbours[index])),
+                neighbours=tuple(sorted(known[index])),
                 group=number_of(fields.get(_IFLA_GROUP)),
             )
         )
     return sorted(devices, key=lambda device: device.ifindex)
 
 
-def _parse_known_neighbours(messages: Iterable[bytes]) -> dict[int, list[int]]:
+def _parse_known_neighbours(payloads: Iterable[bytes]) -> dict[int, list[int]]:
     """Return the IPv4 neighbours that have a hardware address, by the index of their device."""
     known: dict[int, list[int]] = defaultdict(list)
-    for message in messages:
-        index, state = struct.unpack_from("=4xiH", message, HEADER_LENGTH)
-        neighbour = address_of(dict(attributes(message, HEADER_LENGTH + 12)).get(_NDA_DST))
+    for payload in payloads:
+        (index, state), fields = parsed(payload, _ndmsg)
+        neighbour = address_of(fields.get(_NDA_DST))
         if neighbour is not None and state & KNOWN_NEIGHBOUR:
             known[index].append(neighbour)
     return known
 
 
-def parse_names(link_messages: Iterable[bytes]) -> dict[int, str]:
+def parse_names(links: Iterable[bytes]) -> dict[int, str]:
     """Return the device names by interface index."""
-    return {struct.unpack_from("=i", message, HEADER_LENGTH + 4)[0]: link_name(message) for message in link_messages}
+    return {_ifinfomsg.unpack_from(payload)[0]: _link_name(payload) for payload in links}
 
 
-def link_name(message: bytes) -> str:
-    """Return the device name in a link message."""
-    for number, payload in attributes(message, HEADER_LENGTH + 16):
+def _link_name(link: bytes) -> str:
+    for number, payload in each_attribute(link, _ifinfomsg.size):
         if number == _IFLA_IFNAME:
             return device_name(payload)
     raise ValueError("a link has no name")
 
 
-def _parse_address(message: bytes) -> DeviceAddress:
-    family, prefix_length, flags, scope = struct.unpack_from("=BBBB", message, HEADER_LENGTH)
-    fields = dict(attributes(message, HEADER_LENGTH + 8))
+def _parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
+    """Return the index of the device, and its address."""
+    (family, prefix_length, flags, scope, index), fields = parsed(payload, _ifaddrmsg)
     peer = address_of(fields.get(_IFA_ADDRESS), family)
     local = address_of(fields.get(_IFA_LOCAL), family)
-    return DeviceAddress(
+    return index, DeviceAddress(
         local=(peer or 0) if local is None else local,
-        prefix_length=checked_length(prefix_length, most=address_bits(family)),
+        prefix_length=checked_length(prefix_length, family),
         peer=(local or 0) if peer is None else peer,
         broadcast=address_of(fields.get(_IFA_BROADCAST), family),
         scope=scope,
@@ -144,12 +145,12 @@ def device_name(packed: bytes) -> str:
     return packed.rstrip(b"\0").decode(errors="surrogateescape")
 
 
-def parse_youngest(messages: Iterable[bytes], dev: int | None, now: float) -> float | None:
+def parse_youngest(addresses: Iterable[bytes], dev: int | None, now: float) -> float | None:
     """Return the age of the youngest IPv6 address on the device of that index; `now` is in seconds since the boot."""
     ages = []
-    for message in messages:
-        family, index = struct.unpack_from("=BxxxI", message, HEADER_LENGTH)
-        info = dict(attributes(message, HEADER_LENGTH + 8)).get(_IFA_CACHEINFO)
+    for payload in addresses:
+        (family, *_, index), fields = parsed(payload, _ifaddrmsg)
+        info = fields.get(_IFA_CACHEINFO)
         if (family, index) == (IPV6, dev) and info:
             (added,) = struct.unpack_from("=I", info, _ADDED_AT)
             # The counter wraps every 497 days, and may be a tick ahead.

@@ -9,10 +9,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, probes, route_codec
+from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
 from hostrouting.host.netlink.commit import Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
-from hostrouting.host.netlink.frames import HEADER_LENGTH, REQUEST, message
+from hostrouting.host.netlink.frames import REQUEST, message
 from hostrouting.host.netlink.namespaces import in_namespace
 from hostrouting.host.netlink.places import Places, commit_links, slot
 from hostrouting.net.addresses import IPV6
@@ -82,6 +82,8 @@ class NetlinkLinkLayer(Adapter):
             for device in self.devices()
             if device.up and len(device.mac) == _ETHERNET
         }
+        from hostrouting.host.netlink import probes  # only a sweep asks
+
         return probes.ask(ctx, asked, macs, netns=self._netns)
 
     def newest_address(self, dev: str) -> float | None:
@@ -110,8 +112,6 @@ class NetlinkLinkLayer(Adapter):
 
     def _programs(self, index: int) -> frozenset[str]:
         try:
-            if self._netns is None:
-                return classifiers.program_names(index)
             return in_namespace(self._netns, lambda: classifiers.program_names(index))
         except PermissionError:
             _logger.info("which BPF programs are attached by tcx cannot be told without root")
@@ -167,9 +167,7 @@ class _KernelTransport:
         refused = self._not_standing(steps) if self._has_sent and "remove" in steps.verbs else {}
         self._has_sent = True
         packed = [
-            self._pack(number, verb, thing)
-            for number, (verb, thing) in enumerate(zip(steps.verbs, steps.things, strict=True))
-            if number not in refused
+            self._pack(number, verb, thing) for number, (verb, thing, _) in enumerate(steps) if number not in refused
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps.verbs))
@@ -179,11 +177,7 @@ class _KernelTransport:
 
     def _not_standing(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
         places = Places(self.standing())
-        answers = {
-            number: places.remove(thing)
-            for number, (verb, thing) in enumerate(zip(steps.verbs, steps.things, strict=True))
-            if verb == "remove"
-        }
+        answers = {number: places.remove(thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"}
         return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
 
     def _pack(self, number: int, verb: str, thing: LinkThing) -> bytes:
@@ -217,7 +211,7 @@ def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, .
         if error.errno in _LEADS_NOWHERE:
             return ()
         raise
-    route = route_codec.parse_route(answer[HEADER_LENGTH:], names, family=IPV6)
+    route = route_codec.parse_route(answer, names, family=IPV6)
     return tuple(sorted({hop.dev for hop in route.hops if not hop.dead}))
 
 

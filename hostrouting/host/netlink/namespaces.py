@@ -14,7 +14,6 @@ __all__ = [
     "T",
     "in_namespace",
     "open_here",
-    "open_in_namespace",
 ]
 
 _CLONE_NEWNET: Final = 0x40000000
@@ -23,19 +22,14 @@ _NAMED_NAMESPACES: Final = "/run/netns"
 T = TypeVar("T")
 
 
-def open_in_namespace(netns: str, opener: Callable[[], socket.socket] | None = None) -> socket.socket:
-    """Return a socket that `opener` makes in the namespace `netns`, by default a raw rtnetlink socket.
+def in_namespace(netns: str | None, function: Callable[[], T]) -> T:
+    """Call the function in the namespace `netns` (a name of `ip netns`, or a path; None: ours) and return its result.
 
-    A socket belongs to the namespace that its thread was in when it was made.
+    A new thread enters the namespace and ends there, so no failure can leave one of the caller's threads in it. A
+    socket belongs to the namespace that its thread was in when it was made.
     """
-    return in_namespace(netns, opener or open_here)
-
-
-def in_namespace(netns: str, function: Callable[[], T]) -> T:
-    """Call the function in the namespace `netns` (a name of `ip netns`, or a path) and return its result.
-
-    A new thread enters the namespace and ends there, so no failure can leave one of the caller's threads in it.
-    """
+    if not netns:
+        return function()
     path = netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
     outcome: list[T | OSError] = []
 

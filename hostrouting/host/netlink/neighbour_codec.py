@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import (
-    HEADER_LENGTH,
     Request,
     attribute,
-    attributes,
     number_of,
+    parsed,
     word,
 )
 from hostrouting.host.netlink.route_codec import device_of
@@ -54,14 +53,13 @@ class NeighbourTable(NamedTuple):
     unresolved: set[tuple[str, str]]
 
 
-def parse_neighbours(messages: Iterable[bytes], names: Mapping[int, str]) -> NeighbourTable:
+def parse_neighbours(payloads: Iterable[bytes], names: Mapping[int, str]) -> NeighbourTable:
     """Return the neighbours of both families, sorted."""
     table = NeighbourTable([], set())
-    for message in messages:
-        family, index, state, flags, _ = _ndmsg.unpack_from(message, HEADER_LENGTH)
+    for payload in payloads:
+        (family, index, state, flags, _), fields = parsed(payload, _ndmsg)
         if family not in {socket.AF_INET, socket.AF_INET6}:
             continue
-        fields = dict(attributes(message, HEADER_LENGTH + _ndmsg.size))
         address, dev = socket.inet_ntop(family, fields[_NDA_DST]), device_of(index, names)
         if state & KNOWN_NEIGHBOUR and _NDA_LLADDR in fields:
             table.known.append(
@@ -98,15 +96,14 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
     return packed
 
 
-def parse_stations(messages: Iterable[bytes], names: Mapping[int, str], bridge: str) -> list[Station]:
+def parse_stations(payloads: Iterable[bytes], names: Mapping[int, str], bridge: str) -> list[Station]:
     """Return the forwarding database of the bridge, sorted.
 
     Every device also shows the multicast addresses that it listens to; those have no master.
     """
     stations = []
-    for message in messages:
-        _, index, state, _, _ = _ndmsg.unpack_from(message, HEADER_LENGTH)
-        fields = dict(attributes(message, HEADER_LENGTH + _ndmsg.size))
+    for payload in payloads:
+        (_, index, state, _, _), fields = parsed(payload, _ndmsg)
         if _NDA_MASTER in fields and names.get(number_of(fields[_NDA_MASTER])) == bridge:
             stations.append(
                 Station(

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.namespaces import open_in_namespace
+from hostrouting.host.netlink.namespaces import in_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -256,7 +256,7 @@ def _tap(netns: str | None) -> Iterator[socket.socket]:
         # group (those of IPv6) need no membership: a veth receives everything from its other end, and the port of a
         # bridge is promiscuous. Multicast snooping comes later, too.
         made = partial(socket.socket, socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(_ETH_P_ALL))
-        with open_in_namespace(netns, made) if netns else made() as opened:
+        with in_namespace(netns, made) as opened:
             _prepare(opened)
             yield opened
     except PermissionError as error:

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import (
-    HEADER_LENGTH,
     Request,
     address_of,
     attribute,
@@ -192,23 +191,26 @@ def _pack_encapsulation(encapsulation: Encapsulation | None) -> bytes:
 # --- from the kernel
 
 
-def parse_ipv6_routes(messages: Iterable[bytes], names: Mapping[int, str]) -> list[ObservedRoute]:
+def parse_ipv6_routes(payloads: Iterable[bytes], names: Mapping[int, str]) -> list[ObservedRoute]:
     """Return the routes of all tables in the kernel's order, without those that it only caches.
 
     A kernel without IPv6 (`ipv6.disable=1`) answers with its routes of all other families.
     """
-    payloads = [message[HEADER_LENGTH:] for message in messages if message[HEADER_LENGTH] == IPV6]
-    return [parse_route(one, names, family=IPV6) for one in payloads if not rtmsg.unpack_from(one)[-1] & _CLONED]
+    return [
+        parse_route(payload, names, family=IPV6)
+        for payload in payloads
+        if payload[0] == IPV6 and not rtmsg.unpack_from(payload)[-1] & _CLONED
+    ]
 
 
 def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4) -> ObservedRoute:
     """Return the route of one message, of a dump or of the answer to a lookup."""
-    fields = dict(attributes(payload, rtmsg.size))
+    fields = attributes(payload, rtmsg.size)
     fixed = parse_fixed(payload, number_of(fields.get(RTA_TABLE)), family=family)
     route = compose(address_of(fields.get(RTA_DST), family) or 0, fixed, parse_attributes(fields, names, family))
     if family == IPV4:
         return route
-    source_length = checked_length(payload[2], most=128)
+    source_length = checked_length(payload[2], IPV6)
     source = Prefix(IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, source_length)
     return route._replace(
         # Routes that block are shown on the loopback device, whatever device they were made with.
@@ -233,7 +235,7 @@ def parse_fixed(payload: bytes, table: int, *, family: int = IPV4) -> _Fixed:
     if found != family:
         raise ValueError(f"a route has the address family {found} instead of {family}")
     return (
-        checked_length(length, most=address_bits(family)),
+        checked_length(length, family),
         table or small_table,
         protocol,
         KINDS[kind],
@@ -309,7 +311,7 @@ def _expiry(cache_info: bytes | None) -> int:
 
 def _next_hops(payload: bytes, names: Mapping[int, str], family: int) -> Iterator[NextHop]:
     for flags, hops, index, packed in next_hops(payload):
-        fields = dict(attributes(packed))
+        fields = attributes(packed)
         yield NextHop(
             gateway=gateway_of(fields, family),
             dev=device_of(index, names) if index else "",

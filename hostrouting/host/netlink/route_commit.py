@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import errno
+import os
+from collections import Counter
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
-from hostrouting.host.netlink.commit import Batch, Steps
+from hostrouting.fib.model import resting
+from hostrouting.fib.tables import Tables, first_fit, inserted, key_of
+from hostrouting.host.netlink.commit import Batch, Failure, Steps, identity
+from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
+    from hostrouting.fib.tables import Bucket, Key
     from hostrouting.host.netlink.commit import AnyRoute, Transport
     from hostrouting.net.changes import RouteChange
 
@@ -25,7 +32,48 @@ def commit_routes(transport: Transport[AnyRoute], changes: Sequence[RouteChange]
     parts = _route_parts(changes)
     only_adds = all(verb == "add" for part in parts for verb in part.verbs)
     before = () if only_adds else [*transport.standing()]
-    Batch(transport, lambda position: str(changes[position]), before=before).commit(parts, verify=verify)
+    batch = Batch(transport, lambda position: str(changes[position]), before=before)
+    failures = _wrong_removals(changes, parts, before)
+    if failures:
+        raise batch.rejection(failures)
+    batch.commit(parts, verify=verify)
+
+
+def _wrong_removals(
+    changes: Sequence[RouteChange], parts: Iterable[Steps[AnyRoute]], before: Iterable[AnyRoute]
+) -> dict[int, Failure]:
+    """Return the removals of routes that do not exist, or instead of which the kernel would take another one."""
+    buckets = _crowded(changes, before)
+    failures: dict[int, Failure] = {}
+    # In the order in which the steps are sent.
+    for verb, route, position in chain.from_iterable(parts) if buckets else ():
+        key = key_of(route)
+        if key not in buckets:
+            continue
+        if verb != "remove":
+            buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
+            continue
+        gone = first_fit(buckets[key], route)
+        if gone is None or identity(gone) != identity(route):
+            reason = f"the kernel would remove '{gone}' instead" if gone else os.strerror(errno.ESRCH)
+            failures[position] = Failure(errno.ESRCH, reason)
+        buckets[key] = tuple(other for other in buckets[key] if other is not gone)
+    return failures
+
+
+def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict[Key, Bucket]:
+    """Return the routes to each destination but those where, as usual, one change removes the one route."""
+    if all(change.before is None for change in changes):
+        return {}
+    keys = [key_of(change.before or change.after) for change in changes]  # type: ignore[arg-type]  # one is there
+    counts = Counter(keys)
+    near = [route for route in before if key_of(route) in counts]
+    tables = Tables.of(route for route in near if isinstance(route, ObservedRoute))
+    return {
+        key: tables.bucket(key)
+        for key, change in zip(keys, changes, strict=True)
+        if counts[key] > 1 or tables.bucket(key) != (change.before,)
+    }
 
 
 def _route_parts(changes: Sequence[RouteChange]) -> list[Steps[AnyRoute]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
@@ -28,7 +29,7 @@ from hostrouting.host.netlink.route_codec import (
 from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import AnyRoute, Steps
     from hostrouting.host.netlink.route_codec import Signature
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AFTER_DST",
     "DST_HEADER",
+    "HEADS",
     "RouteWriter",
     "dump_request",
     "pack_lookups",
@@ -49,15 +51,17 @@ _EXCLUSIVE: Final = 0x200
 _CREATE: Final = 0x400
 _APPEND: Final = 0x800
 
+#: The head, the sequence number, all before the network, and the network.
+_up_to_network = struct.Struct(">8sI4x24sI")
+
 #: A batch ends when it has grown to this many bytes, too: multipath routes are long.
 _BATCH_BYTES: Final = 1 << 15
-_LONGEST_MESSAGE: Final = 1 << 16
 
 #: An answer to a lookup has the table that decided.
 _FLAG_LOOKUP_TABLE: Final = 0x1000
 
-# Never REPLACE: it takes the first route of a place, even if another program owns it by then.
-_HEADS: Final = {
+#: Message type and flags by verb. Never REPLACE: it takes the first route of a place, even if that is foreign by then.
+HEADS: Final = {
     "add": (NEWROUTE, REQUEST | _CREATE | _EXCLUSIVE),
     "prepend": (NEWROUTE, REQUEST | _CREATE),
     "append": (NEWROUTE, REQUEST | _CREATE | _APPEND),
@@ -71,20 +75,18 @@ class RouteWriter:
     def __init__(self, indexes: Mapping[str, int]) -> None:
         self._indexes = indexes
         self._signatures: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
-        self._packers: dict[tuple[str, int], tuple[bytes, Callable[..., None]]] = {}
         #: The tables and protocols of the routes so far: a dump of these alone shows all of them.
         self.tables: set[int] = set()
         self.protocols: set[int] = set()
 
     def batches(
         self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]] | None
-    ) -> Iterator[memoryview]:
-        """Pack the steps into batches of at most `size` messages, each valid until the next one is asked for.
+    ) -> Iterator[bytes | memoryview]:
+        """Pack the steps into batches of at most `size` messages.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the
         networks by signature, as the kernel would show them.
         """
-        buffer = memoryview(bytearray(_BATCH_BYTES + _LONGEST_MESSAGE))
         for start in range(0, len(steps.things), size):
             verbs, routes = steps.verbs[start : start + size], steps.things[start : start + size]
             keys = list(map(signature, routes))
@@ -96,37 +98,31 @@ class RouteWriter:
                     echoes.setdefault(parts, set()).update(networks)
                 yield _pack_alike(verbs[0], start + 1, parts, networks)
             else:
-                yield from self._pack_each(buffer, start + 1, verbs, routes, keys, echoes)
+                yield from self._pack_each(start + 1, verbs, routes, keys, echoes)
 
-    def _pack_each(  # noqa: PLR0917 - columns of one batch
+    def _pack_each(
         self,
-        buffer: memoryview,
         sequence: int,
         verbs: Sequence[str],
         routes: Sequence[AnyRoute],
         keys: Sequence[tuple[object, ...]],
         echoes: dict[Signature, set[int]] | None,
-    ) -> Iterator[memoryview]:
-        offset = 0
+    ) -> Iterator[bytes]:
+        packed: list[bytes] = []
+        length = 0
         for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
             parts = self._signatures.get(key) or self._pack_signature(key, route)
             before, after = parts
             if echoes is not None:
                 echoes.setdefault(parts, set()).add(route.network)
-            head, pack = self._packers.get((verb, len(after))) or self._packer(verb, len(after))
-            pack(buffer, offset, head, number, before, route.network, after)
-            offset += AFTER_DST + len(after)
-            if offset > _BATCH_BYTES:
-                yield buffer[:offset]
-                offset = 0
-        if offset:
-            yield buffer[:offset]
-
-    def _packer(self, verb: str, length_after: int) -> tuple[bytes, Callable[..., None]]:
-        head = struct.pack("=IHH", AFTER_DST + length_after, *_HEADS[verb])
-        packer = head, struct.Struct(f">8sI4x24sI{length_after}s").pack_into
-        self._packers[verb, length_after] = packer
-        return packer
+            packed.append(_up_to_network.pack(_head(verb, len(after)), number, before, route.network) + after)
+            length += len(packed[-1])
+            if length > _BATCH_BYTES:
+                yield b"".join(packed)
+                packed.clear()
+                length = 0
+        if packed:
+            yield b"".join(packed)
 
     def _pack_signature(self, key: tuple[object, ...], route: AnyRoute) -> Signature:
         self.tables.add(route.table)
@@ -135,13 +131,18 @@ class RouteWriter:
         return parts
 
 
+@cache
+def _head(verb: str, length_after: int) -> bytes:
+    return struct.pack("=IHH", AFTER_DST + length_after, *HEADS[verb])
+
+
 def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[int]) -> memoryview:
     """Return messages that differ in their sequence numbers and networks only.
 
     Against a message at a time, this saves 18 to 24 % of an `apply` of 10,000 routes that are alike.
     """
     before, after = parts
-    one = struct.pack("=IHHII", AFTER_DST + len(after), *_HEADS[verb], 0, 0) + before + bytes(4) + after
+    one = _up_to_network.pack(_head(verb, len(after)), 0, before, 0) + after
     count = len(networks)
     return _with_columns(one, count, {2: range(sequence, sequence + count), AFTER_DST // 4 - 1: networks})
 

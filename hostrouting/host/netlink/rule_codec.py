@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.host.netlink.device_codec import device_name
 from hostrouting.host.netlink.frames import (
     AF_INET,
-    HEADER_LENGTH,
     Request,
     address_of,
-    attributes,
     checked_length,
     number_of,
+    parsed,
 )
-from hostrouting.net.addresses import address_bits
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
@@ -30,7 +28,8 @@ __all__ = [
     "unknown_selectors",
 ]
 
-RULES: Final = Request(34, struct.pack("=8BI", AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
+_fib_rule = struct.Struct("=8BI")
+RULES: Final = Request(34, _fib_rule.pack(AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "ip -4 rule")
 
 _FRA_DST, _FRA_SRC, _FRA_IIF, _FRA_GOTO, _FRA_PRIORITY, _FRA_MARK, _FRA_TUN_ID = 1, 2, 3, 4, 6, 10, 12
 _FRA_SUPPRESS_GROUP, _FRA_SUPPRESS_LENGTH, _FRA_TABLE, _FRA_MARK_MASK, _FRA_OIF = 13, 14, 15, 16, 17
@@ -42,21 +41,19 @@ _NO_NUMBER: Final = 0xFFFFFFFF
 RULE_ACTIONS: Final = {1: "lookup", 2: "goto", 3: "nop", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
 
 
-def parse_rules(messages: Iterable[bytes]) -> list[Rule]:
+def parse_rules(payloads: Iterable[bytes]) -> list[Rule]:
     """Return the policy rules in the order in which the kernel tries them."""
-    return [_parse_rule(message) for message in messages]
+    return [_parse_rule(payload) for payload in payloads]
 
 
-def _parse_rule(message: bytes) -> Rule:
-    family, to_length, from_length, tos, table, _, _, action, flags = struct.unpack_from("=8BI", message, HEADER_LENGTH)
-    fields = dict(attributes(message, HEADER_LENGTH + 12))
-    bits = address_bits(family)
+def _parse_rule(payload: bytes) -> Rule:
+    (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(payload, _fib_rule)
     return Rule(
         priority=number_of(fields.get(_FRA_PRIORITY)),
         action=RULE_ACTIONS.get(action, f"action {action}"),
         table=number_of(fields.get(_FRA_TABLE)) or table,
-        source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, most=bits)),
-        destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, most=bits)),
+        source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, family)),
+        destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, family)),
         inverted=bool(flags & _RULE_INVERTED),
         goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
         tos=tos,

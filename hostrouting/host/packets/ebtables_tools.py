@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
@@ -175,6 +174,8 @@ def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None =
     To ask for the table makes the kernel load its module and hook it into every bridge, so a reader must not ask. A
     table that was never loaded has no rules.
     """
+    from pathlib import Path  # slow to import, and rarely needed
+
     try:
         loaded = Path(modules).read_text()
     except OSError:

@@ -58,18 +58,18 @@ class NftCommand:
 
     def load(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.load`."""
-        try:
-            self._run(ctx, "-f", "-", text=ruleset)
-        except CommandFailedError as error:
-            raise self._refused(ctx, error, "load the ruleset") from error
+        self._submit(ctx, ruleset, "load the ruleset")
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""
         # The kernel checks the ruleset as well, in a transaction that is dropped, so this needs privilege.
+        self._submit(ctx, ruleset, "accept the ruleset", "-c")
+
+    def _submit(self, ctx: Context, ruleset: str, what: str, *options: str) -> None:
         try:
-            self._run(ctx, "-c", "-f", "-", text=ruleset)
+            self._run(ctx, *options, "-f", "-", text=ruleset)
         except CommandFailedError as error:
-            raise self._refused(ctx, error, "accept the ruleset") from error
+            raise self._refused(ctx, error, what) from error
 
     def _refused(self, ctx: Context, error: CommandFailedError, what: str) -> BackendError:
         translated = _translated(error, what)

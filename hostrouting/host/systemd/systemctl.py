@@ -171,6 +171,9 @@ class OfflineUnits:
 
 def unit_error(error: CommandFailedError, advice: str = "") -> UnitError:
     """Translate a refusal of systemctl into its command, status and words, and the next step."""
+    # systemctl's status names no reason; only its words do.
+    if "has not been booted with systemd" in error.stderr:
+        return UnitError("this machine was not booted with systemd; to prepare an image, use --root DIR (Host.offline)")
     return UnitError("\n".join([str(error), *_next_steps(error, advice)]))
 
 
@@ -193,15 +196,11 @@ def journal_advice(unit: str) -> str:
 
 def _next_steps(error: CommandFailedError, advice: str) -> Iterable[str]:
     if error.status is None:
-        yield "is systemd installed, and systemctl on PATH?"
-    # systemctl's status names no reason; only its words select the advice.
-    elif "has not been booted with systemd" in error.stderr:
-        yield "systemd does not run here; to prepare an image, use the offline mode (--root DIR)"
-    else:
-        if advice:
-            yield advice
-        if os.geteuid() != 0:
-            yield "are you root?"
+        return
+    if advice:
+        yield advice
+    if os.geteuid() != 0:
+        yield "are you root?"
 
 
 def _unit_state(properties: dict[str, str]) -> UnitState:

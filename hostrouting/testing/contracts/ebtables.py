@@ -11,8 +11,6 @@ from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hostrouting.host import Ebtables
 
 __all__ = ["EbtablesContract"]
@@ -59,14 +57,9 @@ class EbtablesContract:
         """Return the rule of a line."""
         return EbtablesRule.parse(line, backend=self.backend, position=position)
 
-    @pytest.fixture
-    def pick(self, ebtables: Ebtables, ctx: Context) -> Callable[..., list[EbtablesRule]]:
-        """A function that returns the rules of these lines from a reading."""
-
-        def pick(*lines: str) -> list[EbtablesRule]:
-            return [rule for rule in ebtables.read(ctx).rules if rule.line in lines]
-
-        return pick
+    def pick(self, ebtables: Ebtables, *lines: str) -> list[EbtablesRule]:
+        """Return the rules of these lines from a reading."""
+        return [rule for rule in ebtables.read(Context()).rules if rule.line in lines]
 
     def test_no_rules_read_as_none(self, ebtables: Ebtables, ctx: Context) -> None:
         """A machine without rules is no error."""
@@ -96,22 +89,18 @@ class EbtablesContract:
         assert ONE in text
         assert LOG in text
 
-    def test_only_the_rules_named_go(
-        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
-    ) -> None:
+    def test_only_the_rules_named_go(self, ebtables: Ebtables, ctx: Context) -> None:
         """The others stay, in their order."""
         self.load(ebtables, ONE, TWO, THREE, SNAT, LOG, INVERTED)
         before = self.lines(ebtables)
-        ebtables.delete(ctx, pick(TWO, SNAT, LOG))
+        ebtables.delete(ctx, self.pick(ebtables, TWO, SNAT, LOG))
         assert self.lines(ebtables) == [line for line in before if line not in {TWO, SNAT, LOG}]
 
-    def test_what_was_deleted_comes_back_where_it_was(
-        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
-    ) -> None:
+    def test_what_was_deleted_comes_back_where_it_was(self, ebtables: Ebtables, ctx: Context) -> None:
         """Deletion and insertion are each other's inverse, in whatever order the rules are named."""
         self.load(ebtables, ONE, TWO, THREE, FOUR, DNAT, SNAT, LOG, INVERTED)
         before = self.lines(ebtables)
-        chosen = pick(FOUR, ONE, TWO, DNAT, SNAT, LOG)[::-1]
+        chosen = self.pick(ebtables, FOUR, ONE, TWO, DNAT, SNAT, LOG)[::-1]
         ebtables.delete(ctx, chosen)
         assert len(self.lines(ebtables)) == 2
         ebtables.insert(ctx, chosen)
@@ -143,15 +132,13 @@ class EbtablesContract:
         ebtables.delete(ctx, [self.rule(TWO, 7)])
         assert self.lines(ebtables) == [ONE]
 
-    def test_a_rule_that_is_not_there_is_refused(
-        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
-    ) -> None:
+    def test_a_rule_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
         """The error names it, and the other rules stay."""
         self.load(ebtables, ONE, TWO)
         with pytest.raises(BackendError, match=r"nothing was deleted: .*--arp-ip-dst 10\.0\.0\.3 .*is not there"):
-            ebtables.delete(ctx, [*pick(ONE), self.rule(THREE, 2), *pick(TWO)])
+            ebtables.delete(ctx, [*self.pick(ebtables, ONE), self.rule(THREE, 2), *self.pick(ebtables, TWO)])
         with pytest.raises(BackendError, match=r"is not there"):
-            ebtables.delete(ctx, [*pick(ONE), *pick(ONE)])
+            ebtables.delete(ctx, [*self.pick(ebtables, ONE), *self.pick(ebtables, ONE)])
         assert self.lines(ebtables) == [ONE, TWO]
 
     def test_an_insertion_into_a_chain_that_is_not_there_is_refused(self, ebtables: Ebtables, ctx: Context) -> None:
@@ -180,14 +167,13 @@ class EbtablesContract:
         assert self.lines(ebtables) == [ONE]
         assert calls == []
 
-    def test_progress_ends_with_the_number_of_rules(
-        self, ebtables: Ebtables, ctx: Context, pick: Callable[..., list[EbtablesRule]]
-    ) -> None:
+    def test_progress_ends_with_the_number_of_rules(self, ebtables: Ebtables, ctx: Context) -> None:
         """It grows, and ends with the number of all rules."""
         self.load(ebtables, ONE, TWO, THREE)
+        rules = self.pick(ebtables, ONE, THREE)
         for change in (ebtables.delete, ebtables.insert):
             calls: list[int] = []
-            change(ctx, pick(ONE, THREE) or [self.rule(ONE, 1), self.rule(THREE, 3)], progress=calls.append)
+            change(ctx, rules, progress=calls.append)
             assert calls == sorted(set(calls))
             assert calls[-1] == 2
         assert self.lines(ebtables) == [ONE, TWO, THREE]

@@ -176,12 +176,13 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == [THEIRS]
 
     def test_verification_finds_a_route_that_did_not_last(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel lets a removal without a metric take the route of the same batch; only a reading shows it."""
-        changes = [_add(route(f"{ON_LINK} metric 7")), _remove(ABSENT)]
-        backend.apply(changes, verify=False)
-        assert place(backend) == []
+        """The kernel limits the mtu of a route that it accepts: the wanted one is not there, as a reading shows it."""
+        changes = [_add(attrs.evolve(route(ON_LINK), extra=metrics(2, 70_000)))]
         with pytest.raises(RouteRejectedError, match="not there on reading back"):
             backend.apply(changes)
+        assert place(backend) == []
+        backend.apply(changes, verify=False)
+        assert place(backend) == [ON_LINK]
 
     # --- refusals
 
@@ -238,23 +239,30 @@ class RouteBackendContract(RouteReadingContract):
         backend.apply([_add(usual)])
         self._refused(backend, _append(large))
 
-    def test_a_rollback_does_not_restore_what_did_not_exist(self, eth0: Node, backend: RouteBackend) -> None:
-        """A removal without a metric took the route of the same batch: afterwards neither of them is there."""
+    @pytest.mark.parametrize("verify", [True, False])
+    @pytest.mark.parametrize(
+        "standing",
+        [
+            pytest.param([f"{ON_LINK} metric 5"], id="of another metric"),
+            pytest.param([f"{ON_LINK} src 10.224.0.4", ON_LINK], id="before it, with a source"),
+        ],
+    )
+    def test_a_removal_never_takes_another_route(
+        self, eth0: Node, backend: RouteBackend, standing: list[str], *, verify: bool
+    ) -> None:
+        """A deletion cannot express every field, and the kernel takes the first route that fits: it is not sent."""
+        arrange(eth0, *standing)
+        before = backend.routes()
+        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{standing[0]}' instead") as caught:
+            backend.apply([_add(route("7.0.0.0/8 dev eth0")), _remove(ABSENT)], verify=verify)
+        assert [(refusal.change, refusal.errno) for refusal in caught.value.refusals] == [(f"- {ON_LINK}", errno.ESRCH)]
+        assert backend.routes() == before
+
+    def test_a_removal_never_takes_a_route_of_its_batch(self, eth0: Node, backend: RouteBackend) -> None:
+        """The kernel would take the route that the same batch added, instead of a missing one without a metric."""
         self._refused(backend, _add(route(f"{ON_LINK} metric 7")), _remove(ABSENT))
-
-    def test_a_rollback_restores_what_a_removal_took_instead(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel takes a route of any metric instead of a missing one with metric 0; the rollback restores it."""
-        arrange(eth0, f"{ON_LINK} metric 5")
-        self._refused(backend, _remove(ABSENT), _add(route(OFF_LINK)))
-
-    def test_a_rollback_restores_the_other_of_two_routes(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel takes the first route that fits: here one with a source, instead of the named one without."""
-        arrange(eth0, f"{ON_LINK} src 10.224.0.4", ON_LINK)
-        _, plain = (one for one in backend.routes() if one.network == 9 << 24)
-        with pytest.raises(RouteRejectedError) as caught:
-            backend.apply([_remove(plain), _add(route(OFF_LINK))])
-        assert caught.value.rolled_back
-        assert sorted(place(backend)) == [ON_LINK, f"{ON_LINK} src 10.224.0.4"]
+        backend.apply([_add(route(ON_LINK)), _remove(ABSENT)])
+        assert place(backend) == []
 
     def test_what_another_program_changed_meanwhile_is_not_overwritten(self, eth0: Node, backend: RouteBackend) -> None:
         """If another program has replaced the route, its replacement is refused and the other program's route stays."""
@@ -265,19 +273,15 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == [THEIRS]
 
     def test_a_rollback_leaves_what_took_the_place(self, eth0: Node, backend: RouteBackend) -> None:
-        """A rollback removes its own addition after a route that is no longer ours; that route stays."""
-        arrange(eth0, OURS)
-        held = find(backend, OURS)
-        eth0.insert_route(route(THEIRS), replace=True)
-        assert self._refused(backend, _append(route(OTHERS)), _remove(held)).errno == errno.ESRCH
-        assert place(backend) == [THEIRS]
+        """A rollback removes its own addition after a foreign route; that route stays."""
+        arrange(eth0, THEIRS)
+        self._refused(backend, _append(route(OTHERS)), _add(route(OFF_LINK)))
 
     def test_a_rollback_keeps_the_order_of_a_place(self, eth0: Node, backend: RouteBackend) -> None:
         """Removed routes, the last of a place first, come back in their order."""
         arrange(eth0, OURS, THEIRS, OTHERS)
         standing = [one for one in backend.routes() if one.network == 9 << 24]
-        absent = standing[0]._replace(gateway=Address.parse("10.224.0.6"))
-        self._refused(backend, *map(_remove, reversed(standing)), _remove(absent))
+        self._refused(backend, *map(_remove, reversed(standing)), _add(route(OFF_LINK)))
 
     def test_missing_carrier_is_no_reason_to_refuse(self, node: Node, backend: RouteBackend) -> None:
         """A link that is up takes routes, even without carrier."""
