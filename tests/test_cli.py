@@ -221,7 +221,7 @@ def test_a_file_that_is_no_config_is_named_with_place_reason_and_step(
         path.mkdir()
     elif content == "loop":
         path.symlink_to(path)
-    refused = run("check", path, "--json")
+    refused = run_here("check", path, "--json")
     expected = message.format(name=f"the config {str(path)!r}")
     assert (refused.returncode, refused.stderr) == (status, f"hostrouting: {expected}\n")
     assert json.loads(refused.stdout)["error"] == expected
