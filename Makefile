@@ -8,6 +8,8 @@ WHEEL_VENV := .venv-wheel
 PYTEST_OPTIONS ?= -n 2 --dist worksteal
 # Not `python -m pytest`, which would add this folder to the path and so hide an installed wheel.
 PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
+# Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test quick pythons coverage check lint types public-types layers scripts wheel wheel-test matrix matrix-table \
 	bench fuzz soak other-kernel tools-bullseye tools-bookworm tools-trixie format clean

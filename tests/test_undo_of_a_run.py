@@ -192,6 +192,7 @@ STORIES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("story", STORIES)
 def test_every_change_of_a_file_that_fails(story: str) -> None:
     """Whichever of them fails, the undone run leaves the node as it was, steps that no report shows included."""

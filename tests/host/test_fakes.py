@@ -15,6 +15,7 @@ from hostrouting.testing.contracts import (
 from hostrouting.testing.host_fakes import FakeHost, MemoryFiles, MemoryLock, MemoryServices, MemoryTree
 from hostrouting.testing.memory import MemoryBackend
 from phases import Context
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,7 +153,8 @@ class TestMemoryLock(RunLockContract):
         lock = MemoryLock()
         lock.holder = 4711
         assert lock.is_held
-        with pytest.raises(Exception, match=r"\(process 4711\)"), lock.hold(Context(timeout=0.001)):
+        hurried = Context(timeout=1, clock=ManualClock(auto=True))
+        with pytest.raises(Exception, match=r"\(process 4711\)"), lock.hold(hurried):
             pytest.fail("somebody else has it")
         lock.holder = None
         with lock.hold(Context()):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -57,17 +57,21 @@ class ClockThatActs(ManualClock):
 
 @contextmanager
 def serving(said: bytes) -> Iterator[str]:
-    """The endpoint of a server that answers one request, to the byte."""
+    """The endpoint of a server that answers each request alike, to the byte."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(said)
+            # It ends when the server is closed.
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(4096)
+                        connection.sendall(said)
 
         threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def gone_threads() -> bool:
@@ -241,8 +245,8 @@ class TestTriesAgain:
         """Another service on that port is no answer, and no foreign error."""
         with serving(said) as endpoint:
             client = InstanceMetadataClient(endpoint)
-            with pytest.raises(BackendError, match="in 1 try within the time that there was; the last: no answer: "):
-                client.network_interfaces(hurried(timeout=0.5)[0])
+            with pytest.raises(BackendError, match="in 11 tries within the time that there was; the last: no answer: "):
+                client.network_interfaces(hurried()[0])
 
 
 class TestRefusals:
@@ -268,7 +272,7 @@ class TestRefusals:
     def test_what_the_other_side_says_is_shown_harmlessly(self, said: bytes) -> None:
         """Whatever it sends, no terminal obeys it, and the message stays short."""
         with serving(said) as endpoint, pytest.raises(BackendError) as caught:
-            InstanceMetadataClient(endpoint).network_interfaces(hurried(timeout=0.4)[0])
+            InstanceMetadataClient(endpoint).network_interfaces(hurried()[0])
         assert "\\x1b[2J" in str(caught.value)
         assert str(caught.value).isprintable()
         assert len(str(caught.value)) < 600
@@ -334,7 +338,8 @@ class TestTime:
         ctx, _ = hurried()
         with FakeIMDS(slow, WITHOUT) as imds:
             assert InstanceMetadataClient(imds.endpoint, timeout=0.15).network_interfaces(ctx) == WITHOUT
-            assert len(imds.requests) == 2
+            # On a loaded machine the good answer may be late at first, too.
+            assert len(imds.requests) >= 2
             assert gone_threads()
 
     def test_slow_answers_for_ever(self) -> None:
@@ -342,10 +347,9 @@ class TestTime:
         ctx, _ = hurried(timeout=1.2)
         with (
             FakeIMDS(IMDSAnswer(delay=60)) as imds,
-            pytest.raises(BackendError, match=r"no whole answer within 0\.05 s"),
+            pytest.raises(BackendError, match=r"in 2 tries .* no whole answer within 0\.05 s"),
         ):
             InstanceMetadataClient(imds.endpoint, timeout=0.05).network_interfaces(ctx)
-        assert len(imds.requests) == 2
 
     def test_an_answer_that_is_only_late(self) -> None:
         """Within the time of a request it counts."""
@@ -366,8 +370,8 @@ class TestTime:
 
     def test_cancelling_ends_a_pause(self) -> None:
         """Between two tries, too."""
-        ctx = Context()
-        threading.Timer(0.05, ctx.cancel, ["maintenance"]).start()
+        clock = ClockThatActs(1, lambda: ctx.cancel("maintenance"))
+        ctx = Context(clock=clock)
         with FakeIMDS(IMDSAnswer(status=500)) as imds, pytest.raises(CancelledError, match="maintenance"):
             InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
         assert len(imds.requests) == 1
@@ -375,7 +379,7 @@ class TestTime:
     def test_a_deadline_ends_the_first_try(self) -> None:
         """The error says that nothing had come."""
         with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError, match=r"in 1 try .* not answered yet"):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.1))
+            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.5))
 
     def test_a_context_that_is_over_asks_nothing(self) -> None:
         """Its own error passes through."""

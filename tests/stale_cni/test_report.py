@@ -20,6 +20,7 @@ from hostrouting.journal import from_json
 from hostrouting.stale_cni import SweepReport, sweep_node
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -178,7 +179,7 @@ def test_one_run_at_a_time() -> None:
     """It waits for the run lock, as every run that changes something."""
     host = made_host()
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
-        sweep_node(Context(timeout=0.05), config_of(), host)
+        sweep_node(Context(timeout=1, clock=ManualClock(auto=True)), config_of(), host)
     assert sweep_node(context(), config_of(), host).ok
 
 

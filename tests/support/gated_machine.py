@@ -147,14 +147,14 @@ class GatedMachine(SystemdBox):
         image = folder / "image"
         write_machines(image)
         for unit in units:
-            Boot(Host.offline(image), gates=GATES).install(Context(timeout=30), unit)
+            Boot(Host.offline(image), gates=GATES).install(Context(timeout=300), unit)
         if arrange is not None:
             arrange(Host.offline(image))
         super().__init__(image=image, prepare=("touch /etc/overlap\n" if overlap else "") + prepare)
 
     def __enter__(self: Machine) -> Machine:
         super().__enter__()
-        self.ctx = Context(timeout=60)
+        self.ctx = Context(timeout=600)
         self.services = Systemctl((*self.enter, "systemctl"))
         self.files = RootedFiles(self.root)
         lock = FileLock(root=self.root)
@@ -185,7 +185,7 @@ class GatedMachine(SystemdBox):
 
     def wait_for_failure(self, unit: str) -> None:
         """Wait until systemd says that a unit has failed, be it after the longest wait of our scripts."""
-        self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit, timeout=90)
+        self.wait_for(f"{unit}: Failed with result 'exit-code'.", unit=unit)
 
     def wait_for_retry(self) -> None:
         """Wait until nothing is held any more, so that hostrouting-retry.service has ended."""

@@ -71,7 +71,7 @@ class SystemdBox:
         """Where the journal ends now."""
         return self.run("journalctl", "--lines=0", "--show-cursor").stdout.partition("-- cursor: ")[2].strip()
 
-    def wait_for(self, message: str, *, unit: str, after: str | None = None, timeout: int = 30) -> None:
+    def wait_for(self, message: str, *, unit: str, after: str | None = None, timeout: int = 120) -> None:
         """Wait until a unit has said this very message, since the boot or `after` a cursor."""
         # Without pipe: that would wait for journalctl, too, which ends when it has something more to say.
         follow = "journalctl --boot --follow --no-tail --output=cat --unit=$2 ${3:+--after-cursor=$3}"

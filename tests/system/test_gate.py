@@ -148,7 +148,7 @@ def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
     prepare = "for n in {0..5}; do ip link add ib$n type veth peer name peer$n; ip link set ib$n up; done\n"
     begin = time.monotonic()
     with GatedMachine(tmp_path, prepare=prepare) as machine:
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 25
         assert machine.state("network-online.target").active_state == "inactive"
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
 

@@ -276,7 +276,7 @@ class TestItStaysDown:
         """A machine with a held gate powers off at once."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.run("systemctl", "poweroff", check=False)
-            machine.wait_for_end(timeout=20)
+            machine.wait_for_end(timeout=60)
 
     def test_a_unit_that_does_not_come_to_ask(self, tmp_path: Path) -> None:
         """Once refused, it now fails before our question: it is tried three times, and then given up."""

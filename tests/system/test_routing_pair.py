@@ -151,7 +151,7 @@ def test_apply_ends_the_wait_for_what_it_does_away_with(tmp_path: Path) -> None:
         configured(staticRoutes=ROUTE, routeOverlap=overlap("WARN"))(machine.host)
         machine.wait_until_up()
         machine.wait_until_up(KUBELET)
-        assert time.monotonic() - since < 15
+        assert time.monotonic() - since < 25
 
 
 def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
