@@ -94,7 +94,7 @@ def observed_routes(draw: st.DrawFn) -> ObservedRoute:
 
 
 restorables: st.SearchStrategy[Restorable] = st.one_of(
-    st.builds(EbtablesRule, TEXTS, WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
+    st.builds(EbtablesRule, st.sampled_from(["nft", "legacy"]), WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
     st.builds(Neighbour, ADDRESSES.map(str), TEXTS, MACS, st.booleans(), NUMBERS, BYTES),
     observed_routes(),
 )
