@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.host.packets.ebtables_rules import BACKENDS, EbtablesRule
 from hostrouting.net.links import Neighbour
 from hostrouting.net.mappings import (
     neighbour_from_mapping,
@@ -289,8 +289,10 @@ def _from_mapping(mapping: dict[str, Any]) -> Restorable:
 
 
 def _rule(mapping: dict[str, Any]) -> EbtablesRule:
-    chain, *spec = (_word(word) for word in (mapping["chain"], *mapping["spec"]))
-    return EbtablesRule(typed(mapping["backend"], str), chain, operator.index(mapping["position"]), tuple(spec))
+    backend, chain, *spec = (_word(word) for word in (mapping["backend"], mapping["chain"], *mapping["spec"]))
+    if backend not in BACKENDS:
+        raise ValueError(f"{backend!r} is not a backend of ebtables")
+    return EbtablesRule(backend, chain, operator.index(mapping["position"]), tuple(spec))
 
 
 def _word(value: object) -> str:

@@ -94,7 +94,7 @@ def observed_routes(draw: st.DrawFn) -> ObservedRoute:
 
 
 restorables: st.SearchStrategy[Restorable] = st.one_of(
-    st.builds(EbtablesRule, TEXTS, WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
+    st.builds(EbtablesRule, st.sampled_from(["nft", "legacy"]), WORDS, NUMBERS, st.lists(WORDS).map(tuple)),
     st.builds(Neighbour, ADDRESSES.map(str), TEXTS, MACS, st.booleans(), NUMBERS, BYTES),
     observed_routes(),
 )
@@ -271,6 +271,7 @@ def broken(number: int, **fields: object) -> bytes:
         json.dumps({**SWEPT, "objects": [{"object": "file"}]}).encode(),
         json.dumps({**SWEPT, "ebtables-save": 7}).encode(),
         broken(0, position="1"),
+        broken(0, backend="iptables"),
         broken(0, spec=["-j", "DR\0P"]),
         broken(0, spec=["\ud800"]),
         broken(1, protocol=256),

@@ -130,6 +130,16 @@ def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost)
     assert node.in_place() == [str(theirs(73))]
 
 
+def test_a_flush_before_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost) -> None:
+    """Nothing is left in a place, as after a device went down and up: the displaced route is restored."""
+    node.insert_route(theirs(73))
+    converge(host, [OURS])
+    node.delete_route(OURS)
+    converge(host, ())
+    assert node.in_place() == [str(theirs(73))]
+    assert not host.files.exists(RECORDS_PATH)
+
+
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost, step: int) -> None:
     """Ours is flushed before we remove it: the displaced route is restored all the same."""
