@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.route_overlap.proof import parts_of
+from hostrouting.route_overlap.parts import Blockers, questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host import RouteBackend
-    from hostrouting.route_overlap.proof import Part
+    from hostrouting.route_overlap.parts import Part
 
 __all__ = ["ExplainedPart", "Explanation", "explain"]
 
@@ -90,9 +91,11 @@ class Explanation:
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
     """Ask the kernel about addresses and CIDRs; adjacent parts with the same answer are merged."""
     cidrs = [_as_cidr(text) for text in asked]
+    routes, rules = backend.routes(), backend.rules()
+    explained = partial(_explained, Blockers(routes, rules))
     return [
-        Explanation(text, tuple(_merged(map(_explained, parts))))
-        for text, parts in zip(asked, parts_of(backend, cidrs), strict=True)
+        Explanation(text, tuple(_merged(map(explained, question.parts()))))
+        for text, question in zip(asked, questions(backend, cidrs, routes, rules), strict=True)
     ]
 
 
@@ -107,15 +110,18 @@ def _as_cidr(text: str) -> str:
     return f"{text}/32"
 
 
-def _explained(part: Part) -> ExplainedPart:
+def _explained(blockers: Blockers, part: Part) -> ExplainedPart:
     # A connection gets the answer for the source that it will have, if rules select by source.
-    answer, _ = part.answers[0]
+    answer, source = part.answers[0]
     if answer.route is not None:
         reason = "an address of this node" if answer.route.kind == "local" else None
         return ExplainedPart(part.first, part.last, answer.route.devs, str(answer.route), reason)
     if answer.errno == errno.ENETUNREACH:
         return ExplainedPart(part.first, part.last, (), None, "no route at all")
-    return ExplainedPart(part.first, part.last, (), None, f"a route or rule refuses it ({os.strerror(answer.errno)})")
+    # The kernel answers only with an errno.
+    blocker = blockers.find(part.first, source)
+    reason = f"a route or rule refuses it ({os.strerror(answer.errno)})"
+    return ExplainedPart(part.first, part.last, (), None if blocker is None else str(blocker), reason)
 
 
 def _merged(parts: Iterable[ExplainedPart]) -> Iterator[ExplainedPart]:
