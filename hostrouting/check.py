@@ -66,14 +66,13 @@ class NodeReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for `check --json`; `findings`, `not_asked` and `spared` are left out if empty."""
+        more = {
+            "findings": [finding.to_mapping() for finding in self.findings],
+            "not_asked": list(self.not_asked),
+            "spared": list(self.spared),
+        }
         answer = {**self.overlap.to_mapping(mode=self.mode), "ok": self.ok}
-        if self.findings:
-            answer["findings"] = [finding.to_mapping() for finding in self.findings]
-        if self.not_asked:
-            answer["not_asked"] = list(self.not_asked)
-        if self.spared:
-            answer["spared"] = list(self.spared)
-        return answer
+        return answer | {name: found for name, found in more.items() if found}
 
     def lines(self) -> list[str]:
         """Return the report as text lines."""
@@ -120,13 +119,9 @@ class _Look:
             reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
         else:
-            yield from self._ask(self._routes)
-            yield from self._ask(self._files)
+            yield from self._ask(self._routes, self._files)
             if self._boot.has_traces:
-                yield from self._ask(self._break_glass)
-                yield from self._ask(self._gates)
-                yield from self._ask(self._held)
-                yield from self._ask(self._units)
+                yield from self._ask(self._break_glass, self._gates, self._held, self._units)
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
         if self._config.stale_cni.enabled:
@@ -160,8 +155,7 @@ class _Look:
                 yield from self._ask(self._probe_files, trouble=self._finding("probe-snat", "IPv6 probes"))
         yield from self._ask(self._tools)
         if self._boot.has_traces:
-            yield from self._ask(self._break_glass)
-            yield from self._ask(self._gates)
+            yield from self._ask(self._break_glass, self._gates)
 
     def _probe_files(self) -> Iterator[NodeFinding]:
         from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -180,23 +174,22 @@ class _Look:
         return NodeFinding(kind, subject, "", "error" if section.required else "warning")
 
     def _ask(
-        self, look: Callable[[], Iterable[NodeFinding]], *, trouble: NodeFinding | None = None
-    ) -> list[NodeFinding]:
-        """Return the findings of `look`; if it fails, add a note or return `trouble`."""
-        found: list[NodeFinding] = []
-        try:
-            # One by one: findings before a failure count.
-            found.extend(look())
-        except PermissionDeniedError as error:
-            self.not_asked.append(str(error).partition("\n")[0])
-        except (HostRoutingError, DeadlineExceededError) as error:
-            self._ctx.check()
-            reason = _reason(error)
-            if trouble is None:
-                self.not_asked.append(reason)
-            else:
-                found.append(attrs.evolve(trouble, reason=reason))
-        return found
+        self, *looks: Callable[[], Iterable[NodeFinding]], trouble: NodeFinding | None = None
+    ) -> Iterator[NodeFinding]:
+        """Yield the findings of each look; for one that fails, add a note or yield `trouble`."""
+        for look in looks:
+            try:
+                # One by one: findings before a failure count.
+                yield from look()
+            except PermissionDeniedError as error:
+                self.not_asked.append(str(error).partition("\n")[0])
+            except (HostRoutingError, DeadlineExceededError) as error:
+                self._ctx.check()
+                reason = _reason(error)
+                if trouble is None:
+                    self.not_asked.append(reason)
+                else:
+                    yield attrs.evolve(trouble, reason=reason)
 
     # --- the pair
 

@@ -85,7 +85,10 @@ def _parser() -> argparse.ArgumentParser:
 
     def offline(added: argparse.ArgumentParser) -> None:
         added.add_argument(
-            "--root", type=_folder, metavar="DIR", help="an image: files and units below DIR, nothing live"
+            "--root",
+            type=partial(_folder, step="name the root folder of an image"),
+            metavar="DIR",
+            help="an image: files and units below DIR, nothing live",
         )
 
     def config(added: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -113,7 +116,12 @@ def _parser() -> argparse.ArgumentParser:
     added = command("render", _render, "show the files that apply would install")
     config(added)
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
-    added.add_argument("--out", type=_out_folder, metavar="DIR", help="write them below DIR, which is made if need be")
+    added.add_argument(
+        "--out",
+        type=partial(_folder, step="name the one to write into"),
+        metavar="DIR",
+        help="write them below DIR, which is made if need be",
+    )
     added = command("reset", _reset, "remove everything that hostrouting installed, and restore displaced objects")
     config(added, optional=True)
     offline(added)
@@ -136,16 +144,10 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _folder(text: str) -> str:
-    # An empty variable of a script would make the working directory an image.
+def _folder(text: str, *, step: str) -> str:
+    # An empty variable of a script would stand for the working directory.
     if not text:
-        raise argparse.ArgumentTypeError("'' is no folder; name the root folder of an image")
-    return text
-
-
-def _out_folder(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("'' is no folder; name the one to write into")
+        raise argparse.ArgumentTypeError(f"'' is no folder; {step}")
     return text
 
 

@@ -47,6 +47,7 @@ __all__ = [
     "Restorable",
     "Sweeps",
     "from_json",
+    "object_to_mapping",
     "read_record",
     "set_aside",
     "to_json",
@@ -85,7 +86,7 @@ class Record:
 
 def to_json(record: Record) -> bytes:
     """Return the content of a record's file."""
-    mapping: dict[str, object] = {"objects": [*map(_to_mapping, record.objects)]}
+    mapping: dict[str, object] = {"objects": [*map(object_to_mapping, record.objects)]}
     if record.time:
         mapping |= {"boot_id": record.boot_id, "time": record.time, "ebtables-save": dict(record.texts)}
     return (json.dumps(mapping, indent=1) + "\n").encode()
@@ -267,12 +268,13 @@ def _order(name: str) -> tuple[str, int]:
 # --- objects
 
 
-def _to_mapping(each: Restorable) -> dict[str, Any]:
+def object_to_mapping(each: Restorable) -> dict[str, Any]:
+    """Return the one JSON form of an object, for records and for the command's output."""
     if isinstance(each, ObservedRoute):
         return route_to_mapping(each)
     if isinstance(each, Neighbour):
         return {"neighbour": str(each), **neighbour_to_mapping(each)}
-    return {"ebtables rule": str(each), **each._asdict()}
+    return {"ebtables rule": str(each), **each._asdict(), "spec": list(each.spec)}
 
 
 def _from_mapping(mapping: dict[str, Any]) -> Restorable:

@@ -1,8 +1,7 @@
 """Run tasks: one after the other or side by side, with deadlines, retries, a plan, an undo and a report.
 
     task.py         the protocols of a task: Task, Plannable, Undoable, Tolerant, Group
-    change.py       Change: one line of a plan or a report
-    context.py      Context: time, cancellation, and `record`, by which a task records its changes
+    context.py      Context: time, cancellation, and `record`, by which a task records each Change
     compose.py      tasks made of tasks: Serial, Parallel, with_timeout, with_retry, tolerate; of a function: task
     runner.py       execute, plan and undo a task; run a whole pipeline
     report.py       Report and Event: the result of a run, and its steps for an observer
@@ -16,10 +15,9 @@ Needs nothing but the standard library, and knows nothing of routing.
 
 from __future__ import annotations
 
-from phases.change import Change
 from phases.command import CommandResult, run_command
 from phases.compose import Parallel, Serial, task, tolerate, with_retry, with_timeout
-from phases.context import Clock, Context
+from phases.context import Change, Clock, Context
 from phases.exceptions import (
     CancelledError,
     CommandFailedError,

@@ -16,8 +16,7 @@ from phases.runner import execute, execute_telling, log_line, plan, undo
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from phases.change import Change
-    from phases.context import Context
+    from phases.context import Change, Context
     from phases.task import Task
 
 __all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout"]
@@ -217,9 +216,10 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     >>> print(*failures)
     probes: no IPv6
     """
+    tolerant = _around(task, tolerate=on_failure or (lambda _: None))
     if on_failure is not None:
         require_plain(on_failure, f"on_failure of task {task.name!r}")
-    return _around(task, tolerate=on_failure or (lambda _: None))
+    return tolerant
 
 
 def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:

@@ -1,4 +1,4 @@
-"""Context: how long a task may take, whether it should stop, and where it records its changes.
+"""Context: how long a task may take, whether it should stop, and where it records each Change.
 
 Nothing here holds a lock while it looks or wakes, so any thread and any signal handler may call
 `cancel`. A waiting thread registers a doorbell, then looks, then sleeps, so it misses no ring.
@@ -12,21 +12,56 @@ import threading
 import time
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
-from phases.change import Change
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging  # for type checkers only, see logger_of
     from collections.abc import Callable, Hashable, Mapping
 
-__all__ = ["Account", "Clock", "Context", "Scope", "SystemClock", "logger_of", "not_negative", "ring"]
+__all__ = ["Account", "Change", "Clock", "Context", "Scope", "SystemClock", "logger_of", "not_negative", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
 _TICK: Final = 0.5
 _ENDLESS: Final = (math.inf, math.inf)
+
+
+class _Change(NamedTuple):
+    action: Literal["+", "-", "~"]
+    subject: str
+    detail: str | None = None
+
+
+class Change(_Change):
+    """One line of a plan or a report: `+` is added, `-` is removed, `~` is changed.
+
+    >>> print(Change("~", "/etc/hosts", "2 lines"))
+    ~ /etc/hosts (2 lines)
+    >>> Change("*", "/etc/hosts")
+    Traceback (most recent call last):
+    ValueError: the action of a change is '+', '-' or '~', not '*'
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, action: Literal["+", "-", "~"], subject: str, detail: str | None = None) -> Change:
+        """Refuse an unknown action."""
+        if action not in ("+", "-", "~"):
+            raise ValueError(f"the action of a change is '+', '-' or '~', not {action!r}")
+        return tuple.__new__(cls, (action, subject, detail))
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.subject}" + (f" ({self.detail})" if self.detail else "")
+
+    def to_mapping(self) -> dict[str, str | None]:
+        """Return the change for JSON.
+
+        >>> Change("+", "/etc/hosts").to_mapping()
+        {'action': '+', 'subject': '/etc/hosts', 'detail': None}
+        """
+        return self._asdict()
 
 
 class Clock(Protocol):
@@ -45,8 +80,13 @@ class Clock(Protocol):
 class SystemClock:
     """The time of this machine."""
 
-    monotonic = staticmethod(time.monotonic)
-    time = staticmethod(time.time)
+    def monotonic(self) -> float:
+        """See `Clock`."""
+        return time.monotonic()
+
+    def time(self) -> float:
+        """See `Clock`."""
+        return time.time()
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""

@@ -127,8 +127,9 @@ the tasks are: configure-static-routes, check-route-overlap
 
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
-        guesses = {name: get_close_matches(str(name), self.known, n=1) for name in self.unknown}
-        parts = [f"{name!r}" + "".join(f" (did you mean {match!r}?)" for match in guesses[name]) for name in guesses]
+        guesses = [get_close_matches(str(name), self.known, n=1) for name in self.unknown]
+        steps = ["".join(f" (did you mean {guess!r}?)" for guess in each) for each in guesses]
+        parts = [f"{name!r}{step}" for name, step in zip(self.unknown, steps, strict=True)]
         super().__init__(f"no task is named {', '.join(parts)}; the tasks are: {', '.join(self.known)}")
 
 

@@ -9,8 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Seq
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from phases.change import Change
-from phases.context import Context
+from phases.context import Change, Context
 
 if TYPE_CHECKING:
     import logging

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
-    from phases.change import Change
-    from phases.context import Context
+    from phases.context import Change, Context
     from phases.task import Task
 
 __all__ = ["Event", "Ledger", "Record", "Report", "TaskAccount"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from types import FrameType
 
-    from phases.change import Change
+    from phases.context import Change
 
 __all__ = ["Plan", "cancel_on_signals", "execute", "execute_telling", "log_line", "plan", "run", "undo"]
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from phases.change import Change
-    from phases.context import Context
+    from phases.context import Change, Context
     from phases.exceptions import TaskFailedError
 
 __all__ = ["Group", "Plannable", "Task", "Tolerant", "Undoable", "leaves", "names_in_path"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from phases.change import Change
-from phases.context import ring
+from phases.context import Change, ring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import UnitError
 from hostrouting.host import Route, RouteChange
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
@@ -230,6 +231,24 @@ def test_an_interrupt_while_routes_change() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(ConfigureStaticRoutes(config("172.16.16.0/24"), host=host), context(), undo_on_failure=True)
     assert readings
+    assert state(host) == before
+
+
+def test_reset_finishes_an_undo_whose_reload_failed() -> None:
+    """The files are gone, and systemd still has the gates: the next run lets it read the disk."""
+    host = node()
+    before = state(host)
+
+    class Busy(FailingTask):
+        def do(self, ctx: Context) -> None:
+            host.services.fail_at(1, UnitError("systemd is busy"))
+            super().do(ctx)
+
+    report = undone(host, config("172.16.8.0/22"), Busy("busy", OSError()))
+    assert "systemd is busy" in str(report.error)
+    host.services.operations.calls.clear()
+    execute(Reset(config(), host=host), context())
+    assert ("daemon_reload",) in host.services.operations.calls
     assert state(host) == before
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "boolean",
     "cidr",
     "destination",
+    "destination_numbers",
     "device",
     "device_pattern",
     "duration",
@@ -39,7 +40,6 @@ __all__ = [
     "gateway",
     "ipv4_cidr",
     "ipv6_address",
-    "items",
     "list_of",
     "one_of",
     "optional_device",
@@ -50,7 +50,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-H = TypeVar("H", bound="Hashable")
 
 #: By the first byte, (first bits, how many of them, what they mean): a static route may not lead there, and no router
 #: lives there.
@@ -108,28 +107,34 @@ def string(value: object, wanted: str) -> str:
     return value
 
 
-def items(value: object, rule: Callable[[object], T]) -> tuple[dict[int, T], list[ConfigError]]:
-    """Return the members of a list that `rule` accepts, by index, and the errors of the others."""
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"expected a list, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
-    accepted: dict[int, T] = {}
-    errors: list[ConfigError] = []
-    for index, item in enumerate(value):
-        try:
-            accepted[index] = rule(item)
-        except ValueError as error:
-            errors += errors_under(f"[{index}]", error)
-    return accepted, errors
+def list_of(
+    rule: Callable[[object], T],
+    *,
+    key: Callable[[T], Hashable] = lambda member: member,
+    clash: Callable[[T, T, int], str] | None = None,
+) -> Callable[[object], tuple[T, ...]]:
+    """Return a rule for a list of which each `key` is kept once, or is refused the second time.
 
+    `clash` returns the reason for the refusal of a member, given the earlier member and its index.
+    """
 
-def list_of(rule: Callable[[object], H]) -> Callable[[object], tuple[H, ...]]:
-    """Return a rule for a list without order: equal members are kept once."""
-
-    def list_rule(value: object) -> tuple[H, ...]:
-        accepted, errors = items(value, rule)
+    def list_rule(value: object) -> tuple[T, ...]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"expected a list, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
+        members: dict[Hashable, tuple[T, int]] = {}
+        errors: list[ConfigError] = []
+        for index, item in enumerate(value):
+            try:
+                member = rule(item)
+            except ValueError as error:
+                errors += errors_under(f"[{index}]", error)
+                continue
+            earlier, place = members.setdefault(key(member), (member, index))
+            if clash and place != index:
+                errors.append(ConfigError(f"[{index}]", clash(member, earlier, place)))
         if errors:
             raise InvalidConfigError(errors)
-        return tuple(dict.fromkeys(accepted.values()))
+        return tuple(member for member, _ in members.values())
 
     return list_rule
 
@@ -149,12 +154,18 @@ def one_of(*choices: str) -> Callable[[object], str]:
 # --- IPv4 ------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(64)
+def destination_numbers(text: str) -> tuple[int, int]:
+    """Return the network and prefix length of a destination; the route that has it asks again after its rule."""
+    return parse_cidr(text)
+
+
 def destination(value: object) -> str:
     """Return the destination of a static route: a routable IPv4 network without host bits."""
     if value is None:
         raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
     text = string(value, "an IPv4 network such as '172.16.0.0/16'")
-    address, length = parse_cidr(text)
+    address, length = destination_numbers(text)
     if length == 0:
         raise ValueError(
             f"{text!r} is the default route, which is not ours to set; name the networks that need a route"

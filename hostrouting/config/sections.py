@@ -35,7 +35,6 @@ from hostrouting.config.wire import (
     wire_names,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
-from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +128,7 @@ class StaticRoute(WireValue):
 
     def __attrs_post_init__(self) -> None:
         WireValue.__attrs_post_init__(self)
-        object.__setattr__(self, "prefix", parse_cidr(self.destination))
+        object.__setattr__(self, "prefix", rules.destination_numbers(self.destination))
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -139,23 +138,19 @@ class StaticRoute(WireValue):
         return f"{self.destination}{gateway}{dev}{metric}"
 
 
-def _static_routes(value: object) -> tuple[StaticRoute, ...]:
-    routes, errors = rules.items(value, section(StaticRoute))
-    first: dict[tuple[str, int], int] = {}
-    for index, route in routes.items():
-        # The kernel keeps one route for a destination and metric: the later one would replace the earlier.
-        earlier = first.setdefault((route.destination, route.metric), index)
-        if earlier == index:
-            continue
-        if routes[earlier] == route:
-            errors.append(ConfigError(f"[{index}]", f"'{route}' repeats routes[{earlier}]; remove one of them"))
-        else:
-            clash = f"'{route}' contradicts routes[{earlier}] '{routes[earlier]}'"
-            step = "one destination and metric can go one way only; remove one of them or give it another metric"
-            errors.append(ConfigError(f"[{index}]", f"{clash}: {step}"))
-    if errors:
-        raise InvalidConfigError(errors)
-    return tuple(routes.values())
+def _why_routes_clash(route: StaticRoute, earlier: StaticRoute, index: int) -> str:
+    if route == earlier:
+        return f"'{route}' repeats routes[{index}]; remove one of them"
+    step = "one destination and metric can go one way only; remove one of them or give it another metric"
+    return f"'{route}' contradicts routes[{index}] '{earlier}': {step}"
+
+
+_static_routes = rules.list_of(
+    section(StaticRoute),
+    # The kernel keeps one route for a destination and metric: the later one would replace the earlier.
+    key=lambda route: (route.destination, route.metric),
+    clash=_why_routes_clash,
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -285,15 +280,9 @@ class WatchConfig(WireValue):
     )
 
 
-def _gates(value: object) -> tuple[str, ...]:
-    gates, errors = rules.items(value, rules.gate(OWN_UNITS))
-    first: dict[str, int] = {}
-    for index, name in gates.items():
-        if first.setdefault(name, index) != index:
-            errors.append(ConfigError(f"[{index}]", f"{name!r} repeats gates[{first[name]}]; remove one of them"))
-    if errors:
-        raise InvalidConfigError(errors)
-    return tuple(gates.values())
+_gates = rules.list_of(
+    rules.gate(OWN_UNITS), clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them"
+)
 
 
 @attrs.frozen(kw_only=True)

@@ -172,16 +172,11 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
 
 
 def _read_fields(cls: type[Any]) -> dict[str, _Field]:
-    fields = {}
-    for attribute in attrs.fields(cls):
-        if not attribute.init:  # derived from the others
-            continue
-        metadata = attribute.metadata
-        default = _default(attribute)
-        fields[_camel_case(attribute.name)] = _Field(
-            attribute.name, metadata["rule"], metadata["read"], metadata["write"], default
-        )
-    return fields
+    return {
+        _camel_case(each.name): _Field(each.name, default=_default(each), **each.metadata)
+        for each in attrs.fields(cls)
+        if each.init  # the others are derived
+    }
 
 
 # Fields by wire name, read once for a class.

@@ -6,12 +6,13 @@ from bisect import bisect_left, bisect_right
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hostrouting.net.routes import NextHop, ObservedRoute, Route
+    from hostrouting.net.routes import ObservedRoute, Route
 
 __all__ = ["Bucket", "Key", "Tables", "deleted", "first_fit", "inserted", "is_usable", "key_of"]
 
@@ -139,7 +140,7 @@ def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
 
 def first_fit(bucket: Bucket, named: Route | ObservedRoute) -> ObservedRoute | None:
     """Return the route that the kernel's deletion of `named` takes."""
-    return next((route for route in bucket if _takes(named, route)), None)
+    return next((route for route in bucket if is_deleted_by(named, route)), None)
 
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:
@@ -147,31 +148,3 @@ def is_usable(route: ObservedRoute, oif: str = "") -> bool:
     if not route.nexthops:
         return not route.flags & FLAG_DEAD and oif in {"", route.dev}
     return any(not hop.dead and oif in {"", hop.dev} for hop in route.nexthops)
-
-
-def _takes(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    """Return True if a deletion may remove a route of its bucket: a field that it does not name matches any value."""
-    return (
-        (named.tos, named.kind, named.scope) == (standing.tos, standing.kind, standing.scope)
-        and named.metric in {0, standing.metric}
-        and named.source in {None, standing.source}
-        and named.protocol in {0, standing.protocol}
-        and set(named.extra) <= set(standing.extra)
-        and named.encapsulation in {None, standing.encapsulation}
-        and (named.nexthop_id == standing.nexthop_id if named.nexthop_id else _hops_fit(named, standing))
-    )
-
-
-def _hops_fit(named: Route | ObservedRoute, standing: ObservedRoute) -> bool:
-    if named.nexthops:
-        return len(named.nexthops) == len(standing.hops) and all(map(_hop_fits, named.nexthops, standing.hops))
-    first = standing.nexthops[0] if standing.nexthops else standing
-    return named.gateway in {None, first.gateway} and named.dev in {None, first.dev}
-
-
-def _hop_fits(named: NextHop, standing: NextHop) -> bool:
-    return (
-        named[:2] == standing[:2]
-        and named.encapsulation in {None, standing.encapsulation}
-        and set(named.extra) <= set(standing.extra)
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import attrs
@@ -9,7 +10,7 @@ import attrs
 from hostrouting.net.routes import place
 
 if TYPE_CHECKING:
-    from hostrouting.net.routes import ObservedRoute, Route
+    from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
 __all__ = ["RouteChange", "is_deleted_by"]
 
@@ -82,19 +83,28 @@ class RouteChange:
 
 
 def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
-    """Return True if the kernel's deletion of `named` may remove `standing`.
+    """Return True if the kernel's deletion of `named` takes `standing`, if that is the first that fits.
 
     A field that a deletion does not have fits any value: a metric or protocol of 0, and a source address, gateway or
-    attribute that is absent.
+    attribute that is absent. Without next hops it fits a route with several of which the first is its own.
     """
     return (
         (*place(named)[:-1], named.kind, named.scope) == (*place(standing)[:-1], standing.kind, standing.scope)
         and named.metric in {0, standing.metric}
         and named.protocol in {0, standing.protocol}
         and named.source in {None, standing.source}
-        and named.gateway in {None, standing.gateway}
-        and (named.dev, named.nexthops) == (standing.dev, standing.nexthops)
-        and named.nexthop_id in {0, standing.nexthop_id}
-        and named.encapsulation in {None, standing.encapsulation}
-        and set(named.extra) <= set(standing.extra)
+        and (named.nexthop_id == standing.nexthop_id if named.nexthop_id else _hops_fit(named, standing))
+        and _extras_fit(named, standing)
     )
+
+
+def _hops_fit(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
+    if named.nexthops:
+        hops = [*zip_longest(named.nexthops, standing.nexthops)]
+        return all(one and other and one[:2] == other[:2] and _extras_fit(one, other) for one, other in hops)
+    first = standing.nexthops[0] if standing.nexthops else standing
+    return named.gateway in {None, first.gateway} and named.dev in {None, first.dev}
+
+
+def _extras_fit(named: Route | ObservedRoute | NextHop, standing: Route | ObservedRoute | NextHop) -> bool:
+    return named.encapsulation in {None, standing.encapsulation} and set(named.extra) <= set(standing.extra)

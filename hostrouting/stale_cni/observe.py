@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError
+from hostrouting.journal import object_to_mapping
 from hostrouting.stale_cni.azure_vnet import read_endpoints
 from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
 from hostrouting.stale_cni.verdicts import judge, questions
@@ -140,8 +141,8 @@ class Observer:
 
 
 def fields_of(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict as fields of a log record or a JSON object."""
-    return {**verdict._asdict(), "object": str(verdict.object)}
+    """Return a verdict as fields of a log record or a JSON object, with the `details` that the journal records."""
+    return {**verdict._asdict(), "object": str(verdict.object), "details": object_to_mapping(verdict.object)}
 
 
 def _deaf(devices: Iterable[Device]) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ class RouteAccount:
         """Yield the changes: added and changed routes, then restored ones, then removed ones."""
         for spot, (was, now) in self._pairs.items():
             if now is not None:
-                yield _change_of(was, now, self._displaced[spot])
+                yield _change_of(was, now, self._displaced.get(spot, ()))
         yield from (Change("+", str(route), RESTORED) for route in self._restored)
         yield from (Change("-", str(was)) for was, now in self._pairs.values() if now is None)
 

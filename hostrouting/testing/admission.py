@@ -66,27 +66,20 @@ class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our err
         super().__init__(self.reason)
 
 
-def admitted(
-    fib: Fib,
-    route: Route | ObservedRoute,
-    *,
-    exclusive: bool = False,
-    replace: bool = False,
-    append: bool = False,
-) -> Fib:
-    """Return the model with a route added or replaced as the kernel does with these flags; `Refused` if it refuses."""
+def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:
+    """Return the model after the kernel's `add`, `prepend`, `append` or `replace`; `Refused` if it refuses."""
     new = _checked(fib, route)
     bucket = fib.tables.bucket(key_of(route))
     same_place = [other for other in bucket if (other.tos, other.metric) == (route.tos, route.metric)]
     identical = [other for other in same_place if signature(other) == signature(new)]
-    if same_place and (exclusive or (identical and not (replace and identical[0] is same_place[0]))):
+    if same_place and (verb == "add" or (identical and (verb != "replace" or identical[0] is not same_place[0]))):
         raise Refused(errno.EEXIST)
     if identical:
         return fib
-    if replace and same_place:
+    if verb == "replace" and same_place:
         changed = tuple(new if other is same_place[0] else other for other in bucket)
     else:
-        changed = inserted(bucket, new, last=append)
+        changed = inserted(bucket, new, last=verb == "append")
     return attrs.evolve(fib, tables=fib.tables.with_buckets({key_of(route): changed}))
 
 
@@ -153,7 +146,9 @@ def _limited(item: tuple[int, bytes]) -> tuple[int, bytes]:
     number, payload = item
     if number != _METRICS:
         return item
-    return number, b"".join(attribute(kind, _limited_metric(kind, value)) for kind, value in attributes(payload))
+    return number, b"".join(
+        attribute(kind, _limited_metric(kind, value)) for kind, value in attributes(payload).items()
+    )
 
 
 def _limited_metric(kind: int, value: bytes) -> bytes:

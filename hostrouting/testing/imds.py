@@ -17,7 +17,6 @@ from hostrouting.testing.memory_metadata import network_interface
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 __all__ = ["FakeIMDS", "IMDSAnswer", "IMDSRequest"]
 
@@ -92,9 +91,7 @@ class FakeIMDS:
         threading.Thread(target=self._server.serve_forever, kwargs=serve, name="fake IMDS", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_failure: object) -> None:
         if self._server is not None:
             self._server.ending.set()
             self._server.shutdown()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hostrouting.host.netlink.commit import Failure, OneByOne
 from hostrouting.host.netlink.route_commit import check_devices, commit_routes
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
 
 __all__ = ["MemoryBackend"]
-
-#: How each verb of a change is said to the kernel.
-_FLAGS: Final[dict[str, dict[str, bool]]] = {
-    "add": {"exclusive": True},
-    "prepend": {},
-    "append": {"append": True},
-}
 
 
 class MemoryBackend(MemoryNode):
@@ -95,7 +88,7 @@ class MemoryBackend(MemoryNode):
             if verb == "remove":
                 self.delete(route)
             else:
-                self.insert(route, **_FLAGS[verb])
+                self.insert(route, verb)
         except Refused as refused:
             return Failure(refused.errno, refused.reason)
         return None

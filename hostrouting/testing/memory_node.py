@@ -107,7 +107,7 @@ class MemoryNode(Node):
     def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
         """See `Node.insert_route`."""
         try:
-            self.insert(route, append=append, replace=replace, exclusive=not append and not replace)
+            self.insert(route, "append" if append else "replace" if replace else "add")
         except Refused as refused:
             raise _refusal(f"route {route}", refused) from None
 
@@ -118,9 +118,9 @@ class MemoryNode(Node):
         except Refused as refused:
             raise _refusal(f"route {route}", refused) from None
 
-    def insert(self, route: Route | ObservedRoute, **flags: bool) -> None:
-        """Insert a route with the flags of a netlink message; `Refused` if the kernel refuses it."""
-        self.fib = admitted(self.fib, route, **flags)
+    def insert(self, route: Route | ObservedRoute, verb: str) -> None:
+        """Insert a route, see `admitted`."""
+        self.fib = admitted(self.fib, route, verb)
 
     def delete(self, route: Route | ObservedRoute) -> None:
         """Delete the first route that fits; `Refused` if none does."""
@@ -164,7 +164,7 @@ class MemoryNode(Node):
         for route in events.own_routes(self.fib.devices[dev], address):
             # The kernel goes on, too, if a route is there already.
             with suppress(Refused):
-                self.insert(route, append=True)
+                self.insert(route, "append")
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:

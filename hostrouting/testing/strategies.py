@@ -125,16 +125,8 @@ def _own_addresses() -> st.SearchStrategy[int]:
 
 
 def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
-    hops = st.builds(
-        NextHop,
-        gateway=st.none() | st.sampled_from(_GATEWAYS).map(Address.parse),
-        dev=devices(),
-        weight=st.integers(1, 3),
-        onlink=st.just(value=False),
-        extra=st.just(()),
-        encapsulation=st.none(),
-        dead=st.just(value=False),
-    )
+    gateways = st.none() | st.sampled_from(_GATEWAYS).map(Address.parse)
+    hops = st.tuples(gateways, devices(), st.integers(1, 3)).map(lambda hop: NextHop(*hop))
     return st.lists(hops, min_size=2, max_size=3).map(tuple)
 
 
@@ -227,16 +219,13 @@ def _selecting(draw: st.DrawFn, rule: Rule) -> Rule:
     }
     if "mark" in chosen:
         chosen["mark_mask"] = draw(st.sampled_from([1, 3, 0xFFFFFFFF]))
-    if "goto" in chosen or "nop" in chosen or rule.action != "lookup":
+    is_nop = chosen.pop("nop", False)
+    action = "goto" if "goto" in chosen else "nop" if is_nop else rule.action
+    if action != "lookup":
         for name in "suppress_prefix_length", "suppress_group", "l3mdev":
             chosen.pop(name, None)
-    if chosen.pop("nop", False) and "goto" not in chosen:
-        return rule._replace(**chosen, action="nop", table=0)
-    if "l3mdev" in chosen:
-        return rule._replace(**chosen, table=0)
-    if "goto" in chosen:
-        return rule._replace(**chosen, action="goto", table=0)
-    return rule._replace(**chosen)
+    table = 0 if action != "lookup" or "l3mdev" in chosen else rule.table
+    return rule._replace(**chosen, action=action, table=table)
 
 
 @st.composite

@@ -138,6 +138,18 @@ class TestFileLock(RunLockContract):
         with FileLock(root=str(tmp_path)).hold(Context()):
             assert stat.S_IMODE((tmp_path / "run/hostrouting.lock").stat().st_mode) == 0o600
 
+    def test_a_fifo_in_its_place_is_refused(self, tmp_path: Path) -> None:
+        """A file that cannot contain a process id is an error with its path, and nobody waits for its writer."""
+        (tmp_path / "run").mkdir()
+        os.mkfifo(tmp_path / "run/hostrouting.lock")
+        lock = FileLock(root=str(tmp_path))
+        with (
+            pytest.raises(HostFileError, match=r"hostrouting\.lock: it is no plain file"),
+            lock.hold(Context(timeout=5)),
+        ):
+            raise AssertionError
+        assert lock.holder_name() == "just ended"
+
     def test_nothing_is_left(self, tmp_path: Path) -> None:
         """After a run there is no lock file."""
         with FileLock(root=str(tmp_path)).hold(Context()):

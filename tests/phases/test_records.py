@@ -114,16 +114,18 @@ def test_one_inverse_of_a_batch_is_called_once() -> None:
 
 
 def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:
-    """`undo` would reverse an earlier run; a class that records everything, with no record, has nothing to undo."""
+    """`undo` would reverse an earlier run; a task that records everything, with no record, has nothing to undo."""
     journal: list[str] = []
 
     class Routes(RecordingTask):
         records = True
 
-    for wrapped in (Routes("routes", journal), with_timeout(Routes("routes", journal), 5)):
+    routes = Routes("routes", journal)
+    function = task("routes", undo=routes.undo, records=True)(routes.do)
+    for wrapped in (routes, with_timeout(routes, 5), function, with_timeout(function, 5)):
         report = run(Serial(wrapped, FAIL), undo_on_failure=True)
         assert report.children[0].status == "ok"
-    assert journal == ["do routes", "do routes"]
+    assert journal == ["do routes"] * 4
 
 
 def test_an_inverse_takes_the_place_of_the_method() -> None:

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -19,6 +20,7 @@ from phases import (
     Task,
     TaskFailedError,
     UnknownTaskError,
+    cancel_on_signals,
     execute,
     run,
     task,
@@ -311,6 +313,22 @@ def _program(code: str) -> subprocess.CompletedProcess[str]:
     start += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     argv = [sys.executable, "-I", "-c", start + textwrap.dedent(code)]
     return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_a_context_that_signals_cancel_is_made_in_the_with() -> None:
+    """`with cancel_on_signals(Context()) as ctx` has the context, in the main thread and in others."""
+    ctx = Context()
+    seen = []
+
+    def enter() -> None:
+        with cancel_on_signals(ctx) as same:
+            seen.append(same)
+
+    enter()
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [ctx, ctx]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

@@ -16,6 +16,7 @@ from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, context, 
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError, LockHeldError, PermissionDeniedError
+from hostrouting.journal import from_json
 from hostrouting.stale_cni import SweepReport, sweep_node
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
@@ -66,6 +67,13 @@ def test_what_has_gone_is_told_by_its_reason_with_the_record() -> None:
             "address": None,
             "kind": "unknown",
             "reason": "it is none of the rules that azure-vnet makes for a pod",
+            "details": {
+                "ebtables rule": f"ebtables nft nat: {FOREIGN}",
+                "backend": "nft",
+                "chain": "PREROUTING",
+                "position": 6,
+                "spec": FOREIGN.split()[2:],
+            },
         }
     ]
     assert [(each["kind"], each["address"]) for each in answer["spared"]] == [
@@ -85,6 +93,16 @@ def test_a_check_has_what_is_left_alone_in_its_json_too() -> None:
     by_object = itemgetter("object")
     assert sorted(answer["spared"], key=by_object) == sorted(expected["spared"] + expected["unknown"], key=by_object)
     assert "spared" not in check_node(context(), HostRoutingConfig(), host).to_mapping()
+
+
+def test_an_object_has_the_same_json_form_in_an_answer_and_in_the_journal() -> None:
+    """A program reads the objects of an answer as it reads those of a record."""
+    report = sweep_node(context(), config_of(), made_host(), dry_run=True)
+    answer = report.to_mapping()
+    details = [each["details"] for each in (*answer["spared"], *answer["unknown"])]
+    record = from_json(json.dumps({"objects": details}).encode())
+    assert record.damage == ""
+    assert sorted(map(str, record.objects)) == sorted(str(verdict.object) for verdict in report.spared)
 
 
 def test_with_v_each_object_that_is_left_alone_is_listed() -> None:

@@ -76,7 +76,7 @@ def _ipv4(text: str | None) -> int | None:
 def route(message: Any, names: dict[int, str]) -> ObservedRoute:
     """The route of a decoded message."""
     raw = _raw(message)
-    legs = [dict(attributes(packed)) for *_, packed in next_hops(raw.get(_MULTIPATH, b""))]
+    legs = [attributes(packed) for *_, packed in next_hops(raw.get(_MULTIPATH, b""))]
     return ObservedRoute(
         network=_ipv4(message.get_attr("RTA_DST")) or 0,
         prefix_length=message["dst_len"],
@@ -102,7 +102,7 @@ def route(message: Any, names: dict[int, str]) -> ObservedRoute:
 def _raw(message: Any) -> dict[int, bytes]:
     """Return the packed attributes of a route or rule: pyroute2 keeps the datagram in which a message came."""
     end = message.offset + message["header"]["length"]
-    return dict(attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12))
+    return attributes(bytes(message.data[message.offset : end]), HEADER_LENGTH + 12)
 
 
 def _extra(raw: Mapping[int, bytes]) -> Extra:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
+import stat
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -151,7 +153,12 @@ class FileLock(WaitingLock):
             open_parent(self._root, self._path, create=True) as (folder, name),
         ):
             # 0600, because any user with read access could lock it. O_CLOEXEC, or a child would keep the lock.
-            return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, "it is no plain file; remove it")
+            return descriptor
 
 
 def _started_by(pid: str) -> bool:

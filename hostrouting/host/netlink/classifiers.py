@@ -123,10 +123,10 @@ def parse_bpf_names(payloads: Iterable[bytes]) -> set[str]:
     """Return the names of the BPF programs among packet filters, as they were attached."""
     names = set()
     for payload in payloads:
-        fields = dict(attributes(payload, 20))
+        fields = attributes(payload, 20)
         if fields.get(_TCA_KIND) == b"bpf\0":
             # A filter is shown twice: its priority by itself, without options, and each of its handles.
-            name = dict(attributes(fields.get(_TCA_OPTIONS, b""))).get(_TCA_BPF_NAME)
+            name = attributes(fields.get(_TCA_OPTIONS, b"")).get(_TCA_BPF_NAME)
             if name:
                 names.add(name.rstrip(b"\0").decode(errors="replace"))
     return names

@@ -96,10 +96,10 @@ class Conversation:
         """
         message = frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload)
         for received in self.receive_dump(message, request.command):
-            for one in frames.messages(received):
-                if frames.is_end_of_dump(one):
-                    return
-                yield _payload(one, request.kind)
+            payloads, is_complete = frames.payloads(received, request.kind)
+            yield from payloads
+            if is_complete:
+                return
 
     def receive_dump(self, message: bytes, command: str) -> Iterator[memoryview]:
         """Send the message and yield each receive, until the caller has found the end of the dump."""
@@ -115,7 +115,7 @@ class Conversation:
         (answer,) = frames.messages(self._buffer[: self._receive()])
         if frames.message_start(answer)[1] == frames.ERROR:
             raise OSError(*frames.error_of(bytes(answer)))
-        return _payload(answer, request.kind)
+        return frames.payload_of(answer, request.kind)
 
     def ask_many(self, messages: memoryview, count: int, command: str) -> bytes:
         """Send `count` requests at once and return their answers, one after the other and in the same order."""
@@ -202,14 +202,3 @@ class Conversation:
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
-
-
-def _payload(answer: memoryview, request: int) -> bytes:
-    """Return a message without its header.
-
-    Raise ValueError if it does not answer such a request (RTM_GETLINK is RTM_NEWLINK + 2).
-    """
-    _, kind, _ = frames.message_start(answer)
-    if kind != request - 2:
-        raise ValueError(f"a message has the type {kind} where {request - 2} was asked for")
-    return bytes(answer[frames.HEADER_LENGTH :])

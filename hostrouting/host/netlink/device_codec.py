@@ -13,10 +13,11 @@ from hostrouting.host.netlink.frames import (
     attribute,
     attributes,
     checked_length,
+    each_attribute,
     number_of,
     parsed,
 )
-from hostrouting.net.addresses import IPV4, IPV6, address_bits
+from hostrouting.net.addresses import IPV4, IPV6
 from hostrouting.net.links import Device, DeviceAddress
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def parse_devices(links: Iterable[bytes], addresses: Iterable[bytes], neighbours
     for payload in links:
         (index, flags), fields = parsed(payload, _ifinfomsg)
         mac = fields.get(_IFLA_ADDRESS, b"")
-        info = dict(attributes(fields.get(_IFLA_LINKINFO, b"")))
+        info = attributes(fields.get(_IFLA_LINKINFO, b""))
         devices.append(
             Device(
                 name=names[index],
@@ -113,7 +114,7 @@ def parse_names(links: Iterable[bytes]) -> dict[int, str]:
 
 
 def _link_name(link: bytes) -> str:
-    for number, payload in attributes(link, _ifinfomsg.size):
+    for number, payload in each_attribute(link, _ifinfomsg.size):
         if number == _IFLA_IFNAME:
             return device_name(payload)
     raise ValueError("a link has no name")
@@ -126,7 +127,7 @@ def _parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
     local = address_of(fields.get(_IFA_LOCAL), family)
     return index, DeviceAddress(
         local=(peer or 0) if local is None else local,
-        prefix_length=checked_length(prefix_length, most=address_bits(family)),
+        prefix_length=checked_length(prefix_length, family),
         peer=(local or 0) if peer is None else peer,
         broadcast=address_of(fields.get(_IFA_BROADCAST), family),
         scope=scope,

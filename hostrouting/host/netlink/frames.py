@@ -35,6 +35,7 @@ __all__ = [
     "attributes",
     "checked_length",
     "checked_message_length",
+    "each_attribute",
     "error_of",
     "header",
     "is_end_of_dump",
@@ -44,6 +45,8 @@ __all__ = [
     "next_hops",
     "number_of",
     "parsed",
+    "payload_of",
+    "payloads",
     "word",
 ]
 
@@ -87,7 +90,12 @@ def attribute(number: int, payload: bytes) -> bytes:
     return _attribute.pack(4 + len(payload), number) + payload + b"\0" * (-len(payload) % 4)
 
 
-def attributes(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+def attributes(packed: bytes, offset: int = 0) -> dict[int, bytes]:
+    """Return the payload of each attribute by its number, without the bits for nesting and byte order."""
+    return dict(each_attribute(packed, offset))
+
+
+def each_attribute(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield (number, payload) of each attribute, without the bits for nesting and byte order."""
     end = len(packed)
     while offset < end:
@@ -100,7 +108,7 @@ def attributes(packed: bytes, offset: int = 0) -> Iterator[tuple[int, bytes]]:
 
 def parsed(payload: bytes, layout: struct.Struct) -> tuple[tuple[Any, ...], dict[int, bytes]]:
     """Return the fixed part of a message without its header, and the attributes."""
-    return layout.unpack_from(payload), dict(attributes(payload, layout.size))
+    return layout.unpack_from(payload), attributes(payload, layout.size)
 
 
 def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
@@ -130,10 +138,10 @@ def _whole(payload: bytes, size: int) -> bytes:
     return payload
 
 
-def checked_length(length: int, *, most: int) -> int:
-    """Return the prefix length; raise ValueError if it is longer than an address."""
-    if length > most:
-        raise ValueError(f"a prefix is {length} bits long, but an address has {most}")
+def checked_length(length: int, family: int) -> int:
+    """Return the prefix length; raise ValueError if it is longer than an address of the family."""
+    if length > address_bits(family):
+        raise ValueError(f"a prefix is {length} bits long, but an address has {address_bits(family)}")
     return length
 
 
@@ -151,6 +159,27 @@ def messages(received: memoryview) -> Iterator[memoryview]:
         length = checked_message_length(message_start(received, offset)[0], left=end - offset)
         yield received[offset : offset + length]
         offset += length + 3 & ~3
+
+
+def payloads(received: memoryview, request: int) -> tuple[list[bytes], bool]:
+    """Return the messages of one receive of a dump, without their headers, and True if the dump is complete."""
+    found: list[bytes] = []
+    for one in messages(received):
+        if is_end_of_dump(one):
+            return found, True
+        found.append(payload_of(one, request))
+    return found, False
+
+
+def payload_of(answer: memoryview, request: int) -> bytes:
+    """Return a message without its header.
+
+    Raise ValueError if it does not answer such a request (RTM_GETLINK is RTM_NEWLINK + 2).
+    """
+    _, kind, _ = message_start(answer)
+    if kind != request - 2:
+        raise ValueError(f"a message has the type {kind} where {request - 2} was asked for")
+    return bytes(answer[HEADER_LENGTH:])
 
 
 def message(kind: int, flags: int, payload: bytes, *, sequence: int = 1) -> bytes:
@@ -171,7 +200,7 @@ def error_of(answer: bytes) -> tuple[int, str]:
         offset += request_length - HEADER_LENGTH if number else 0
     reason = os.strerror(number) if number else ""
     if flags & _ACK_TLVS:
-        said = dict(attributes(answer, offset)).get(_NLMSGERR_ATTR_MSG)
+        said = attributes(answer, offset).get(_NLMSGERR_ATTR_MSG)
         if said:
             reason = f"{said.rstrip(bytes(1)).decode(errors='replace').removeprefix('Error: ')} ({reason})"
     return number, reason

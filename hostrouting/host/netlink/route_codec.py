@@ -205,12 +205,12 @@ def parse_ipv6_routes(payloads: Iterable[bytes], names: Mapping[int, str]) -> li
 
 def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4) -> ObservedRoute:
     """Return the route of one message, of a dump or of the answer to a lookup."""
-    fields = dict(attributes(payload, rtmsg.size))
+    fields = attributes(payload, rtmsg.size)
     fixed = parse_fixed(payload, number_of(fields.get(RTA_TABLE)), family=family)
     route = compose(address_of(fields.get(RTA_DST), family) or 0, fixed, parse_attributes(fields, names, family))
     if family == IPV4:
         return route
-    source_length = checked_length(payload[2], most=128)
+    source_length = checked_length(payload[2], IPV6)
     source = Prefix(IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, source_length)
     return route._replace(
         # Routes that block are shown on the loopback device, whatever device they were made with.
@@ -235,7 +235,7 @@ def parse_fixed(payload: bytes, table: int, *, family: int = IPV4) -> _Fixed:
     if found != family:
         raise ValueError(f"a route has the address family {found} instead of {family}")
     return (
-        checked_length(length, most=address_bits(family)),
+        checked_length(length, family),
         table or small_table,
         protocol,
         KINDS[kind],
@@ -311,7 +311,7 @@ def _expiry(cache_info: bytes | None) -> int:
 
 def _next_hops(payload: bytes, names: Mapping[int, str], family: int) -> Iterator[NextHop]:
     for flags, hops, index, packed in next_hops(payload):
-        fields = dict(attributes(packed))
+        fields = attributes(packed)
         yield NextHop(
             gateway=gateway_of(fields, family),
             dev=device_of(index, names) if index else "",

@@ -106,7 +106,7 @@ class RouteReader:
             fixed = self._fixed[before] = parse_fixed(before, number_of(before[16:20]))
         variable = self._variable.get(after)
         if variable is None:
-            variable = self._variable[after] = parse_attributes(dict(attributes(after)), self._names)
+            variable = self._variable[after] = parse_attributes(attributes(after), self._names)
         suffix = compose(0, fixed, variable)[1:]
         if len(self._signatures) >= self._MOST_SIGNATURES:
             for cache in self._signatures, self._fixed, self._variable:

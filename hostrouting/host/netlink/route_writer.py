@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AFTER_DST",
     "DST_HEADER",
-    "FLAG_LOOKUP_TABLE",
     "HEADS",
     "RouteWriter",
     "dump_request",
@@ -59,7 +58,7 @@ _up_to_network = struct.Struct(">8sI4x24sI")
 _BATCH_BYTES: Final = 1 << 15
 
 #: An answer to a lookup has the table that decided.
-FLAG_LOOKUP_TABLE: Final = 0x1000
+_FLAG_LOOKUP_TABLE: Final = 0x1000
 
 #: Message type and flags by verb. Never REPLACE: it takes the first route of a place, even if that is foreign by then.
 HEADS: Final = {
@@ -162,7 +161,7 @@ def pack_lookups(destinations: Sequence[int], sources: Sequence[int | None] | No
     All have the same sequence number: the kernel works them one after the other inside `send` and gives each exactly
     one answer, so their order tells them apart.
     """
-    flags = FLAG_LOOKUP_TABLE | (0 if resolve else FIB_MATCH)
+    flags = _FLAG_LOOKUP_TABLE | (0 if resolve else FIB_MATCH)
     body = rtmsg.pack(AF_INET, 32, 32 if sources is not None else 0, 0, 0, 0, 0, 0, flags)
     body += attribute(RTA_DST, bytes(4))
     columns = {8: destinations}

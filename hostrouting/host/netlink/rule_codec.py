@@ -14,7 +14,6 @@ from hostrouting.host.netlink.frames import (
     number_of,
     parsed,
 )
-from hostrouting.net.addresses import address_bits
 from hostrouting.net.rules import Range, Rule
 
 if TYPE_CHECKING:
@@ -49,13 +48,12 @@ def parse_rules(payloads: Iterable[bytes]) -> list[Rule]:
 
 def _parse_rule(payload: bytes) -> Rule:
     (family, to_length, from_length, tos, table, _, _, action, flags), fields = parsed(payload, _fib_rule)
-    bits = address_bits(family)
     return Rule(
         priority=number_of(fields.get(_FRA_PRIORITY)),
         action=RULE_ACTIONS.get(action, f"action {action}"),
         table=number_of(fields.get(_FRA_TABLE)) or table,
-        source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, most=bits)),
-        destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, most=bits)),
+        source=(address_of(fields.get(_FRA_SRC), family) or 0, checked_length(from_length, family)),
+        destination=(address_of(fields.get(_FRA_DST), family) or 0, checked_length(to_length, family)),
         inverted=bool(flags & _RULE_INVERTED),
         goto=number_of(fields[_FRA_GOTO]) if _FRA_GOTO in fields else None,
         tos=tos,
