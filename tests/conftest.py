@@ -48,7 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A long test is not skipped, since CI counts a skip as a failure. Hundreds of skips take seconds of `make quick`.
     """
     unwanted = {"soak": (), "quick": ("soak", "thorough")}.get(PROFILE, ("soak",))
-    selected, deselected = [], []
+    selected: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
     for item in items:
         is_unwanted = any(map(item.get_closest_marker, unwanted)) or (PROFILE == "quick" and _is_skipped(item))
         (deselected if is_unwanted else selected).append(item)
