@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.boot.layout import gate_drop_in, ready_unit, units_in
+from hostrouting.boot.layout import gate_drop_in, has_program, ready_unit, units_in
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
 
@@ -31,8 +31,6 @@ DEPARTURES: Final = (routes.DEPARTURE, overlap.DEPARTURE)
 PROBE_UNIT: Final = "probe-snat.service"
 
 
-#: The folders in which systemd, and a script that it starts, looks for a program.
-_PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 
@@ -75,11 +73,7 @@ def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[MissingTo
     if config.probe_snat.enabled:
         consequence = _SHUT if config.probe_snat.required else "IPv6 load-balancer probes would not reach pods"
         needed.append(MissingTool("nft", "nftables", consequence))
-    return [tool for tool in needed if not any(_is_program(files, f"{at}/{tool.name}") for at in _PROGRAM_FOLDERS)]
-
-
-def _is_program(files: FileStore, path: str) -> bool:
-    return bool((files.mode(path) or 0) & 0o111)
+    return [tool for tool in needed if not has_program(files, tool.name)]
 
 
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:

@@ -33,6 +33,7 @@ from hostrouting.net.mappings import (
     neighbour_to_mapping,
     route_from_mapping,
     route_to_mapping,
+    typed,
 )
 from hostrouting.net.routes import ObservedRoute
 
@@ -108,9 +109,9 @@ def from_json(content: bytes, *, path: str = "") -> Record:
         return record
     return attrs.evolve(
         record,
-        boot_id=_text(mapping["boot_id"]),
-        time=_text(mapping["time"]),
-        texts=tuple((backend, _text(text)) for backend, text in mapping["ebtables-save"].items()),
+        boot_id=typed(mapping["boot_id"], str),
+        time=typed(mapping["time"], str),
+        texts=tuple((backend, typed(text, str)) for backend, text in mapping["ebtables-save"].items()),
     )
 
 
@@ -287,16 +288,11 @@ def _from_mapping(mapping: dict[str, Any]) -> Restorable:
 
 def _rule(mapping: dict[str, Any]) -> EbtablesRule:
     chain, *spec = (_word(word) for word in (mapping["chain"], *mapping["spec"]))
-    return EbtablesRule(_text(mapping["backend"]), chain, operator.index(mapping["position"]), tuple(spec))
+    return EbtablesRule(typed(mapping["backend"], str), chain, operator.index(mapping["position"]), tuple(spec))
 
 
 def _word(value: object) -> str:
-    if not _text(value).isprintable():
-        raise ValueError(f"{value!r} is not a word of an ebtables rule")
-    return str(value)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
-    return value
+    word = typed(value, str)
+    if not word.isprintable():
+        raise ValueError(f"{word!r} is not a word of an ebtables rule")
+    return word

@@ -105,6 +105,8 @@ class Parallel(_Group):
         try:
             for position, subtask in enumerate(self.subtasks):
                 crew.start(position, subtask)
+            crew.is_complete = True
+            crew.ctx.notify()
             self._wait(crew.ctx, crew.running)
         except BaseException as error:
             # After a second interrupt there is no more waiting.
@@ -131,8 +133,9 @@ class _Crew:
         #: By position: the same task may stand in a group twice.
         self.running: dict[int, Task] = {}
         self.failed: list[tuple[Task, BaseException]] = []
-        # Positions of the threads that do not run yet, and of the tasks that have not begun.
-        self._absent = set(range(size))
+        #: True once each task has a thread.
+        self.is_complete = False
+        # The positions of the tasks that have not begun.
         self._waiting = set(range(size))
 
     def start(self, position: int, task: Task) -> None:
@@ -151,9 +154,7 @@ class _Crew:
         # No task begins before each has a thread: if one is refused, none must have done anything. A task woken by
         # a cancel finds the context over. This is no threading.Event that the caller's thread sets: a Ctrl-C inside
         # its `set` would leave it locked for ever.
-        self._absent.discard(position)
-        self.ctx.notify()
-        self.ctx.wait(lambda: not self._absent or self.ctx.cancelled)
+        self.ctx.wait(lambda: self.is_complete or self.ctx.cancelled)
         try:
             execute_telling(task, self.ctx, begun=lambda: self._begun(position))
         except BaseException as error:  # noqa: BLE001 - `do` raises it again, in the caller's thread

@@ -6,6 +6,7 @@
     generation      the scripts of all capabilities, which change at once
     steps           from the disk as it is to the disk as it should be; order: before or after the live machine
     gates           faults of gates; held: the units that their gate has refused
+    task            the common parts of tasks
     assets/         hostrouting-ready.service, the gates' drop-in, the retry unit, the functions that scripts share
 
     static-routes.service ───────┐ Before= and RequiredBy=
@@ -33,11 +34,12 @@ from hostrouting.boot.layout import (
     BootTemplate,
     BootUnit,
     Departure,
-    read_asset,
+    has_program,
     units_in,
 )
 from hostrouting.boot.order import install_around, is_refusal
 from hostrouting.boot.recorded import RecordedFiles
+from hostrouting.boot.task import NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
@@ -51,12 +53,14 @@ __all__ = [
     "BootTemplate",
     "BootUnit",
     "Departure",
+    "NodeTask",
+    "PairTask",
     "RecordedFiles",
     "gate_faults",
+    "has_program",
     "held_gates",
     "install_around",
     "is_refusal",
     "is_refused_now",
-    "read_asset",
     "units_in",
 ]

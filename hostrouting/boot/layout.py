@@ -11,11 +11,14 @@ from hostrouting.host.units import words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from hostrouting.host import FileStore
+
 __all__ = [
     "BOOT_FOLDERS",
     "DROP_IN_NAME",
     "GATE_UNITS",
     "HELD_TEMPLATE",
+    "PROGRAM_FOLDERS",
     "READY_LINKS",
     "READY_UNIT",
     "READY_WANTS",
@@ -30,6 +33,7 @@ __all__ = [
     "Departure",
     "drop_in_of",
     "gate_drop_in",
+    "has_program",
     "links_of",
     "read_asset",
     "ready_unit",
@@ -38,6 +42,8 @@ __all__ = [
 ]
 
 SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
+#: The folders in which systemd, and a script that it starts, looks for a program.
+PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
@@ -186,6 +192,11 @@ def ready_unit() -> BootUnit:
 def gate_drop_in(gate: str) -> BootFile:
     """Return the drop-in of a gate, the same for all gates."""
     return _boot_file(drop_in_of(gate), read_asset(__file__, DROP_IN_NAME))
+
+
+def has_program(files: FileStore, name: str) -> bool:
+    """Return True if systemd, and a script that it starts, find the program on a machine or image."""
+    return any((files.mode(f"{folder}/{name}") or 0) & 0o111 for folder in PROGRAM_FOLDERS)
 
 
 def _boot_file(path: str, content: bytes) -> BootFile:

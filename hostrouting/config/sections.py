@@ -256,7 +256,7 @@ class StaleCNIConfig(WireValue):
     backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
     #: Clean even while the CNI still looks configured, or at work.
     force: StaleCNIForce = attrs.field(factory=StaleCNIForce, metadata=wire(_force))
-    #: Whether a failure fails `Configure`; else it is a warning.
+    #: If true, a failure fails `Configure`; otherwise it is a warning.
     required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.net.changes import is_deleted_by
@@ -20,6 +21,9 @@ __all__ = ["Bucket", "Key", "Tables", "deleted", "first_fit", "inserted", "is_us
 Bucket = tuple["ObservedRoute", ...]
 #: A table, a network and a prefix length.
 Key = tuple[int, int, int]
+
+#: The key of the bucket to which a route belongs.
+key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("table", "network", "prefix_length")
 
 #: A copy stores its changes apart from the shared routes until there are this many.
 _MOST_CHANGES: Final = 1024
@@ -118,11 +122,6 @@ def _with_lengths(lengths: Mapping[int, tuple[int, ...]], buckets: Iterable[Key]
     for table, _, length in buckets:
         found.setdefault(table, set()).add(length)
     return {table: tuple(sorted(known, reverse=True)) for table, known in found.items()}
-
-
-def key_of(route: Route | ObservedRoute) -> Key:
-    """Return the key of the bucket to which a route belongs."""
-    return route.table, route.network, route.prefix_length
 
 
 def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:

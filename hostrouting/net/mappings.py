@@ -7,7 +7,7 @@ read the two forms that earlier releases wrote.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hostrouting.net.addresses import Address, Prefix, format_cidr, format_ipv4
 from hostrouting.net.links import Neighbour
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import Extra
 
-__all__ = ["neighbour_from_mapping", "neighbour_to_mapping", "route_from_mapping", "route_to_mapping"]
+__all__ = ["neighbour_from_mapping", "neighbour_to_mapping", "route_from_mapping", "route_to_mapping", "typed"]
+
+T = TypeVar("T")
+_KINDS: Final[dict[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+}
 
 #: The numbers of a route, each with the number of its bits.
 _NUMBERS: Final = {
@@ -79,7 +88,7 @@ def route_from_mapping(mapping: Mapping[str, Any]) -> ObservedRoute:
         prefix.length,
         gateway=_address(mapping["gateway"]),
         dev=_name(mapping["dev"]),
-        kind=_typed(mapping["kind"], str),
+        kind=typed(mapping["kind"], str),
         source=None if source is None else source.number,
         nexthops=tuple(map(_hop, mapping["nexthops"])),
         extra=_extra(mapping["extra"]),
@@ -101,10 +110,10 @@ def neighbour_to_mapping(neighbour: Neighbour) -> dict[str, Any]:
 def neighbour_from_mapping(mapping: Mapping[str, Any]) -> Neighbour:
     """Read a neighbour that `neighbour_to_mapping` wrote; raise ValueError, KeyError or TypeError."""
     return Neighbour(
-        address=str(Address.parse(_typed(mapping["address"], str))),
-        dev=_typed(mapping["dev"], str),
-        mac=bytes.fromhex(_typed(mapping["mac"], str).replace(":", "")).hex(":"),
-        permanent=_typed(mapping["permanent"], bool),
+        address=str(Address.parse(typed(mapping["address"], str))),
+        dev=typed(mapping["dev"], str),
+        mac=bytes.fromhex(typed(mapping["mac"], str).replace(":", "")).hex(":"),
+        permanent=typed(mapping["permanent"], bool),
         flags=_number("flags", mapping["flags"], 32),
         protocol=_number("protocol", mapping["protocol"], 8),
     )
@@ -154,33 +163,39 @@ def _text(value: Address | Prefix | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _typed(value: object, wanted: type[Any]) -> Any:
+def typed(value: object, kind: type[T], name: str = "") -> T:
+    """Return a value of a JSON document if it is of this type; raise ValueError, which names it, for any other.
+
+    >>> typed([], dict, "routes[0]")
+    Traceback (most recent call last):
+    ValueError: routes[0] should be an object, not list
+    """
     # Not isinstance: True is no number.
-    if type(value) is not wanted:
-        raise TypeError(f"{value!r} is not of type {wanted.__name__}")
+    if type(value) is not kind:
+        raise ValueError(f"{name or repr(value)} should be {_KINDS[kind]}, not {type(value).__name__}")
     return value
 
 
 def _number(name: str, value: object, bits: int) -> Any:
-    if not 0 <= _typed(value, int) < 1 << bits:
+    if not 0 <= typed(value, int) < 1 << bits:
         raise ValueError(f"{name} {value} is not from 0 to {(1 << bits) - 1}")
     return value
 
 
 def _name(value: object) -> str | None:
-    return None if value is None else _typed(value, str)
+    return None if value is None else typed(value, str)
 
 
 def _address(text: str | None) -> Address | None:
-    return None if text is None else Address.parse(_typed(text, str))
+    return None if text is None else Address.parse(typed(text, str))
 
 
 def _hop(mapping: Mapping[str, Any]) -> NextHop:
     return NextHop(
         _address(mapping["gateway"]),
-        _typed(mapping["dev"], str),
+        typed(mapping["dev"], str),
         1 + _number("weight - 1 =", mapping["weight"] - 1, 8),
-        _typed(mapping["onlink"], bool),
+        typed(mapping["onlink"], bool),
         _extra(mapping["extra"]),
         _encapsulation(mapping.get("encapsulation")),
     )

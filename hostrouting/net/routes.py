@@ -312,27 +312,9 @@ class ObservedRoute(NamedTuple):
         return _format(self, self.flags)
 
 
+_DESIRED: Final = tuple(field.name for field in attrs.fields(Route))
 #: Every field of a route but its network, on `Route` and on `ObservedRoute` alike; not the state of its devices.
-_SIGNATURE: Final = (
-    "prefix_length",
-    "gateway",
-    "dev",
-    "metric",
-    "table",
-    "protocol",
-    "kind",
-    "scope",
-    "source",
-    "tos",
-    "onlink",
-    "nexthops",
-    "extra",
-    "nexthop_id",
-    "encapsulation",
-    "family",
-    "from_prefix",
-)
-_DESIRED: Final = ("network", *_SIGNATURE)
+_SIGNATURE: Final = _DESIRED[1:]
 signature: Final[Callable[[Route | ObservedRoute], tuple[object, ...]]] = attrgetter(*_SIGNATURE)
 
 #: The fields by which the kernel tells the places of routes apart; see `place`.

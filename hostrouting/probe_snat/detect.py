@@ -7,7 +7,6 @@ Obstacle     wanted, but the node is not (yet) ready for them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -15,6 +14,7 @@ import attrs
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import best_default_devs
+from hostrouting.net.mappings import typed
 from hostrouting.net.route_text import MAIN_TABLE
 from hostrouting.probe_snat.ruleset import ProbeRules
 
@@ -79,7 +79,7 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
         return NotWanted(reason=reason, is_remarkable=True)
-    return _wrong_route(section, host, dev) or ProbeRules(dev=dev, source=section.source, address=section.address)
+    return _wrong_route(section, host, dev) or ProbeRules.of(section, dev)
 
 
 def taken_before(rules: ProbeRules, host: Host) -> str | None:
@@ -102,28 +102,26 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
     Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
     """
-    devs = {section.dev}
-    if section.dev is None:
+    devs = {section.dev} if section.dev else set()
+    if not devs:
         defaults = [route for route in host.routes.routes() if route.prefix_length == 0 and route.table == MAIN_TABLE]
-        devs = {dev for route in defaults for dev in (route.dev, *(hop.dev for hop in route.nexthops))}
-    ages = [host.link_layer.newest_address(dev) for dev in devs if dev is not None]
-    return max(
-        (_SECONDS_FOR_ROUTERS - age for age in ages if age is not None and age < _SECONDS_FOR_ROUTERS), default=0
-    )
+        devs = {dev for route in defaults for dev in route.devs}
+    ages = [host.link_layer.newest_address(dev) for dev in devs]
+    return max([0, *(_SECONDS_FOR_ROUTERS - age for age in ages if age is not None)])
 
 
 def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
     """Return the rules that a config asks for, even on a node without IPv6; it may look up the device."""
     section = config.probe_snat
     if section.dev is not None:
-        return ProbeRules(dev=section.dev, source=section.source, address=section.address)
+        return ProbeRules.of(section, section.dev)
     if host is None or not host.is_live:
         step = "name the device that probes come in by, for here is no IPv6 default route to look it up in"
         raise InvalidConfigError([ConfigError(_DEV, f"is missing; {step}")])
     dev = _device(section, host)
     if isinstance(dev, Obstacle):
         raise BackendError(f"the device that IPv6 probes come in by is not known: {dev.reason}; {dev.step}")
-    return ProbeRules(dev=dev, source=section.source, address=section.address)
+    return ProbeRules.of(section, dev)
 
 
 def describes_ipv6(document: object) -> bool:
@@ -136,21 +134,29 @@ def describes_ipv6(document: object) -> bool:
     hostrouting.exceptions.BackendError: the cloud's description of the network interfaces cannot be read: it should \
 be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for
     """
+    try:
+        return _has_address(document)
+    except ValueError as error:
+        raise BackendError(
+            f"the cloud's description of the network interfaces cannot be read: {error}; with "
+            f"hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
+        ) from error
+
+
+def _has_address(document: object) -> bool:
     found = False
-    for number, interface in enumerate(_list(document, "it")):
-        ipv6 = _mapping(interface, f"[{number}]").get("ipv6")
+    for number, interface in enumerate(typed(document, list, "it")):
+        ipv6 = typed(interface, dict, f"[{number}]").get("ipv6")
         if ipv6 is None:
             continue
-        addresses = _mapping(ipv6, f"[{number}].ipv6").get("ipAddress")
+        addresses = typed(ipv6, dict, f"[{number}].ipv6").get("ipAddress")
         if addresses is None:
             continue
         where = f"[{number}].ipv6.ipAddress"
-        for index, address in enumerate(_list(addresses, where)):
-            private = _mapping(address, f"{where}[{index}]").get("privateIpAddress")
-            if private is not None and not isinstance(private, str):
-                raise _unreadable(f"{where}[{index}].privateIpAddress", "text", private)
+        for index, address in enumerate(typed(addresses, list, where)):
+            private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
             # Read to the end, so that a malformed description is always an error.
-            found = found or bool(private)
+            found |= private is not None and bool(typed(private, str, f"{where}[{index}].privateIpAddress"))
     return found
 
 
@@ -165,7 +171,7 @@ def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
         reason = f"IPv6 default routes leave by {', '.join(devs)}"
         return Obstacle(reason=reason, step=f"choose the device that probes come in by with {_DEV}")
     try:
-        ProbeRules(dev=devs[0], source=section.source, address=section.address)
+        ProbeRules.of(section, devs[0])
     except ValueError as error:
         return Obstacle(reason=f"of the device of the IPv6 default route {error}", step="rename the device")
     return devs[0]
@@ -210,22 +216,3 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
         "so that replies to probes would not become the load balancer's again"
     )
     return Obstacle(reason=reason, step=f"{step}, or correct {_DEV}")
-
-
-def _mapping(value: object, where: str) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise _unreadable(where, "an object", value)
-    return value
-
-
-def _list(value: object, where: str) -> list[object]:
-    if not isinstance(value, list):
-        raise _unreadable(where, "a list", value)
-    return value
-
-
-def _unreadable(where: str, wanted: str, value: object) -> BackendError:
-    return BackendError(
-        f"the cloud's description of the network interfaces cannot be read: {where} should be {wanted}, not "
-        f"{type(value).__name__}; with hostRouting.probeSnat.detect 'address' or 'always' it is not asked for"
-    )

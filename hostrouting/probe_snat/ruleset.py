@@ -1,4 +1,7 @@
-"""The packet rules: a frozen value, its nft script, and the listing that nft prints for it; pure."""
+"""The packet rules: a frozen value, its nft script, the effect of a table that nft lists, and the boot files.
+
+The boot files are the script, its unit, and a drop-in that makes AgentBaker's unit load it again.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import read_asset
+from hostrouting.boot import SCRIPT_DIRECTORY, UNIT_DIRECTORY, BootTemplate
 from hostrouting.config import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hostrouting.boot import BootUnit
+    from hostrouting.host import FileStore
+
 __all__ = [
+    "AGAIN_PATH",
+    "DEPARTURE",
     "FAMILY",
+    "RULESET_PATH",
     "TABLE",
     "TABLE_NAME",
     "ProbeRules",
+    "boot_unit",
     "delete_script",
     "effect_of",
-    "expected_listing",
+    "is_installed",
     "render",
-    "rules_in",
 ]
 
 FAMILY: Final = "ip6"
@@ -30,6 +39,18 @@ FAMILY: Final = "ip6"
 TABLE_NAME: Final = "azureSLBProbe"
 #: The name in messages.
 TABLE: Final = f"nft table {FAMILY} {TABLE_NAME}"
+
+RULESET_PATH: Final = f"{SCRIPT_DIRECTORY}/probe-snat.nft"
+#: A drop-in for AgentBaker's unit, which fills the same table. It is no gate's, so it has another name than theirs.
+AGAIN_PATH: Final = f"{UNIT_DIRECTORY}/ipv6_nftables.service.d/10-probe-snat.conf"
+
+_REQUIRED: Final = ("Before=hostrouting-ready.service\n", "RequiredBy=hostrouting-ready.service\n")
+_OPTIONAL: Final = (
+    "# No Before= and no RequiredBy=: probes are not worth a node that does not start.\n",
+    "WantedBy=hostrouting-ready.service\n",
+)
+_TEMPLATE: Final = BootTemplate("probe-snat", "probe-snat.nft", __file__, {AGAIN_PATH: "ipv6_nftables.conf"})
+DEPARTURE: Final = _TEMPLATE.departure
 
 #: Before connection tracking, which is at -200.
 _PRIORITY: Final = -300
@@ -71,6 +92,11 @@ class ProbeRules:
     source: str
     address: str
 
+    @classmethod
+    def of(cls, section: ProbeSNATConfig, dev: str) -> ProbeRules:
+        """Return the rules that a config asks for on a device."""
+        return cls(dev=dev, source=section.source, address=section.address)
+
     def __attrs_post_init__(self) -> None:
         """Refuse values that the config would refuse, such as a device whose name nft would misread."""
         check_device_name(self.dev)
@@ -79,7 +105,7 @@ class ProbeRules:
 
 def render(rules: ProbeRules) -> str:
     """Return the nft script: one transaction that ends in these rules, whatever the table has before."""
-    text = read_asset(__file__, "probe-snat.nft").decode()
+    text = _TEMPLATE.read_script()
     values = {"SOURCE": rules.source, "ADDRESS": rules.address, **_COMMENTS}
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
@@ -97,41 +123,11 @@ def delete_script() -> str:
     return f"table {FAMILY} {TABLE_NAME}\ndelete table {FAMILY} {TABLE_NAME}\n"
 
 
-def expected_listing(rules: ProbeRules) -> list[dict[str, Any]]:
-    """Return the listing of `Nftables.table` for exactly these rules."""
-    inward = _meta("iifname", rules.dev)
-    outward = _meta("oifname", rules.dev)
-    return [
-        {"table": {"family": FAMILY, "name": TABLE_NAME}},
-        _chain("prerouting"),
-        _chain("postrouting"),
-        _rule("prerouting", "KEPT_IN", inward, _of_the_link(), {"return": None}),
-        _rule("prerouting", "REWRITTEN", inward, *_rewrite("saddr", rules.source, rules.address)),
-        _rule("postrouting", "KEPT_OUT", outward, _of_the_link(), {"return": None}),
-        _rule("postrouting", "RESTORED", outward, *_rewrite("daddr", rules.address, rules.source)),
-    ]
-
-
-def rules_in(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
-    """Return the rules of a listing; None unless the listing is, in every detail, that of hostrouting.
-
-    >>> rules = ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")
-    >>> rules_in(expected_listing(rules)) == rules, rules_in(expected_listing(rules)[:-1])
-    (True, None)
-    """
-    rules = _named(listing)
-    return rules if rules is not None and list(listing) == expected_listing(rules) else None
-
-
 def effect_of(listing: Sequence[dict[str, Any]] | None) -> ProbeRules | None:
-    """Return the rules that have the effect of a listing, even if it is written differently; None if there are none.
+    """Return the rules that have the effect of a listing of `Nftables.table`; None if there are none.
 
     Such a table rewrites both ways at the same priority, on one device, and spares at least the messages that keep IPv6
-    alive. AgentBaker's images fill such a table.
-
-    >>> rules = ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")
-    >>> effect_of(expected_listing(rules)) == rules
-    True
+    alive. It may be written differently from ours: AgentBaker's images fill such a table.
     """
     rules = _named(listing or ())
     if rules is None or any(entry.keys().isdisjoint({"table", "chain", "rule"}) for entry in listing or ()):
@@ -204,19 +200,9 @@ def _chain(name: str) -> dict[str, Any]:
     return {"chain": {"family": FAMILY, "table": TABLE_NAME, "name": name, **hook}}
 
 
-def _rule(chain: str, comment: str, *expressions: dict[str, Any]) -> dict[str, Any]:
-    *matches, verdict = expressions
-    place = {"family": FAMILY, "table": TABLE_NAME, "chain": chain}
-    return {"rule": {**place, "comment": _COMMENTS[comment], "expr": [*matches, {"counter": None}, verdict]}}
-
-
 def _rewrite(field: str, before: str, after: str) -> tuple[dict[str, Any], dict[str, Any]]:
     where = _payload("ip6", field)
     return _match(where, before), {"mangle": {"key": where, "value": after}}
-
-
-def _of_the_link() -> dict[str, Any]:
-    return _match(_payload("icmpv6", "type"), {"set": list(_OF_THE_LINK)})
 
 
 def _meta(key: str, dev: str) -> dict[str, Any]:
@@ -229,3 +215,17 @@ def _payload(protocol: str, field: str) -> dict[str, Any]:
 
 def _match(left: dict[str, Any], right: object) -> dict[str, Any]:
     return {"match": {"op": "==", "left": left, "right": right}}
+
+
+# --- boot files
+
+
+def is_installed(files: FileStore) -> bool:
+    """Return True if any of the files exists."""
+    return any(files.exists(path) for path in DEPARTURE.paths)
+
+
+def boot_unit(rules: ProbeRules, *, required: bool = False) -> BootUnit:
+    """Return the unit and its files for these rules; gates wait for the unit only if it is `required`."""
+    order, install = _REQUIRED if required else _OPTIONAL
+    return _TEMPLATE.fill(render(rules).encode(), ORDER=order, INSTALL=install)

@@ -6,19 +6,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Boot, RecordedFiles
-from hostrouting.config import require_config
+from hostrouting.boot import SCRIPT_DIRECTORY, Boot, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
-from hostrouting.findings import refused
-from hostrouting.host import Host
-from hostrouting.probe_snat.boot_files import (
-    AGAIN_PATH,
-    DEPARTURE,
-    NFT_PATHS,
-    RULESET_PATH,
-    boot_unit,
-    is_installed,
-)
+from hostrouting.findings import NodeFinding, refused
 from hostrouting.probe_snat.detect import (
     NotWanted,
     Obstacle,
@@ -29,12 +19,17 @@ from hostrouting.probe_snat.detect import (
     taken_before,
 )
 from hostrouting.probe_snat.ruleset import (
+    AGAIN_PATH,
+    DEPARTURE,
     FAMILY,
+    RULESET_PATH,
     TABLE,
     TABLE_NAME,
     ProbeRules,
+    boot_unit,
     delete_script,
     effect_of,
+    is_installed,
     render,
 )
 from phases import Change, DeadlineExceededError
@@ -42,9 +37,10 @@ from phases import Change, DeadlineExceededError
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host
     from phases import Context
 
-__all__ = ["ConfigureProbeSNAT", "drift", "wanted_now"]
+__all__ = ["ConfigureProbeSNAT", "check_probe_snat", "wants_rules"]
 
 _logger = logging.getLogger(__name__)
 
@@ -53,10 +49,11 @@ _WAIT_SECONDS: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: The wait for the cloud's answer in plan and check.
 _SECONDS_FOR_A_LOOK: Final = 5
+_APPLY: Final = "run: hostrouting apply CONFIG"
 _NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
 
 
-class ConfigureProbeSNAT:
+class ConfigureProbeSNAT(NodeTask):
     """Rewrite the source of IPv6 load-balancer probes, so that they reach pods; now and at every boot.
 
     If the section is off, the node has no IPv6, or an eBPF program does this job, the task removes the rules of an
@@ -67,25 +64,12 @@ class ConfigureProbeSNAT:
     """
 
     name = "configure-probe-snat"
-    records = True
-
-    def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
-    ) -> None:
-        self._config = require_config(config)
-        self._section = config.probe_snat
-        self._host = Host.given_or_live(host)
-        self._logger = logger or _logger
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {'on' if self._section.enabled else 'off'}>"
-
-    @property
-    def _boot(self) -> Boot:
-        return Boot(self._host, gates=self._config.gates, logger=self._logger)
+        return f"<{type(self).__name__}: {'on' if self._config.probe_snat.enabled else 'off'}>"
 
     def _unit(self, rules: ProbeRules) -> BootUnit:
-        return boot_unit(rules, required=self._section.required)
+        return boot_unit(rules, required=self._config.probe_snat.required)
 
     def do(self, ctx: Context) -> None:
         """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
@@ -93,7 +77,7 @@ class ConfigureProbeSNAT:
             self._do(held)
 
     def _do(self, ctx: Context) -> None:
-        if not self._section.enabled:
+        if not self._config.probe_snat.enabled:
             self._undo(ctx)
             return
         if not self._host.is_live:
@@ -103,8 +87,12 @@ class ConfigureProbeSNAT:
                 "an image cannot tell if a node has IPv6: %s is for nodes that have it",
                 DEPARTURE.name,
             )
-            if not any(map(self._host.files.exists, NFT_PATHS)):
-                held = "or no gated unit will start" if self._section.required else "or probes will not reach pods"
+            if not has_program(self._host.files, "nft"):
+                held = (
+                    "or no gated unit will start"
+                    if self._config.probe_snat.required
+                    else "or probes will not reach pods"
+                )
                 step = f"install the package nftables, {held}"
                 self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
             return
@@ -127,11 +115,11 @@ class ConfigureProbeSNAT:
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
-        if not self._section.enabled:
+        if not self._config.probe_snat.enabled:
             return self._plan_removal(ctx)
         if not self._host.is_live:
             return self._boot.plan_install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
-        outcome = wanted_now(ctx, self._config, self._host, otherwise=True, logger=self._logger)
+        outcome = _wanted_now(ctx, self._config, self._host, otherwise=True, logger=self._logger)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
@@ -144,7 +132,7 @@ class ConfigureProbeSNAT:
         if obstacle.may_change:
             return f"{obstacle.reason}: follows once that is right"
         # An optional task fails nothing if it is refused, so the plan as a whole is not refused.
-        if self._section.required:
+        if self._config.probe_snat.required:
             return refused(f"{obstacle.reason}; {obstacle.step}")
         return f"{obstacle.reason}: {refused(obstacle.step)}"
 
@@ -176,13 +164,13 @@ class ConfigureProbeSNAT:
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
-        if self._section.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
+        if self._config.probe_snat.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
             return _NO_IPV6
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
         told = False
         while True:
-            outcome = assess(self._section, self._host)
+            outcome = assess(self._config.probe_snat, self._host)
             if isinstance(outcome, ProbeRules) or not outcome.may_change:
                 break
             # The limit of the first look holds, so that frequent looks do not extend the wait.
@@ -212,7 +200,7 @@ class ConfigureProbeSNAT:
         """Return the seconds in which this may heal: without IPv6, those in which a router may still answer."""
         if isinstance(outcome, Obstacle):
             return _WAIT_SECONDS
-        return min(seconds_to_settle(self._section, self._host), _WAIT_SECONDS)
+        return min(seconds_to_settle(self._config.probe_snat, self._host), _WAIT_SECONDS)
 
     # --- changing rules
 
@@ -220,7 +208,7 @@ class ConfigureProbeSNAT:
         """Load these rules, unless the table has them."""
         nftables = self._host.nftables
         script = render(rules)
-        before = nftables.table(ctx, FAMILY, TABLE_NAME)
+        before = _table(ctx, self._host)
         if effect_of(before) == rules:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
@@ -228,9 +216,9 @@ class ConfigureProbeSNAT:
         # Before the table exists, so that a run that is killed in between can be undone.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         nftables.load(ctx, script)
-        change = Change("+", TABLE) if before is None else Change("~", TABLE, drift(before))
+        change = Change("+", TABLE) if before is None else Change("~", TABLE, _drift(before))
         ctx.record(change, undo=partial(self._restore_table, rules, None if before is None else effect_of(before)))
-        if effect_of(nftables.table(ctx, FAMILY, TABLE_NAME)) != rules:
+        if effect_of(_table(ctx, self._host)) != rules:
             self._tell(
                 logging.WARNING,
                 "%s was loaded and has changed since: another program changes the ruleset; "
@@ -239,12 +227,12 @@ class ConfigureProbeSNAT:
                 DEPARTURE.name,
             )
             return
-        done = "loaded" if before is None else f"replaced, because it had drifted ({drift(before)})"
+        done = "loaded" if before is None else f"replaced, because it had drifted ({_drift(before)})"
         self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            before = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
+            before = _table(ctx, self._host)
             if before is not None:
                 self._host.nftables.load(ctx, delete_script())
                 ctx.record(Change("-", TABLE), undo=partial(self._restore_table, None, effect_of(before)))
@@ -256,7 +244,7 @@ class ConfigureProbeSNAT:
     def _restore_table(self, left: ProbeRules | None, before: ProbeRules | None, ctx: Context) -> None:
         """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
         with self._host.lock.hold(ctx) as held:
-            listing = self._host.nftables.table(held, FAMILY, TABLE_NAME)
+            listing = _table(held, self._host)
             now = None if listing is None else effect_of(listing)
             if now == before and (listing is None) == (before is None):
                 return
@@ -269,16 +257,16 @@ class ConfigureProbeSNAT:
 
     def _plan_rules(self, ctx: Context, rules: ProbeRules) -> list[Change]:
         try:
-            before = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
+            before = _table(ctx, self._host)
         except PermissionDeniedError:
             return [Change("~", TABLE, "unless it is in place: only root can read it")]
         if before is None:
             return [Change("+", TABLE)]
-        return [] if effect_of(before) == rules else [Change("~", TABLE, drift(before))]
+        return [] if effect_of(before) == rules else [Change("~", TABLE, _drift(before))]
 
     def _has_table(self, ctx: Context) -> bool:
         try:
-            return self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None
+            return _table(ctx, self._host) is not None
         except (PermissionDeniedError, ToolNotFoundError):
             return is_installed(self._host.files)
 
@@ -287,7 +275,7 @@ class ConfigureProbeSNAT:
         changes = self._boot.plan_install(ctx, DEPARTURE)
         if self._host.is_live and is_installed(self._host.files):
             try:
-                if self._host.nftables.table(ctx, FAMILY, TABLE_NAME) is not None:
+                if _table(ctx, self._host) is not None:
                     changes.append(Change("-", TABLE))
             except PermissionDeniedError:
                 changes.append(Change("-", TABLE, "if it exists: only root can read it"))
@@ -299,13 +287,17 @@ class ConfigureProbeSNAT:
         self._logger.log(level, message, *values, extra={"task": self.name})
 
 
+def _table(ctx: Context, host: Host) -> list[dict[str, Any]] | None:
+    return host.nftables.table(ctx, FAMILY, TABLE_NAME)
+
+
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     return BackendError(
         f"IPv6 probes cannot reach pods: {obstacle.reason}{waited}. No rule was changed; {obstacle.step}"
     )
 
 
-def wanted_now(
+def _wanted_now(
     ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool | None, logger: logging.Logger = _logger
 ) -> ProbeRules | NotWanted | Obstacle:
     """Return the rules for a live node, decided as in `do`, but at once.
@@ -338,7 +330,7 @@ def wanted_now(
     return assess(section, host)
 
 
-def drift(listing: list[dict[str, Any]]) -> str:
+def _drift(listing: list[dict[str, Any]]) -> str:
     """Describe the difference between the rules and a table that has drifted."""
     if any("unreadable" in entry.get("table", {}) for entry in listing):
         return "it has flags, such as dormant or owner"
@@ -346,3 +338,41 @@ def drift(listing: list[dict[str, Any]]) -> str:
     if found is None:
         return "its rules are not those of hostrouting"
     return f"it rewrites {found.source} to {found.address} on {found.dev}"
+
+
+# --- findings
+
+
+def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
+    """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
+
+    It does not wait. If the cloud does not answer, an installed unit counts as the answer of an earlier run; without
+    one the error is raised.
+    """
+    ctx.check()
+    if not (host.is_live and config.probe_snat.enabled):
+        return []
+    outcome = _wanted_now(ctx, config, host, otherwise=is_installed(host.files) or None)
+    if isinstance(outcome, NotWanted):
+        return []
+    if isinstance(outcome, Obstacle):
+        return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
+    unit = boot_unit(outcome, required=config.probe_snat.required)
+    found = [
+        NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
+        for change in Boot(host, gates=config.gates).plan_install(ctx, unit)
+        if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
+    ]
+    listing = _table(ctx, host)
+    if listing is None or effect_of(listing) != outcome:
+        reason = "is missing" if listing is None else f"has drifted: {_drift(listing)}"
+        found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
+    taken = taken_before(outcome, host)
+    if taken:
+        found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
+    return found
+
+
+def wants_rules(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+    """Return True if the rules belong on a live node now; needs no root. Raise if the cloud does not answer."""
+    return not isinstance(_wanted_now(ctx, config, host, otherwise=None), NotWanted)

@@ -113,15 +113,16 @@ def _as_cidr(text: str) -> str:
 def _explained(blockers: Blockers, part: Part) -> ExplainedPart:
     # A connection gets the answer for the source that it will have, if rules select by source.
     answer, source = part.answers[0]
-    if answer.route is not None:
-        reason = "an address of this node" if answer.route.kind == "local" else None
-        return ExplainedPart(part.first, part.last, answer.route.devs, str(answer.route), reason)
-    if answer.errno == errno.ENETUNREACH:
-        return ExplainedPart(part.first, part.last, (), None, "no route at all")
-    # The kernel answers only with an errno.
-    blocker = blockers.find(part.first, source)
-    reason = f"a route or rule refuses it ({os.strerror(answer.errno)})"
-    return ExplainedPart(part.first, part.last, (), None if blocker is None else str(blocker), reason)
+    route, reason = answer.route, None
+    # The kernel answers a refused packet only with an errno.
+    decider = route or blockers.find(part.first, source)
+    if route is not None:
+        reason = "an address of this node" if route.kind == "local" else None
+    elif answer.errno == errno.ENETUNREACH:
+        reason = "no route at all"
+    else:
+        reason = f"a route or rule refuses it ({os.strerror(answer.errno)})"
+    return ExplainedPart(part.first, part.last, route.devs if route else (), str(decider) if decider else None, reason)
 
 
 def _merged(parts: Iterable[ExplainedPart]) -> Iterator[ExplainedPart]:

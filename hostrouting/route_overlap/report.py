@@ -37,7 +37,8 @@ class Finding:
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
-        return f"{cidr}: {self.kind} {self.first}-{self.last}{self._by()}{self._route()}"
+        by = f" by {','.join(self.devs)}" if self.devs else ""
+        return f"{cidr}: {self.kind} {self.first}-{self.last}{by}{self._route()}"
 
     def sentence(self) -> str:
         """Return a sentence about these addresses."""
@@ -50,9 +51,6 @@ class Finding:
         if self.kind == "blocked":
             return f"{addresses}: blocked{self._route()}"
         return f"{addresses}: no route{self._route()}"
-
-    def _by(self) -> str:
-        return f" by {','.join(self.devs)}" if self.devs else ""
 
     def _route(self) -> str:
         return f" ({self.route})" if self.route else ""

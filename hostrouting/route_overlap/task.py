@@ -9,10 +9,9 @@ import logging
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, Boot, RecordedFiles
-from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode, require_config
+from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, RecordedFiles
+from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import RouteOverlapError
-from hostrouting.host import Host
 from hostrouting.net.default_route import default_route
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.proof import prove_egress
@@ -20,7 +19,8 @@ from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.config import HostRoutingConfig, RouteOverlapConfig
+    from hostrouting.boot import BootUnit, Departure
+    from hostrouting.config import HostRoutingConfig
     from hostrouting.host import RouteBackend
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
@@ -34,53 +34,30 @@ SECONDS_BETWEEN_LOOKS: Final = 0.5
 _MARKER_MODE: Final = 0o644
 
 
-class CheckRouteOverlap:
+class CheckRouteOverlap(PairTask):
     """Check that every expected CIDR leaves by the node's own devices, now and at every boot.
 
     In mode WARN it logs each finding; in mode STRICT it raises RouteOverlapError, and the gates stay closed.
     """
 
     name = "check-route-overlap"
-    records = True
-
-    def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
-    ) -> None:
-        self._config = require_config(config)
-        self._section: RouteOverlapConfig = config.route_overlap
-        self._host = Host.given_or_live(host)
-        self._logger = logger or _logger
-
-    @property
-    def _boot(self) -> Boot:
-        return Boot(self._host, gates=self._config.gates, logger=self._logger)
+    _departure = DEPARTURE
 
     def do(self, ctx: Context) -> None:
         """Install boot files, wait for a default route, prove the routing and write the marker."""
         with self._host.lock.hold(ctx) as held:
-            if self._section.expected_cidrs:
-                self._boot.install(held, boot_unit(self._config))
-            else:
-                self._boot.install(held, DEPARTURE)
+            self._boot.install(held, self._part)
             self.act(held)
 
-    def plan(self, ctx: Context) -> list[Change]:
-        """Return the boot files that `do` would install or remove; markers are results and not part of a plan."""
-        if self._section.expected_cidrs:
-            return self._boot.plan_install(ctx, boot_unit(self._config))
-        return [*self._boot.plan_install(ctx, DEPARTURE), *self.plan_act(ctx)]
-
-    def undo(self, ctx: Context) -> None:
-        """Remove script, unit and markers."""
-        with self._host.lock.hold(ctx) as held:
-            self._boot.install(held, DEPARTURE)
-            self.undo_act(held)
+    @property
+    def _part(self) -> BootUnit | Departure:
+        return boot_unit(self._config) if self._config.route_overlap.expected_cidrs else DEPARTURE
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
     def act(self, ctx: Context, *, seconds: float = SECONDS_TO_WAIT) -> None:
         """Prove the routing of a live machine, after waiting up to `seconds` for a default route; write the marker."""
-        if not self._section.expected_cidrs:
+        if not self._config.route_overlap.expected_cidrs:
             self.undo_act(ctx)
             return
         if not self._host.is_live:
@@ -96,7 +73,7 @@ class CheckRouteOverlap:
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
             return
-        if self._section.mode is OverlapMode.STRICT:
+        if self._config.route_overlap.mode is OverlapMode.STRICT:
             raise RouteOverlapError(report)
         for cidr, finding in report.findings:
             fields = {"task": self.name, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
@@ -106,7 +83,7 @@ class CheckRouteOverlap:
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the removal of markers."""
         ctx.check()
-        markers = () if self._section.expected_cidrs else MARKERS
+        markers = () if self._config.route_overlap.expected_cidrs else MARKERS
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
 
     def undo_act(self, ctx: Context) -> None:

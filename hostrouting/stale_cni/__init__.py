@@ -3,8 +3,7 @@
 azure_vnet.py   azure-vnet's configuration, locks and state; only read
 leftovers.py    a snapshot -> the objects that azure-vnet may have left; pure
 verdicts.py     a snapshot -> a verdict on each of them, with its reason; the agreement of several readings; pure
-observe.py      the machine -> a snapshot, judged; findings are logged
-restore.py      removing objects and restoring them, in place and in order
+node.py         the machine -> a snapshot, judged; objects removed and restored, in place and in order
 task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
 report.py       `hostrouting sweep`, and the sweep's part of `check`
 """
@@ -12,7 +11,7 @@ report.py       `hostrouting sweep`, and the sweep's part of `check`
 from __future__ import annotations
 
 from hostrouting.stale_cni.leftovers import Snapshot
-from hostrouting.stale_cni.observe import fields_of
+from hostrouting.stale_cni.node import fields_of
 from hostrouting.stale_cni.report import SweepReport, check_stale_cni, sweep_node
 from hostrouting.stale_cni.task import CleanStaleCNI
 from hostrouting.stale_cni.verdicts import Verdict, judge

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.exceptions import HostFileError, StaleCNIError
 from hostrouting.net.addresses import canonical
+from hostrouting.net.mappings import typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -57,7 +58,6 @@ _LONGEST_PID: Final = 10
 _MAC_LENGTHS: Final = (0, 6, 8, 20)
 
 Json = TypeVar("Json", dict[str, Any], list[object], str)
-_KINDS: Final = {dict: "a JSON object", list: "a JSON array", str: "text"}
 
 
 # --- is it in use?
@@ -128,6 +128,11 @@ class Endpoint(NamedTuple):
     #: In lower case, with leading zeros; empty if the state does not give it.
     mac: str = ""
 
+    @property
+    def own_macs(self) -> set[str]:
+        """Its hardware address, if that is no other pod's, too; else none."""
+        return {self.mac} - {"", TUNNEL_MAC}
+
 
 def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoint]]]:
     """Return the endpoints of each device, grouped by pod.
@@ -149,11 +154,10 @@ def pods_by_device(endpoints: Iterable[Endpoint]) -> dict[str, list[list[Endpoin
 
 
 def _is_same_pod(one: Endpoint, other: Endpoint) -> bool:
-    macs = {one.mac, other.mac} - {"", TUNNEL_MAC}
-    if len(macs) > 1:
-        # A pod that was created again with the same address, for example.
-        return False
-    return one.mac == other.mac in macs or not set(one.addresses).isdisjoint(other.addresses)
+    if one.own_macs and other.own_macs:
+        # With another one it is a pod that was created again with the same address, for example.
+        return one.mac == other.mac
+    return not set(one.addresses).isdisjoint(other.addresses)
 
 
 def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
@@ -232,11 +236,7 @@ def _get(mapping: dict[str, Any], key: str, path: str) -> object:
 
 def _typed(value: object, empty: Json, name: str) -> Json:
     """Return the value; `empty` for null, which Go writes for a value that was never set."""
-    if value is None:
-        return empty
-    if not isinstance(value, type(empty)):
-        raise ValueError(f"{name} is not {_KINDS[type(empty)]}")  # noqa: TRY004 - one error for all that is wrong
-    return value
+    return empty if value is None else typed(value, type(empty), name)
 
 
 def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> Endpoint:

@@ -29,7 +29,6 @@ __all__ = [
     "OF_NODE",
     "OF_OTHER_NODE",
     "Candidate",
-    "PodRule",
     "Snapshot",
     "candidates",
     "is_of_node",
@@ -50,14 +49,33 @@ _BY_HAND: Final = frozenset({3, 4})
 
 _BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
+
+
+class _Form(NamedTuple):
+    """One form of azure-vnet's rules: its chain, its options with one value, and those with any value."""
+
+    chain: str
+    fixed: Mapping[str, str]
+    free: tuple[str, ...]
+
+
 _DNAT: Final = {"-j": "dnat", "--dnat-target": "ACCEPT"}
 _ARP_REPLY: Final = {"-p": "ARP", "--arp-op": "Request", "-j": "arpreply", "--arpreply-target": "DROP"}
 _FORWARDED_REPLY: Final = {**_DNAT, "-p": "ARP", "--arp-op": "Reply", "--to-dst": _BROADCAST}
 #: Tunnel mode sends all traffic of pods and bridge to the fabric.
 _TO_FABRIC: Final = {**_DNAT, "--to-dst": TUNNEL_MAC}
 _TO_NODE: Final = {"-s": "unicast", "-j": "snat", "--snat-arp": "", "--snat-target": "ACCEPT"}
-#: Each protocol, and its option for the pod's address.
-_FAMILIES: Final = (("IPv4", "--ip-dst"), ("IPv6", "--ip6-dst"))
+#: The free options have the pod's address, its hardware address and the uplink.
+_FOR_POD: Final = (
+    _Form("PREROUTING", _ARP_REPLY, ("--arp-ip-dst", "--arpreply-mac")),
+    _Form("PREROUTING", {**_DNAT, "-p": "IPv4"}, ("--ip-dst", "--to-dst", "-i")),
+    _Form("PREROUTING", {**_DNAT, "-p": "IPv6"}, ("--ip6-dst", "--to-dst", "-i")),
+)
+_FOR_NODE: Final = (
+    _Form("POSTROUTING", _TO_NODE, ("-o", "--to-src")),
+    _Form("PREROUTING", _FORWARDED_REPLY, ("-i",)),
+    _Form("PREROUTING", _TO_FABRIC, ("-i",)),
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -117,13 +135,6 @@ def _oddity_of_neighbour(neighbour: Neighbour) -> str:
 # --- ebtables rules
 
 
-class PodRule(NamedTuple):
-    """The pod that an ebtables rule of azure-vnet answers ARP for, or sends packets to."""
-
-    address: str
-    mac: str
-
-
 def _of_rule(rule: EbtablesRule) -> Candidate:
     pod = read_pod_rule(rule)
     if pod is not None:
@@ -131,55 +142,39 @@ def _of_rule(rule: EbtablesRule) -> Candidate:
     return Candidate(rule, None, oddity=OF_NODE if is_of_node(rule) else _FOREIGN)
 
 
-def read_pod_rule(rule: EbtablesRule) -> PodRule | None:
-    """Return the pod that the rule was made for; None for any other rule.
+def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
+    """Return address and hardware address of the pod that the rule was made for; None for any other rule.
 
     >>> from hostrouting.host import EbtablesRule
     >>> line = "-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.0.9 -j dnat --to-dst aa:bb:cc:0:0:9 --dnat-target ACCEPT"
     >>> read_pod_rule(EbtablesRule.parse(line, backend="nft"))
-    PodRule(address='10.240.0.9', mac='aa:bb:cc:00:00:09')
+    ('10.240.0.9', 'aa:bb:cc:00:00:09')
     """
-    options = _options(rule)
-    if rule.chain != "PREROUTING" or options is None:
-        return None
-    if _has(options, _ARP_REPLY, "--arp-ip-dst", "--arpreply-mac"):
-        return _pod_rule(options["--arp-ip-dst"], options["--arpreply-mac"])
-    for protocol, option in _FAMILIES:
-        if _has(options, {**_DNAT, "-p": protocol}, option, "--to-dst", "-i") and _is_uplink(options["-i"]):
-            return _pod_rule(options[option], options["--to-dst"])
-    return None
+    address, mac, *uplinks = _free_values(rule, _FOR_POD) or ("", "")
+    # A masked address is a network.
+    is_exact = parse_address(address) is not None and _is_unicast(mac) and all(map(_is_uplink, uplinks))
+    return (address, mac) if is_exact else None
 
 
 def is_of_node(rule: EbtablesRule) -> bool:
     """Return True for a rule that the bridge needs for the node itself and for all its pods."""
-    options = _options(rule)
-    if options is None:
-        return False
-    if rule.chain == "POSTROUTING":
-        return _has(options, _TO_NODE, "-o", "--to-src")
-    return rule.chain == "PREROUTING" and any(_has(options, fixed, "-i") for fixed in (_FORWARDED_REPLY, _TO_FABRIC))
+    return _free_values(rule, _FOR_NODE) is not None
 
 
-def _options(rule: EbtablesRule) -> Mapping[str, str] | None:
-    """Return the rule's options; None if one is repeated or negated, as azure-vnet's never are."""
+def _free_values(rule: EbtablesRule, forms: Iterable[_Form]) -> list[str] | None:
+    """Return the values of the free options, if the rule has exactly the options of one of the forms."""
     options = dict(rule.normal)
+    # azure-vnet repeats and negates no option.
     if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
         return None
-    return options
-
-
-def _has(options: Mapping[str, str], fixed: Mapping[str, str], *free: str) -> bool:
-    """Return True if the options are exactly `fixed`, and `free` with any value."""
-    return options.keys() == fixed.keys() | free and fixed.items() <= options.items()
+    for chain, fixed, free in forms:
+        if rule.chain == chain and options.keys() == fixed.keys() | free and fixed.items() <= options.items():
+            return [options[name] for name in free]
+    return None
 
 
 def _is_uplink(device: str) -> bool:
     return bool(device) and not device.endswith("+") and not device.startswith(POD_DEVICE)
-
-
-def _pod_rule(address: str, mac: str) -> PodRule | None:
-    # A masked address is a network.
-    return PodRule(address, mac) if parse_address(address) is not None and _is_unicast(mac) else None
 
 
 def _is_unicast(mac: str) -> bool:

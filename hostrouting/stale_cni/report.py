@@ -10,7 +10,7 @@ import attrs
 from hostrouting.config import require_config
 from hostrouting.exceptions import ConfigError, InvalidConfigError
 from hostrouting.findings import NodeFinding
-from hostrouting.stale_cni.observe import fields_of
+from hostrouting.stale_cni.node import fields_of
 from hostrouting.stale_cni.task import CleanStaleCNI
 from phases import Change, TaskFailedError, run
 

@@ -8,25 +8,35 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.config import require_config
+from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import RESTORED, refused
-from hostrouting.host import EbtablesRule, Host
+from hostrouting.host import EbtablesRule
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.stale_cni.observe import Observer, fields_of, observe, wrong_bridge
-from hostrouting.stale_cni.restore import add, by_sort, remove, still_there, what_is_missing
+from hostrouting.stale_cni.node import (
+    Observer,
+    add,
+    by_sort,
+    fields_of,
+    observe,
+    remove,
+    still_there,
+    what_is_missing,
+    wrong_bridge,
+)
 from hostrouting.stale_cni.verdicts import agree, identity
-from phases import CancelledError, Change, DeadlineExceededError
+from phases import Change
+from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-    from hostrouting.host import EbtablesReading
+    from hostrouting.host import EbtablesReading, Host
     from hostrouting.journal import Record, Restorable
     from hostrouting.stale_cni.leftovers import Snapshot
-    from hostrouting.stale_cni.observe import Reading
+    from hostrouting.stale_cni.node import Reading
     from hostrouting.stale_cni.verdicts import Agreement, Verdict
     from phases import Context
 
@@ -37,8 +47,6 @@ SECONDS_BETWEEN_READINGS: Final = 1.0
 READINGS_FOR_THE_DEAF: Final = 5
 #: For restoring the objects that a cancelled run, or one that is out of time, has removed.
 _SECONDS_TO_RESTORE: Final = 60.0
-#: The errors of a context that has ended.
-_OVER: Final = (CancelledError, DeadlineExceededError)
 _OUTLIVED: Final = "%s is of %s, before this machine was restarted: nothing in it can be restored, so it is removed"
 _CANNOT_TELL: Final = (
     "cannot tell if a removed CNI left anything without root (CAP_NET_ADMIN to read ebtables rules, "
@@ -46,7 +54,7 @@ _CANNOT_TELL: Final = (
 )
 
 
-class CleanStaleCNI:
+class CleanStaleCNI(NodeTask):
     """Remove the ebtables rules, neighbours and routes of pods that a removed azure-vnet left, and nothing else.
 
     All are removed or none, and all are recorded in the journal before; `undo` restores them. A config without the
@@ -55,15 +63,12 @@ class CleanStaleCNI:
     """
 
     name = "clean-stale-cni"
-    #: The runner reverses what a run recorded; `undo` would restore earlier sweeps, too.
-    records = True
 
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        self._section: StaleCNIConfig = require_config(config).stale_cni
-        self._host = Host.given_or_live(host)
-        self._logger = logger or logging.getLogger(__name__)
+        super().__init__(config, host=host, logger=logger)
+        self._section: StaleCNIConfig = config.stale_cni
         self._observer = Observer(self._section, self._logger)
         self._sweeps = Sweeps(self._host.files, self._section.backup_dir)
         #: The verdicts of the last reading on objects that are left alone.
@@ -217,7 +222,7 @@ class CleanStaleCNI:
             readings.append(found.stale)
             # A node without leftovers needs no confirmation.
             if not any(readings):
-                return agree(readings), found.ebtables
+                break
             if wrong := self._wrong_bridge():
                 raise StaleCNIError(f"{wrong}. Nothing was changed")
             for look in in_use, self._in_use():
@@ -227,8 +232,9 @@ class CleanStaleCNI:
                 given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
                 self._observer.say_once(logging.WARNING, f"{', '.join(found.deaf)}: {given}")
             if len(readings) >= needed:
-                return agree(readings), found.ebtables
+                break
             ctx.sleep(SECONDS_BETWEEN_READINGS)
+        return agree(readings), found.ebtables
 
     def _refuse(self, in_use: str | None, overlooked: str | None) -> None:
         if in_use:
@@ -263,7 +269,7 @@ class CleanStaleCNI:
                 ) from error
             self._sweeps.remove(record)
             self.record = None
-            if isinstance(error, _OVER):
+            if isinstance(error, CONTEXT_OVER):
                 self._logger.warning("the sweep was stopped (%s); all the objects that it had removed are back", error)
             if was_begun and isinstance(error, HostRoutingError):
                 raise StaleCNIError(f"{error}\nthe objects that were removed before that are back") from error
@@ -304,7 +310,7 @@ class CleanStaleCNI:
         try:
             ctx.sleep(SECONDS_BETWEEN_READINGS)
             back = still_there(record.objects, self._look(ctx))
-        except _OVER as error:
+        except CONTEXT_OVER as error:
             self._logger.warning(
                 "no time to check if another program adds them again (%s); they are recorded in %s", error, record.path
             )

@@ -120,7 +120,7 @@ def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[st
     for device, pods in pods_by_device(snapshot.endpoints).items():
         endpoints = [endpoint for pod in pods for endpoint in pod]
         addresses = [address for endpoint in endpoints for address in endpoint.addresses]
-        is_known = device in heard or any(endpoint.mac not in ("", TUNNEL_MAC) for endpoint in endpoints)
+        is_known = device in heard or any(endpoint.own_macs for endpoint in endpoints)
         if device in up and not live.isdisjoint(addresses) and (len(pods) > 1 or not is_known):
             yield from ((device, address) for address in addresses)
 
@@ -252,12 +252,10 @@ class _Life:
         return living
 
     def _is_heard(self, device: str, pod: Sequence[Endpoint]) -> bool:
-        learned = self._learned[device] - {TUNNEL_MAC}
-        return any(endpoint.mac in learned for endpoint in pod)
+        return any(endpoint.own_macs & self._learned[device] for endpoint in pod)
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
-        recorded = {endpoint.mac} - {"", TUNNEL_MAC}
-        return recorded | self._learned[endpoint.host_device] if endpoint.host_device else recorded
+        return endpoint.own_macs | self._learned[endpoint.host_device] if endpoint.host_device else endpoint.own_macs
 
 
 def _unasked(snapshot: Snapshot, endpoints: Iterable[Endpoint]) -> dict[bool, list[str]]:

@@ -300,8 +300,8 @@ class _Decisions:
             kept, ours = [route for route in foreign if route in target], tuple(_removals_of_ours(standing))
             back = [route for route in target if route in recorded]
             appended = [route for route in kept if route not in back]
-            in_front = standing[0].protocol == OUR_PROTOCOL and target == back + appended != kept
-            if in_front and len(back) == 1 and appended:
+            in_front = bool(appended) and standing[0].protocol == OUR_PROTOCOL and target == back + appended != kept
+            if in_front and len(back) == 1:
                 # They are added ahead of the routes that were appended after ours meanwhile: moving those would lose
                 # the order of routes that are added at this moment. Ours is removed in the same batch, so that a
                 # refusal rolls the additions back.
@@ -352,7 +352,7 @@ class _Decisions:
         self.made.records.extend(recorded)
 
     def summary(self) -> Reconciliation:
-        """Return the decisions, with all removals of ours."""
+        """Return the decisions, with the removals of our routes."""
         # Removals in the reverse order: a rollback goes backwards, and then each route finds its gateway.
         self.made.changes.extend(sorted(self._removals, key=_scope_of_removal))
         return self.made

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import RUNTIME_DIRECTORY, Boot, install_around
-from hostrouting.config import require_config
+from hostrouting.boot import RUNTIME_DIRECTORY, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
-from hostrouting.host import Host
 from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
 from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
@@ -16,7 +13,7 @@ from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import HostRoutingConfig
+    from hostrouting.boot import BootUnit
     from hostrouting.host import Route
     from hostrouting.static_routes.resolve import Resolution
     from phases import Change, Context
@@ -27,7 +24,7 @@ __all__ = ["WAIT_SECONDS", "ConfigureStaticRoutes"]
 WAIT_SECONDS: Final = 30.0
 
 
-class ConfigureStaticRoutes:
+class ConfigureStaticRoutes(PairTask):
     """Configure the static routes of a config, now and at every boot; without any, remove those of earlier runs.
 
     It holds the run lock while it works. Routes change all together or not at all; for the order of routes and boot
@@ -35,43 +32,25 @@ class ConfigureStaticRoutes:
     """
 
     name = "configure-static-routes"
-    records = True
-
-    def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
-    ) -> None:
-        self._config = require_config(config)
-        self._host = Host.given_or_live(host)
-        self._logger = logger or logging.getLogger(__name__)
+    _departure = DEPARTURE
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self._config.static_routes.routes)} routes>"
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
-        if not self._config.static_routes.routes:
+        boot, unit = self._boot, self._part
+        if isinstance(unit, Departure):
             self.undo(ctx)
             return
-        boot, unit = self._boot, boot_unit(self._config)
         with self._host.lock.hold(ctx) as held:
             # An unsuitable gate is refused before anything is changed.
             boot.refuse_gates(held, unit)
             install_around(boot, lambda: boot.install(held, unit), lambda: self.act(held))
 
-    def plan(self, ctx: Context) -> list[Change]:
-        """Return the changes that `do` would make now: routes, then files; do not wait."""
-        ctx.check()
-        if self._config.static_routes.routes:
-            return self.plan_act(ctx) + self._boot.plan_install(ctx, boot_unit(self._config))
-        # As `undo` goes about it.
-        return self._boot.plan_install(ctx, DEPARTURE) + self.plan_act(ctx)
-
-    def undo(self, ctx: Context) -> None:
-        """Remove unit, script and our routes, and restore the routes that they displaced."""
-        with self._host.lock.hold(ctx) as held:
-            # The unit first: it would add the routes again if a gated machine started meanwhile.
-            self._boot.install(held, DEPARTURE)
-            self.undo_act(held)
+    @property
+    def _part(self) -> BootUnit | Departure:
+        return boot_unit(self._config) if self._config.static_routes.routes else DEPARTURE
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
@@ -101,10 +80,6 @@ class ConfigureStaticRoutes:
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-
-    @property
-    def _boot(self) -> Boot:
-        return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
     def _converge(self, ctx: Context, routes: Sequence[Route]) -> None:
         Convergence(self._host, self._logger).run(ctx, routes)

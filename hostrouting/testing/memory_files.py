@@ -61,21 +61,14 @@ class MemoryTree:
     def read(self, path: str) -> bytes | None:
         """See `FileStore.read`."""
         self._begin("read", path)
-        place = self._place("read", path, follow=True)
-        entry = self._entries.get(place)
-        if isinstance(entry, MemoryFile):
-            return entry.content
-        if place in self._entries:
-            raise _error("read", path, errno.EISDIR)
-        return None
+        entry = self._no_folder("read", path, self._place("read", path, follow=True))
+        return entry.content if isinstance(entry, MemoryFile) else None
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
         self._begin("write", path)
         place = self._make_parents("write", path)
-        before = self._entries.get(place)
-        if before is None and place in self._entries:
-            raise _error("write", path, errno.EISDIR)
+        before = self._no_folder("write", path, place)
         if isinstance(before, MemoryFile) and before.content == content:
             self._entries[place] = before._replace(mode=mode)
             return before.mode != mode
@@ -87,10 +80,7 @@ class MemoryTree:
         """See `FileStore.link`."""
         self._begin("link", path)
         place = self._make_parents("link", path)
-        before = self._entries.get(place)
-        if before is None and place in self._entries:
-            raise _error("link", path, errno.EISDIR)
-        if before == target:
+        if self._no_folder("link", path, place) == target:
             return False
         self._entries[place] = target
         self.owners.pop(place, None)
@@ -142,10 +132,8 @@ class MemoryTree:
         """See `FileStore.remove`."""
         self._begin("remove", path)
         place = self._place("remove", path)
-        if place not in self._entries:
+        if self._no_folder("remove", path, place) is None:
             return False
-        if self._entries[place] is None:
-            raise _error("remove", path, errno.EISDIR)
         del self._entries[place]
         self.owners.pop(place, None)
         return True
@@ -186,6 +174,13 @@ class MemoryTree:
         """See `FileStore.refuse_unwritable`."""
         self._begin("refuse_unwritable", path)
         self._refuse_read_only("write below", self._place("write below", path, follow=True))
+
+    def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile | str | None:
+        """Return the file or the link at the place of a path, or None; refuse a folder."""
+        entry = self._entries.get(place)
+        if entry is None and place in self._entries:
+            raise _error(verb, path, errno.EISDIR)
+        return entry
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
         if any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only):

@@ -53,7 +53,8 @@ class MemoryLinkLayer(Faulty):
         #: The names of the BPF programs on each device.
         self.programs: dict[str, tuple[str, ...]] = {}
         self._devices: dict[str, Device] = {}
-        self._stations: list[tuple[str, Station]] = []
+        #: By bridge, hardware address and VLAN: an address is at one port only.
+        self._stations: dict[tuple[str, str, int], Station] = {}
         #: The neighbours and routes.
         self._places = Places(())
         self._faults = StepFaults()
@@ -110,7 +111,7 @@ class MemoryLinkLayer(Faulty):
         if self._devices.pop(name, None) is None:
             raise _refused(errno.ENODEV, f"remove device {name}")
         self._places = Places(thing for thing in self._places if thing.dev != name)
-        self._stations = [(bridge, one) for bridge, one in self._stations if name not in {bridge, one.dev}]
+        self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}
         for device in [device for device in self._devices.values() if device.master == name]:
             self._devices[device.name] = device._replace(master=None)
 
@@ -125,12 +126,7 @@ class MemoryLinkLayer(Faulty):
         device = self._devices.get(dev)
         if device is None or (device.master is None and device.kind != "bridge"):
             raise _refused(errno.EOPNOTSUPP if device else errno.ENODEV, f"learn {mac} at {dev}")
-        bridge = device.master or dev
-        # An address is at one port only: it moves.
-        self._stations = [
-            (other, one) for other, one in self._stations if (other, one.mac, one.vlan) != (bridge, mac, vlan)
-        ]
-        self._stations.append((bridge, Station(mac, dev, permanent, vlan)))
+        self._stations[device.master or dev, mac, vlan] = Station(mac, dev, permanent, vlan)
 
     def add_route(
         self,
@@ -168,7 +164,7 @@ class MemoryLinkLayer(Faulty):
     def devices(self) -> list[Device]:
         """See `LinkLayer.devices`."""
         self.operations.record("devices")
-        return sorted(self._devices.values(), key=lambda device: device.ifindex)
+        return [*self._devices.values()]
 
     def newest_address(self, dev: str) -> float | None:
         """See `LinkLayer.newest_address`."""
@@ -188,7 +184,7 @@ class MemoryLinkLayer(Faulty):
     def stations(self, bridge: str) -> list[Station]:
         """See `LinkLayer.stations`."""
         self.operations.record("stations", bridge)
-        return sorted(station for name, station in self._stations if name == bridge)
+        return sorted(station for (name, *_), station in self._stations.items() if name == bridge)
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         """See `LinkLayer.answering`; it never waits."""

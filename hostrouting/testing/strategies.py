@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 from hypothesis import strategies as st
 
 from hostrouting.fib import Packet
@@ -170,8 +171,7 @@ def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChan
 
 def _in_place_of(old: ObservedRoute, new: Route) -> Route:
     kept = {name: getattr(old, name) for name in ("network", "prefix_length", "tos", "metric", "table")}
-    taken = ("gateway", "dev", "protocol", "kind", "source", "onlink", "nexthops", "scope")
-    return Route(**kept, **{name: getattr(new, name) for name in taken})
+    return attrs.evolve(new, **kept)
 
 
 def _ranges(*pairs: tuple[int, int]) -> st.SearchStrategy[Range | None]:

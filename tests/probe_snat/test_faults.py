@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.probe_listings import rules_in
 from support.probe_nodes import CONFIG, FOREIGN, NEIGHBOUR, OFF, OURS, made_host, state
 
 from hostrouting.exceptions import HostRoutingError
-from hostrouting.probe_snat import ConfigureProbeSNAT, rules_in
-from hostrouting.probe_snat.boot_files import DEPARTURE, RULESET_PATH
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.probe_snat.ruleset import DEPARTURE, RULESET_PATH
 from phases import Context
 from phases.testing import ManualClock
 

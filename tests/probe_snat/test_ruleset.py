@@ -11,14 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.needs import needs
+from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import THEIRS
 from support.probe_worlds import RULES
 
+from hostrouting.boot.layout import PROGRAM_FOLDERS
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ProbeRules, boot_unit, expected_listing, render, rules_in
-from hostrouting.probe_snat.boot_files import AGAIN_PATH, NFT_PATHS, RULESET_PATH
-from hostrouting.probe_snat.ruleset import FAMILY, TABLE_NAME, delete_script, effect_of
+from hostrouting.probe_snat import ProbeRules, boot_unit, render
+from hostrouting.probe_snat.ruleset import (
+    AGAIN_PATH,
+    FAMILY,
+    RULESET_PATH,
+    TABLE_NAME,
+    delete_script,
+    effect_of,
+)
 from hostrouting.testing.config_strategies import probe_snat_configs
 from hostrouting.testing.kernel_node import KernelNode
 from phases import Context
@@ -79,7 +87,7 @@ class TestFiles:
             ["systemd-path", "search-binaries-default"], check=True, capture_output=True, text=True
         ).stdout.strip()
         # Where a distribution has merged its folders, systemd names each of them once.
-        assert {f"{folder}/nft" for folder in path.split(":")} <= {*NFT_PATHS}
+        assert {*path.split(":")} <= {*PROGRAM_FOLDERS}
 
     def test_a_device_may_be_called_as_a_placeholder(self) -> None:
         """A value that is put in is not looked at again."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+from support.probe_listings import expected_listing, rules_in
 from support.probe_nodes import (
     ADDRESS,
     CONFIG,
@@ -29,8 +30,8 @@ from support.probe_worlds import RULES
 from hostrouting.exceptions import BackendError, InvalidConfigError, ToolNotFoundError, UnitError
 from hostrouting.host import Host
 from hostrouting.host.imds import InstanceMetadataClient
-from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, boot_unit, expected_listing, render, rules_in
-from hostrouting.probe_snat.boot_files import DEPARTURE, RULESET_PATH
+from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, boot_unit, render
+from hostrouting.probe_snat.ruleset import DEPARTURE, RULESET_PATH
 from hostrouting.testing import FakeHost
 from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
 from hostrouting.testing.memory_metadata import network_interface

@@ -112,23 +112,23 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     ("content", "reason"),
     [
         (b" ", "Expecting value: line 1 column 2 (char 1)"),
-        (b"[]", "the file is not a JSON object"),
-        (b'{"Network": []}', "Network is not a JSON object"),
-        (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces is not a JSON object"),
+        (b"[]", "the file should be an object, not list"),
+        (b'{"Network": []}', "Network should be an object, not list"),
+        (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces should be an object, not str"),
         (
             b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}',
-            "Network.ExternalInterfaces['eth0'] is not a JSON object",
+            "Network.ExternalInterfaces['eth0'] should be an object, not int",
         ),
         (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is not an IP address"),
-        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName is not text"),
-        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"), "IP is not text"),
+        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName should be text, not int"),
+        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"), "IP should be text, not int"),
         (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": "x"', state_of({"a": []})),
-            f"{IN_ENDPOINTS}.IPAddresses is not a JSON array",
+            f"{IN_ENDPOINTS}.IPAddresses should be a list, not str",
         ),
         (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": [7]', state_of({"a": []})),
-            f"an entry of {IN_ENDPOINTS}.IPAddresses is not",
+            f"an entry of {IN_ENDPOINTS}.IPAddresses should be an object, not int",
         ),
         (re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["x"]', state_of({"a": []})), "'x' is not an IP address"),
         (b'{"foo": 1}', "the file has no Network"),
@@ -141,7 +141,7 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
         (state_of({"a": []}).replace(b'"Endpoints"', b'"endpoints"'), f"{IN_NETWORKS} has no Endpoints"),
         (state_of({"a": []}).replace(b'"IPAddresses"', b'"IPs"'), f"{IN_ENDPOINTS} has no IPAddresses"),
         (state_of({"a": ["::1"]}).replace(b'"IP"', b'"Ip"'), f"an entry of {IN_ENDPOINTS}.IPAddresses has no IP"),
-        (state_of({"a": []}).replace(b'"EjRWeJq8"', b"7"), "MacAddress is not text"),
+        (state_of({"a": []}).replace(b'"EjRWeJq8"', b"7"), "MacAddress should be text, not int"),
         *(
             (state_of({"a": []}).replace(b"EjRWeJq8", text), f"'{text.decode()}' is not a hardware address")
             for text in (b"EjRW", b"EjRWeJq", b"no", b"aa:bb:cc:00:00", b"aa:bb:cc:00:00:100", b"aa:bb:cc:00:00:xx")
@@ -335,13 +335,13 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"[]", "the file is not a JSON object"),
+        (b"[]", "the file should be an object, not list"),
         (b'{"ContainerNetworkService": {}}', "the file has no Endpoints"),
-        (b'{"Endpoints": []}', "the file.Endpoints is not a JSON object"),
+        (b'{"Endpoints": []}', "the file.Endpoints should be an object, not list"),
         (b'{"Endpoints": {"0a": {"PodName": "x"}}}', "the file.Endpoints['0a'] has no IfnameToIPMap"),
         (
             b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": "10.0.0.1"}}}}}',
-            "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 is not a JSON array",
+            "the file.Endpoints['0a'].IfnameToIPMap['eth0'].IPv4 should be a list, not str",
         ),
         (b'{"Endpoints": {"0a": {"IfnameToIPMap": {"eth0": {"IPv4": [{"IP": "x"}]}}}}}', "'x' is not an IP address"),
         (

@@ -6,7 +6,7 @@ import pytest
 from support.stale_cni_worlds import NODE_RULES, arp_reply, dnat
 
 from hostrouting.host import EbtablesRule
-from hostrouting.stale_cni.leftovers import PodRule, is_of_node, read_pod_rule
+from hostrouting.stale_cni.leftovers import is_of_node, read_pod_rule
 
 MAC = "aa:bb:cc:00:00:09"
 REPLY = arp_reply("10.240.0.9", MAC)
@@ -35,13 +35,13 @@ def rule(line: str, backend: str = "nft") -> EbtablesRule:
 @pytest.mark.parametrize("backend", ["nft", "legacy"])
 def test_rules_of_a_pod_are_known_in_every_spelling(line: str, backend: str) -> None:
     """Whatever version of ebtables printed it, a rule for one pod's address is read as the same."""
-    assert read_pod_rule(rule(line, backend)) == PodRule("10.240.0.9", MAC)
+    assert read_pod_rule(rule(line, backend)) == ("10.240.0.9", MAC)
 
 
 def test_rules_of_ipv6_pods_are_known() -> None:
     """The IPv6 form is the IPv4 one with other words; the address is compressed."""
     line = dnat("fd00:10:240:0:0:0:0:9", MAC)
-    assert read_pod_rule(rule(line)) == PodRule("fd00:10:240::9", MAC)
+    assert read_pod_rule(rule(line)) == ("fd00:10:240::9", MAC)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from support.stale_cni_worlds import dnat, rules_of
 from hostrouting.host import Device, Neighbour, ObservedRoute
 from hostrouting.net.addresses import Address, Prefix
 from hostrouting.stale_cni import Snapshot
-from hostrouting.stale_cni.restore import still_there, what_is_missing
+from hostrouting.stale_cni.node import still_there, what_is_missing
 
 if TYPE_CHECKING:
     from hostrouting.journal import Restorable

@@ -544,7 +544,7 @@ class TestRefusals:
 def attempts(prepare: Callable[[FakeHost, int], None]) -> list[FakeHost]:
     """Hosts on which `do` was broken at its first, second, ... operation, as long as there was one to break."""
     broken: list[FakeHost] = []
-    for number in range(1, 200):
+    for number in range(1, 400):
         host = made_host()
         prepare(host, number)
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 from support.gated_machine import EARLY, GATES, KUBELET, GatedMachine, require_nspawn
+from support.probe_listings import rules_in
 from support.probe_worlds import RULES
 
 from hostrouting.boot.layout import gate_drop_in
@@ -14,8 +15,8 @@ from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat, rules_in
-from hostrouting.probe_snat.boot_files import RULESET_PATH
+from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat
+from hostrouting.probe_snat.ruleset import RULESET_PATH
 from phases import Context
 
 if TYPE_CHECKING:

@@ -67,7 +67,8 @@ def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict
         return {}
     keys = [key_of(change.before or change.after) for change in changes]  # type: ignore[arg-type]  # one is there
     counts = Counter(keys)
-    tables = Tables.of(route for route in before if isinstance(route, ObservedRoute) and key_of(route) in counts)
+    near = [route for route in before if key_of(route) in counts]
+    tables = Tables.of(route for route in near if isinstance(route, ObservedRoute))
     return {
         key: tables.bucket(key)
         for key, change in zip(keys, changes, strict=True)

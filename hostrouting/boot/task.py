@@ -1,0 +1,75 @@
+"""The common parts of tasks: the constructor of each, and the boot half of the tasks of the routing pair."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from hostrouting.boot.boot import Boot
+from hostrouting.boot.layout import Departure
+from hostrouting.config import require_config
+from hostrouting.host import Host
+
+if TYPE_CHECKING:
+    from hostrouting.boot.layout import BootUnit
+    from hostrouting.config import HostRoutingConfig
+    from phases import Change, Context
+
+__all__ = ["NodeTask", "PairTask"]
+
+
+class NodeTask:
+    """A task made of a config, a host (this machine) and a logger (that of its module)."""
+
+    #: The runner reverses what a run recorded; it does not call `undo`, which also reverses earlier runs.
+    records = True
+
+    def __init__(
+        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+    ) -> None:
+        self._config = require_config(config)
+        self._host = Host.given_or_live(host)
+        self._logger = logger or logging.getLogger(type(self).__module__)
+
+    @property
+    def _boot(self) -> Boot:
+        return Boot(self._host, gates=self._config.gates, logger=self._logger)
+
+
+class PairTask(NodeTask, ABC):
+    """A task with a live half, and with a unit that does the same at every boot.
+
+    `Configure` uses the live half alone, because it installs the boot files of all its tasks at once.
+    """
+
+    _departure: Departure
+
+    @property
+    @abstractmethod
+    def _part(self) -> BootUnit | Departure:
+        """The unit for this config; its departure if the config asks for nothing."""
+
+    @abstractmethod
+    def plan_act(self, ctx: Context) -> list[Change]:
+        """Return the changes that the live half would make now."""
+
+    @abstractmethod
+    def undo_act(self, ctx: Context) -> None:
+        """Reverse the live half."""
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the changes that `do` would make now; do not wait."""
+        ctx.check()
+        part = self._part
+        if isinstance(part, Departure):
+            # As `undo` goes about it.
+            return self._boot.plan_install(ctx, part) + self.plan_act(ctx)
+        return self.plan_act(ctx) + self._boot.plan_install(ctx, part)
+
+    def undo(self, ctx: Context) -> None:
+        """Remove the unit with its files, then reverse the live half."""
+        with self._host.lock.hold(ctx) as held:
+            # The unit first: it would do its work again if a gated machine started meanwhile.
+            self._boot.install(held, self._departure)
+            self.undo_act(held)
