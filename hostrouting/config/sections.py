@@ -351,7 +351,7 @@ class HostRoutingConfig(WireValue):
                 raise InvalidConfigError([ConfigError(_KEY, "is given more than once; keep one")])
             if (inner := document[_KEY]) is None:
                 # An agent written in Go writes an unset pointer like this.
-                _require_permission(allow_empty, "is null, which wants nothing of us")
+                _require_permission(allow_empty, "is null, which configures nothing")
                 inner = {}
             return structured(cls, inner)
         known = [_KEY, *wire_names(cls)]

@@ -11,7 +11,7 @@ script      the same proof at every boot, in bash with ip
 
 from __future__ import annotations
 
-from hostrouting.route_overlap.proof import Part, parts_of, prove_egress
+from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
 from hostrouting.route_overlap.script import render_script
 from hostrouting.route_overlap.task import CheckRouteOverlap, check_now
@@ -21,10 +21,8 @@ __all__ = [
     "CidrReport",
     "Finding",
     "OverlapReport",
-    "Part",
     "SuggestedRoute",
     "check_now",
-    "parts_of",
     "prove_egress",
     "render_script",
 ]

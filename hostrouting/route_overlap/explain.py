@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.route_overlap.proof import parts_of
+from hostrouting.route_overlap.parts import Blockers, questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.host import RouteBackend
-    from hostrouting.route_overlap.proof import Part
+    from hostrouting.route_overlap.parts import Part
 
 __all__ = ["ExplainedPart", "Explanation", "explain"]
 
@@ -90,9 +91,11 @@ class Explanation:
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
     """Ask the kernel about addresses and CIDRs; adjacent parts with the same answer are merged."""
     cidrs = [_as_cidr(text) for text in asked]
+    routes, rules = backend.routes(), backend.rules()
+    explained = partial(_explained, Blockers(routes, rules))
     return [
-        Explanation(text, tuple(_merged(map(_explained, parts))))
-        for text, parts in zip(asked, parts_of(backend, cidrs), strict=True)
+        Explanation(text, tuple(_merged(map(explained, question.parts()))))
+        for text, question in zip(asked, questions(backend, cidrs, routes, rules), strict=True)
     ]
 
 
@@ -107,17 +110,19 @@ def _as_cidr(text: str) -> str:
     return f"{text}/32"
 
 
-def _explained(part: Part) -> ExplainedPart:
+def _explained(blockers: Blockers, part: Part) -> ExplainedPart:
     # A connection gets the answer for the source that it will have, if rules select by source.
-    answer, _ = part.answers[0]
+    answer, source = part.answers[0]
     route, reason = answer.route, None
+    # The kernel answers a refused packet only with an errno.
+    decider = route or blockers.find(part.first, source)
     if route is not None:
         reason = "an address of this node" if route.kind == "local" else None
     elif answer.errno == errno.ENETUNREACH:
         reason = "no route at all"
     else:
         reason = f"a route or rule refuses it ({os.strerror(answer.errno)})"
-    return ExplainedPart(part.first, part.last, route.devs if route else (), str(route) if route else None, reason)
+    return ExplainedPart(part.first, part.last, route.devs if route else (), str(decider) if decider else None, reason)
 
 
 def _merged(parts: Iterable[ExplainedPart]) -> Iterator[ExplainedPart]:

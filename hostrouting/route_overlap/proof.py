@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import Prefix, bounds, format_ipv4
 from hostrouting.net.default_route import default_route
-from hostrouting.route_overlap.parts import AllowedDevices, BadPart, Blockers, Part, questions
+from hostrouting.route_overlap.parts import AllowedDevices, BadPart, Blockers, questions
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.parts import Question
     from hostrouting.route_overlap.report import SuggestedRoute
 
-__all__ = ["AllowedDevices", "BadPart", "Part", "parts_of", "prove_egress"]
+__all__ = ["AllowedDevices", "BadPart", "prove_egress"]
 
 
 def prove_egress(
@@ -70,11 +70,6 @@ def _report(
         ),
         not_covered=tuple(str(rule) for rule in rules if rule.other_selectors),
     )
-
-
-def parts_of(backend: Routing, cidrs: Sequence[str]) -> list[list[Part]]:
-    """Cut each CIDR where the answer may change, and ask the kernel about every part, fine or not."""
-    return [list(question.parts()) for question in questions(backend, cidrs, backend.routes(), backend.rules())]
 
 
 def _bad_parts(question: Question, allowed: AllowedDevices, blockers: Blockers) -> list[BadPart]:

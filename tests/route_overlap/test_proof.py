@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.kernel import needs_kernel
+from support.overlap_worlds import parts_of
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, parts_of, prove_egress
+from hostrouting.route_overlap import CidrReport, Finding, SuggestedRoute, prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend
 
 if TYPE_CHECKING:
@@ -515,6 +516,6 @@ def test_no_cidr_is_no_finding(node: MemoryBackend) -> None:
 
 def test_parts_show_all_of_a_range(node: MemoryBackend) -> None:
     """Fine or not, every address is in one part."""
-    [parts] = parts_of(node, ["172.0.0.0/8"])
+    parts = parts_of(node, "172.0.0.0/8")
     assert (parts[0].first, parts[-1].last) == (172 << 24, (173 << 24) - 1)
     assert all(one.last + 1 == other.first for one, other in itertools.pairwise(parts))

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.egress_oracle import KernelOracle, MemoryOracle
 from support.kernel import needs_kernel
+from support.overlap_worlds import parts_of
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
-from hostrouting.route_overlap import parts_of, prove_egress
+from hostrouting.route_overlap import prove_egress
 from hostrouting.testing import KernelNode, MemoryBackend, strategies
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ _hops = st.builds(
 
 def sources_asked(backend: RouteBackend) -> list[set[int]]:
     """Of every part of the CIDR."""
-    [parts] = parts_of(backend, [CIDR])
-    return [set(part.sources) for part in parts]
+    return [set(part.sources) for part in parts_of(backend, CIDR)]
 
 
 def sources_chosen(oracle: Oracle) -> list[set[int]]:
@@ -134,7 +134,7 @@ def test_the_kernel_treats_no_address_in_a_way_of_its_own_but_those_at_known_edg
         node.add_address("e0", "10.1.0.1/16")
         node.add_route("default", gateway="10.1.0.200", dev="e0")
         node.add_rule(RULE)
-        [parts] = parts_of(NetlinkBackend(netns=node.name), ["0.0.0.0/0"])
+        parts = parts_of(NetlinkBackend(netns=node.name), "0.0.0.0/0")
         oracle = KernelOracle(node)
         decided = oracle.decided([(address, None) for address in asked])
         sources = oracle.sources(asked, decided)

@@ -15,14 +15,17 @@ from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import render_script
+from hostrouting.route_overlap.parts import questions
 from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hostrouting.host import RouteBackend
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.parts import Part
     from hostrouting.testing import KernelNode, MemoryBackend
 
 #: Small enough to ask about every address, in the places where the small world's routes, rules and addresses meet.
@@ -174,3 +177,9 @@ def run_script(
     )
     markers = {path.name: path.read_text() for path in sorted(folder.iterdir())} if folder.exists() else {}
     return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
+
+
+def parts_of(backend: RouteBackend, cidr: str) -> list[Part]:
+    """Return every part into which the proof cuts a CIDR, fine or not."""
+    [question] = questions(backend, [cidr], backend.routes(), backend.rules())
+    return list(question.parts())
