@@ -371,7 +371,7 @@ class TestTime:
     def test_cancelling_ends_a_pause(self) -> None:
         """Between two tries, too."""
         clock = ClockThatActs(1, lambda: ctx.cancel("maintenance"))
-        ctx = Context(clock=clock)
+        ctx: Context = Context(clock=clock)
         with FakeIMDS(IMDSAnswer(status=500)) as imds, pytest.raises(CancelledError, match="maintenance"):
             InstanceMetadataClient(imds.endpoint).network_interfaces(ctx)
         assert len(imds.requests) == 1
