@@ -301,7 +301,7 @@ class _Decisions:
             back = [route for route in target if route in recorded]
             appended = [route for route in kept if route not in back]
             in_front = bool(appended) and standing[0].protocol == OUR_PROTOCOL and target == back + appended != kept
-            if in_front:
+            if in_front and len(back) == 1:
                 # They are added ahead of the routes that were appended after ours meanwhile: moving those would lose
                 # the order of routes that are added at this moment. Ours is removed in the same batch, so that a
                 # refusal rolls the additions back.

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
@@ -244,6 +244,7 @@ WAYS = st.sampled_from(["replace", "append", "add", "delete"])
     st.lists(WAYS, max_size=3),
     st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
 )
+@example(before=["replace", "append"], in_apply=[], between=["append"], in_reset=[(2, "replace")])
 def test_any_life_beside_ours(
     before: list[str], in_apply: list[tuple[int, str]], between: list[str], in_reset: list[tuple[int, str]]
 ) -> None:
