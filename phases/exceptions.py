@@ -60,7 +60,7 @@ class TaskFailedError(PhaseError):
         self.cause = cause
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
-        # Attempts that fail alike are shown once. A text of several lines has its end in a line of its own.
+        # Attempts that fail alike are shown once. A text of several lines has its end on a separate line.
         texts = dict.fromkeys(_lines(self))
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
 

@@ -82,7 +82,7 @@ def _undo(task: Task, inverse: Callable[[Context], None] | None, ctx: Context) -
     if inverse is None:
         log_line(logger_of(ctx).warning, "cannot undo", (*ctx.scope.names, task.name), "skipped")
     else:
-        # An account for this step alone: the report of a run has only what its tasks did.
+        # An account for this step alone: the report of a run has only the changes that its tasks made.
         report = Report(task, ctx.scope.names)
         _step(TaskAccount(Ledger(report), report), ctx, partial(call, inverse, name="undo"), undoing=True)
 

@@ -23,7 +23,7 @@ settings.register_profile("default", deadline=None, suppress_health_check=[Healt
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
 # A further run asks if the program works elsewhere: as a wheel, with other tools. Few examples answer that.
 settings.register_profile("wheel", parent=settings.get_profile("ci"), max_examples=10)
-# On a fresh machine (.ci/fresh) the question is what the tests need, three times.
+# On a fresh machine (.ci/fresh) the run shows which packages the tests need; three examples suffice.
 settings.register_profile("fresh", parent=settings.get_profile("wheel"), max_examples=3)
 # `make quick`: without the tests that need a kernel or are marked `thorough`.
 settings.register_profile("quick", parent=settings.get_profile("fresh"))

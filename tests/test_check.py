@@ -126,7 +126,7 @@ def remove_the_link(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("harm", [exchange_the_folder, empty_the_folder, remove_the_link])
 def test_scripts_that_were_exchanged_behind_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
-    """Other scripts would open every gate unseen, absent ones would shut them: told, and mended by the next apply."""
+    """Foreign scripts open all gates unseen, absent ones shut them: check reports both, and apply repairs them."""
     config = applied(host, **ROUTES, **OVERLAP)
     harm(host)
     scripts = {
@@ -200,7 +200,7 @@ def test_nothing_installed_is_one_warning(host: FakeHost) -> None:
 
 
 def test_a_lost_route_says_apply(host: FakeHost) -> None:
-    """The route is in the config already: to add it there would mend nothing."""
+    """The route is in the config already, so adding it there would repair nothing."""
     config = applied(host, **ROUTES, **OVERLAP)
     lose_our_routes(host)
     report = check(host, config)
@@ -213,7 +213,7 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
 
 
 def test_a_narrower_foreign_route_needs_a_route_of_its_own(host: FakeHost) -> None:
-    """The config's route is in force and covers it, so to apply it again would mend nothing."""
+    """The config's route covers it and is in force, so applying it again would repair nothing."""
     config = applied(host, **ROUTES, **OVERLAP)
     host.routes.add_route("172.16.9.0/24", dev="ib0")
     report = check(host, config)

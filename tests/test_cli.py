@@ -156,7 +156,7 @@ def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None
 
 
 def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
-    """What was foreseen and not done is not in the answer."""
+    """The answer lists only changes that were made, and none that were merely planned."""
     (tmp_path / "etc").write_text("in the way of every folder")
     failed = run_here("apply", "--root", tmp_path, config)
     assert (failed.returncode, failed.stdout) == (3, "")

@@ -142,7 +142,7 @@ def test_the_default_allowed_devices_are_valid_patterns() -> None:
         {"hostRouting": FULL},
         {"hostRouting": FULL, "cluster": {"name": "x"}, 7: None},
     ],
-    ids=["alone", "beside other keys"],
+    ids=["alone", "among other keys"],
 )
 def test_a_whole_agent_config_is_read_by_its_key(whole: dict[str, Any]) -> None:
     """Under `hostRouting` lies the same object, and other keys of a whole config are not ours."""

@@ -58,7 +58,7 @@ def ours(host: FakeHost) -> list[str]:
 
 
 def test_routes_come_before_their_proof(host: FakeHost) -> None:
-    """The routes mend what the check would find; afterwards the node is proven."""
+    """The routes repair the overlaps that the check would find; afterwards the check passes."""
     execute(configure(host, **ROUTES, **OVERLAP))
     assert ours(host) == ["172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"]
     assert host.files.exists("/run/aks-flex-node/route-overlap.ok")
@@ -67,7 +67,7 @@ def test_routes_come_before_their_proof(host: FakeHost) -> None:
 
 @pytest.mark.parametrize("folder", ["/etc", "/etc/systemd/system", "/etc/aks-flex-node"])
 def test_a_read_only_disk_keeps_the_earlier_routes(host: FakeHost, folder: str) -> None:
-    """Another config is refused before its routes are live; the same one again still mends what was lost."""
+    """A new config is refused before its routes are live; the installed one still restores lost routes."""
     execute(configure(host, **ROUTES))
     before = ours(host), host.files.tree.snapshot()
     host.files.tree.read_only.add(folder)
@@ -128,7 +128,7 @@ def test_nothing_configured_is_nothing_at_all(host: FakeHost) -> None:
 
 
 def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> None:
-    """A second run waits under its own deadline, and then says who holds the lock."""
+    """A second run waits until its own deadline, and then names the process that holds the lock."""
     host.lock.holder = 4711
     clock = ManualClock(auto=True)
     with pytest.raises(TaskFailedError) as caught:
@@ -140,7 +140,7 @@ def test_the_lock_is_held_from_the_first_task_to_the_last(host: FakeHost) -> Non
 
 
 def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
-    """Upstream's names are what `skip` goes by."""
+    """`skip` takes the names that upstream gave the tasks."""
     report = run(configure(host, **ROUTES, **OVERLAP), skip=["configure-static-routes"])
     assert [(each.name, each.status) for each in report.walk()] == [
         ("install-boot-files", "ok"),
@@ -155,7 +155,7 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
 
 
 def test_a_section_that_this_release_cannot_do_is_refused(host: FakeHost) -> None:
-    """Nobody should believe that a section is in force which nobody brings about."""
+    """An unsupported section is an error, so that no operator takes it for active."""
     with pytest.raises(InvalidConfigError) as caught:
         configure(host, watch={"enabled": True})
     assert [str(error) for error in caught.value.errors] == [
@@ -196,7 +196,7 @@ def in_time() -> Context:
 
 
 def test_everything_at_once_and_back(crowded: FakeHost) -> None:
-    """All four tasks in their order; reset brings the machine back to what it was, to the last rule and file."""
+    """Four tasks run in order, and reset restores the machine's earlier state, down to each rule and file."""
     before = (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines())
     task = configure(crowded, **ROUTES, **PROBES, **SWEEP, **OVERLAP)
     planned = [str(change) for change in plan(task).changes]
@@ -217,14 +217,14 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
 
 
 def test_a_config_that_drops_the_sweep_brings_nothing_back(crowded: FakeHost) -> None:
-    """What was stale stays away: only who resets wants it back."""
+    """Swept objects stay removed: only a reset restores them."""
     execute(configure(crowded, **SWEEP), in_time())
     execute(configure(crowded), in_time())
     assert crowded.ebtables.lines() == []
 
 
 def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost) -> None:
-    """Table, unit and file go; what others have in nftables stays."""
+    """The table, unit and file are removed; foreign tables in nftables stay."""
     crowded.nftables.load(Context(), "table ip6 other")
     execute(configure(crowded, **PROBES), in_time())
     execute(configure(crowded), in_time())
@@ -233,7 +233,7 @@ def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost
 
 
 def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHost) -> None:
-    """A rule that somebody takes away in the middle is no change of ours."""
+    """A rule that another program removes during the run is not among our changes."""
     other = DEAD_POD.replace("10.240.0.9", "10.240.0.10")
     crowded.ebtables.add(other)
     task = configure(crowded, **SWEEP)
@@ -254,7 +254,7 @@ def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHo
 
 
 def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
-    """Who does not ask for probes or a sweep needs neither nft nor ebtables, also to reset."""
+    """Without probes and sweep in the config, apply and reset need neither nft nor ebtables."""
     host.nftables.is_installed = False
     execute(configure(host, **ROUTES))
     execute(Reset(HostRoutingConfig(), host=host))
@@ -339,7 +339,7 @@ def test_a_sibling_in_trouble(
 
 
 def test_a_slow_sibling_leaves_time_for_the_proof(crowded: FakeHost) -> None:
-    """However short the time is, a cloud that never answers gets half of what is left: the check comes after it."""
+    """A cloud that never answers gets half of the remaining time, however short, and then the check runs."""
     slow_imds(crowded)
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, probeSnat={"enabled": True})
     report = run(task, timeout=40, ctx=Context(clock=ManualClock(auto=True)))
@@ -359,7 +359,7 @@ def test_a_first_apply_that_fails_persists(host: FakeHost) -> None:
 
 
 def test_the_pair_waits_once(host: FakeHost) -> None:
-    """What the routes have waited for a lease, the check does not wait again: 30 s in all."""
+    """Routes and check share one wait for a lease: 30 s in all."""
     lose_the_default_route(host)
     ctx = in_time()
     with pytest.raises(TaskFailedError):
@@ -368,7 +368,7 @@ def test_the_pair_waits_once(host: FakeHost) -> None:
 
 
 def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: FakeHost) -> None:
-    """Live, on the disk, and at the next boot: a gateway beside the device's net is a mistake, not a late lease."""
+    """A gateway outside the device's network is a mistake, not a late lease: live routes, files and boot stay."""
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
     before = (host.routes.routes(), host.files.tree.snapshot())
     typo = {"destination": "172.20.0.0/16", "gateway": "10.9.9.9", "dev": "eth0"}
@@ -380,7 +380,7 @@ def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: Fake
 
 
 def test_what_may_heal_is_installed(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """A device that is not there yet: the new config is what the next boot brings about."""
+    """If a device does not exist yet, the new config is installed for the next boot."""
     execute(configure(host, **GATED, **ROUTES))
     later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
     with pytest.raises(TaskFailedError) as caught:
@@ -393,7 +393,7 @@ def test_what_may_heal_is_installed(host: FakeHost, caplog: pytest.LogCaptureFix
 
 
 def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost) -> None:
-    """/etc is read-only: what can be done is done and proven, and the failure says what could not."""
+    """With a read-only /etc the routes are added and checked, and the error names the files not written."""
 
     class ReadOnly(type(host.files)):  # type: ignore[misc]
         def write(self, path: str, content: bytes, *, mode: int) -> bool:
@@ -411,7 +411,7 @@ def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost) -> No
 
 
 def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None:
-    """The plan is for all boot files at once: what both configs need is not taken away to come back."""
+    """One plan covers all boot files: a file that both configs need is not removed and written again."""
     execute(configure(host, **GATED, **ROUTES))
     planned = plan(configure(host, **GATED, **OVERLAP)).changes
     assert "- /etc/systemd/system/hostrouting-ready.service" not in [str(change) for change in planned]
@@ -447,7 +447,7 @@ def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.Lo
 
 
 def test_what_was_held_is_started_and_named(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
-    """The retry looks at once; a failure of our own units, from an earlier look, is forgotten."""
+    """The retry checks at once; an earlier failure of our units is cleared."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.failing.add("check-route-overlap.service")
@@ -462,7 +462,7 @@ def test_what_was_held_is_started_and_named(host: FakeHost, caplog: pytest.LogCa
 
 
 def test_nothing_is_started_while_routing_is_wrong(host: FakeHost) -> None:
-    """A failure of the pair, or of what is required, leaves what is held where it is."""
+    """After a failure of the pair, or of a required task, held gates stay held."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))
     host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")

@@ -297,7 +297,7 @@ def broken(number: int, **fields: object) -> bytes:
     ],
 )
 def test_a_damaged_sweep_is_not_restored(content: bytes) -> None:
-    """The reason names the file and what to do; none of its objects is used, and other records are."""
+    """The reason names the file and the next step; its objects are ignored, and other records are used."""
     files = MemoryFiles()
     files.write(SWEEP, content, mode=0o600)
     sweeps = Sweeps(files, FOLDER)
@@ -319,7 +319,7 @@ def test_a_folder_with_the_name_of_a_record_hides_no_record() -> None:
 
 
 def test_a_record_of_another_user_is_not_trusted() -> None:
-    """Neither is a link, nor a record that others may write to: root would restore what it lists."""
+    """Nor is a link, or a record that others may write to: root would restore any object that it lists."""
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
     good, theirs, opened, linked = (sweeps.add([], texts=[], now=NOW) for _ in range(4))

@@ -1,4 +1,4 @@
-"""The undo of a run over Configure: what the run recorded is as before, everything else stays."""
+"""The undo of a run over Configure: it reverses the recorded changes and leaves everything else."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_another_config_is_undone_to_the_earlier_one() -> None:
 
 
 def test_a_failed_task_is_undone_too() -> None:
-    """The routes stand when the check refuses; the run takes them back with all else."""
+    """The routes are in place when the check fails; the run removes them with its other changes."""
     host = node()
     host.routes.add_link("ib0")
     host.routes.add_address("ib0", "172.17.1.4/16")

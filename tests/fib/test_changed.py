@@ -63,7 +63,7 @@ def test_what_did_not_change_is_shared() -> None:
 
 
 def test_many_changes_lose_nothing() -> None:
-    """With more changes than a copy carries beside the shared routes, each generation keeps its own."""
+    """With more changes than a copy stores in addition to the shared routes, each generation keeps its own."""
     base = Fib.of([], [ObservedRoute.parse("8.0.0.0/8", "eth0")])
     generations = [base]
     for start in range(0, 3000, 500):

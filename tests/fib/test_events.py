@@ -116,7 +116,7 @@ class TestOnTheKernel:
 
     @pytest.mark.parametrize("event", ["down", "address", "secondary", "removed"])
     def test_the_kernel_removes_the_same_routes(self, node: KernelNode, event: str) -> None:
-        """One reading before the event, and the model of what comes after it, equal the reading after it."""
+        """A reading before the event, changed as the model predicts, equals the reading after it."""
         backend = NetlinkBackend(netns=node.name)
         before = fresh(backend)
         primary, secondary = before.devices["ib0"].addresses

@@ -215,7 +215,7 @@ class TestNames:
         assert run_script(node, tmp_path, [CIDR]).markers["route-overlap.detected"].splitlines() == lines
 
     def test_what_is_proposed_can_be_configured(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
-        """By such a device, or to allow one: the suggestion of both paths is a config, and mends it."""
+        """The script and the check suggest the same route by such a device, and it repairs the finding."""
         node.ip("route", "add", "10.96.0.0/12", "dev", "eth1")
         proposed = pasted(run_script(node, tmp_path, [CIDR]).output)
         report = prove_egress(NetlinkBackend(netns=node.name), [CIDR])

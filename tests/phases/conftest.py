@@ -1,4 +1,4 @@
-"""What the tests of phases share: threads to run things in, time that they drive."""
+"""Shared fixtures of the tests of phases: threads to run calls in, and a clock that they drive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """Threads for what blocks; the test ends when they do."""
+    """Threads for calls that block; the test ends after them."""
     with ThreadPoolExecutor(max_workers=4) as executor:
         yield executor
 

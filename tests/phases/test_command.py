@@ -115,7 +115,7 @@ def test_what_is_no_text_is_shown_all_the_same() -> None:
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands have our environment, LC_ALL=C so that messages can be read, and what the caller adds."""
+    """Commands have our environment, LC_ALL=C so that messages can be read, and the caller's variables."""
     monkeypatch.setenv("OURS", "1")
     monkeypatch.setenv("LC_ALL", "sv_SE.UTF-8")
     script = 'echo "$OURS $LC_ALL $THEIRS"'
@@ -175,7 +175,7 @@ def test_who_ignores_sigterm_is_killed(fifo: Path, threads: ThreadPoolExecutor, 
 
 
 def test_stubborn_grandchild_is_killed(fifo: Path, threads: ThreadPoolExecutor) -> None:
-    """What the command started is killed too, even if it ignores SIGTERM and the command obeys."""
+    """A process that the command started is killed too, even if it ignores SIGTERM and the command obeys."""
     ctx = Context()
     child = "trap '' TERM; echo ready >&3; sleep 60"
     script = f'exec 3>{fifo}; sh -c "{child}" >/dev/null 2>&1 & wait'
@@ -188,7 +188,7 @@ def test_stubborn_grandchild_is_killed(fifo: Path, threads: ThreadPoolExecutor) 
 
 
 def test_who_fled_is_not_waited_for(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
-    """A process in a session of its own that holds our pipes cannot make us wait for ever."""
+    """A process in a separate session that holds our pipes cannot make us wait for ever."""
     ctx = Context(clock=clock)
     script = f"exec 3>{fifo}; setsid sh -c 'echo $$ >&3; exec sleep 60' & echo ready >&3; wait"
     running = threads.submit(run_command, ctx, ["sh", "-c", script], grace=7)
@@ -241,6 +241,6 @@ def _discard(_: object) -> None:
 
 
 def test_input_of_a_wrong_type_is_an_error() -> None:
-    """What the reading thread meets is raised in the caller's."""
+    """An error in the reading thread is raised in the caller's thread."""
     with pytest.raises(TypeError):
         run_command(Context(), ["cat"], input=5)  # type: ignore[arg-type]  # that is the point

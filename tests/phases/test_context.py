@@ -30,7 +30,7 @@ def test_cancel_gives_its_reason() -> None:
 
 
 def test_deadline(clock: ManualClock) -> None:
-    """Check raises DeadlineExceededError from the deadline on, and says what the timeout was."""
+    """Check raises DeadlineExceededError from the deadline on, and its message has the timeout."""
     ctx = Context(timeout=30, clock=clock)
     clock.advance(29)
     ctx.check()
@@ -42,7 +42,7 @@ def test_deadline(clock: ManualClock) -> None:
 
 
 def test_cancel_outranks_the_deadline(clock: ManualClock) -> None:
-    """Who was cancelled hears why, even if time ran out as well."""
+    """A cancelled context raises the reason, even if its deadline has passed as well."""
     ctx = Context(timeout=0, clock=clock)
     ctx.cancel("stop")
     with pytest.raises(CancelledError):
@@ -93,7 +93,7 @@ def test_sleep_lets_time_pass(clock: ManualClock, threads: ThreadPoolExecutor) -
 
 
 def test_sleep_wakes_on_cancel(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
-    """Cancelling a parent wakes who sleeps on a child, without time passing."""
+    """Cancelling a parent wakes a thread that sleeps on a child, without time passing."""
     ctx = Context(clock=clock)
     sleeping = threads.submit(ctx.child(timeout=100).sleep, 10)
     clock.wait_for_sleepers()

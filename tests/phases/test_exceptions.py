@@ -37,7 +37,7 @@ def test_a_failure_of_several_lines_ends_before_the_next_begins() -> None:
 
 
 def test_unknown_task_offers_what_there_is() -> None:
-    """The message says what was meant, perhaps, and lists what there is."""
+    """The message suggests a similar name and lists the known tasks."""
     error = UnknownTaskError(["beta", "zzz"], ["alpha", "bta"])
     assert str(error) == "no task is named 'beta' (did you mean 'bta'?), 'zzz'; the tasks are: alpha, bta"
     assert (error.unknown, error.known) == (("beta", "zzz"), ("alpha", "bta"))

@@ -64,7 +64,7 @@ def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_failure_names_the_task_and_its_cause() -> None:
-    """Any exception becomes a TaskFailedError with the path, chained to what was raised."""
+    """Any exception becomes a TaskFailedError with the path, chained to the original exception."""
     cause = OSError("no such device")
     with pytest.raises(TaskFailedError, match=r"^static-routes: no such device$") as caught:
         execute(FailingTask("static-routes", cause))
@@ -84,7 +84,7 @@ def test_failure_under_three_groups() -> None:
 
 
 def test_task_that_executes_tasks() -> None:
-    """A task may compose others while it runs, in its context or in one of its own: the path is whole once."""
+    """A task may execute others while it runs, in its own or a new context: the path is whole and not repeated."""
     inner = Serial(FailingTask("c", OSError("x")), name="b")
     for outer in (task("a")(lambda ctx: execute(inner, ctx)), task("a")(lambda _: execute(inner))):
         with pytest.raises(TaskFailedError, match=r"^a/b/c: x$"):
@@ -162,7 +162,7 @@ def test_interrupts_cancel_and_pass(interrupt: BaseException, caplog: pytest.Log
 
 
 def test_serial_stops_at_the_first_failure() -> None:
-    """What comes after the failure is not done."""
+    """Tasks after the failed one do not run."""
     journal: list[str] = []
     group = Serial(RecordingTask("a", journal), FailingTask("b", OSError("x")), RecordingTask("c", journal))
     with pytest.raises(TaskFailedError, match=r"^b: x$"):

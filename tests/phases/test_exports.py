@@ -70,13 +70,13 @@ def test_every_public_name_is_documented(module: object) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    """What docstrings show is what happens."""
+    """The examples in docstrings give the results that they show."""
     logging.getLogger("phases").addHandler(logging.NullHandler())
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
 def test_import_is_light() -> None:
-    """`import phases` loads neither what is ours nor what is heavy and not always needed."""
+    """`import phases` loads neither hostrouting nor heavy modules that are not always needed."""
     heavy = ["asyncio", "attr", "dataclasses", "datetime", "difflib", "hostrouting", "inspect", "json", "logging"]
     heavy += ["phases.testing", "pyroute2", "shlex", "signal", "subprocess", "tempfile"]
     code = f"import sys; import phases; print(*(name for name in {heavy!r} if name in sys.modules))"

@@ -182,7 +182,7 @@ def test_a_generator_is_refused_when_the_task_is_made(function: Any) -> None:
 
 
 def test_a_plain_function_may_run_asyncio() -> None:
-    """What the error advises works, and so do functions of all other kinds."""
+    """The advice in the error works, and so do functions of all other kinds."""
     seen: list[str] = []
 
     async def greet() -> None:
@@ -195,7 +195,7 @@ def test_a_plain_function_may_run_asyncio() -> None:
 
 
 def test_task_needs_a_function() -> None:
-    """`@task` on what cannot be called says so."""
+    """`@task` on an object that is not callable raises TypeError."""
     with pytest.raises(TypeError, match=r"^do of task 'greet' is a function, not None$"):
         task("greet")(None)  # type: ignore[arg-type]  # that is the point
 

@@ -28,7 +28,7 @@ def _discard(_: object) -> None:
 
 
 def test_first_failure_cancels_the_siblings() -> None:
-    """A sibling is woken and told why; having been cancelled by us is no failure of its own."""
+    """A sibling is woken with the reason, and is not reported as a failure."""
     reasons: list[str | None] = []
     asleep = threading.Event()
 
@@ -175,10 +175,10 @@ def _after(name: str) -> Callable[[logging.LogRecord], bool]:
 
 
 def test_all_begin_though_one_has_failed_before() -> None:
-    """A task that fails at once keeps nobody from beginning; those that run learn of it when all have begun."""
+    """A task that fails at once does not keep others from starting; they are cancelled after all have started."""
     logger = logging.getLogger("test_all_begin")
     logger.setLevel(logging.INFO)
-    # Now nobody has to be lucky: when b gets as far as its first line, the thread of a is gone.
+    # This does not depend on timing: when b gets to its first line, the thread of a is gone.
     logger.addFilter(_after("a"))
     began: list[str] = []
     reasons: list[str | None] = []
@@ -209,7 +209,7 @@ def test_who_is_skipped_is_not_waited_for() -> None:
 
 
 def test_the_callers_end_keeps_back_who_has_not_begun() -> None:
-    """Nobody begins in a context that is over."""
+    """No task starts in a context that is over."""
     logger = logging.getLogger("test_callers_end")
     logger.setLevel(logging.INFO)
     logger.addFilter(_after("a"))
@@ -222,7 +222,7 @@ def test_the_callers_end_keeps_back_who_has_not_begun() -> None:
 
 
 def test_context_variables_reach_the_threads() -> None:
-    """What the caller bound to its log lines holds in the threads too."""
+    """Context variables of the caller, as those of log lines, have their values in the threads too."""
     variable = contextvars.ContextVar("variable", default="unset")
     variable.set("node-1")
     seen: list[str] = []

@@ -158,7 +158,7 @@ def test_an_inverse_that_fails_is_reported() -> None:
 
 
 def test_records_need_a_run() -> None:
-    """Outside a run a record goes nowhere, and what is not a Change is refused in time."""
+    """Outside a run a record is dropped, and an object that is not a Change is refused at once."""
     execute(_recording(A))
     Context().record(A)
     with pytest.raises(TypeError, match=r"^'a' is not a Change: write ctx\.record"):

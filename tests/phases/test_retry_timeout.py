@@ -23,7 +23,7 @@ from phases.testing import FailingTask, ManualClock, RecordingTask
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Nobody but the one thread of these tests waits."""
+    """A clock that advances by itself, since these tests wait in one thread only."""
     return ManualClock(auto=True)
 
 
@@ -80,7 +80,7 @@ def test_only_the_given_errors_are_tried_again(clock: ManualClock) -> None:
 
 
 def test_cancelled_is_not_tried_again() -> None:
-    """A cancelled task is not done again, nor one that raises CancelledError of its own."""
+    """A cancelled task is not retried, nor is one that raises CancelledError itself."""
     ctx = Context()
     calls: list[int] = []
 
@@ -114,7 +114,7 @@ def test_pause_ends_with_the_context(clock: ManualClock) -> None:
 
 
 def test_timeouts_are_tried_again(clock: ManualClock) -> None:
-    """Each attempt can have a deadline of its own."""
+    """Each attempt can have its own deadline."""
     naps = [60.0, 1.0]
     nap = task("nap")(lambda ctx: ctx.sleep(naps.pop(0)))
     execute(with_retry(with_timeout(nap, 5), attempts=2, backoff=1), Context(clock=clock))

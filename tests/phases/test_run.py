@@ -107,7 +107,7 @@ def test_skip_leaves_tasks_out() -> None:
 
 
 def test_a_group_knows_who_will_be_skipped() -> None:
-    """A group asks before it begins; to ask changes no report, and outside of a run nobody is skipped."""
+    """A group asks before it starts; asking changes no report, and outside of a run no task is skipped."""
     seen: list[dict[str, bool]] = []
 
     class Asking(Serial):
@@ -171,7 +171,7 @@ def test_timeout() -> None:
 
 
 def test_undo_on_failure() -> None:
-    """What had completed is undone, newest first; what failed is not, and says why."""
+    """Completed tasks are undone, newest first; the failed one is not, and its report has the reason."""
     journal: list[str] = []
     a, b, c = (RecordingTask(name, journal) for name in "abc")
     report = run(
@@ -291,7 +291,7 @@ def test_retried_tasks_report_the_last_attempt() -> None:
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), SystemExit(1)])
 def test_interrupts_undo_and_pass(interrupt: BaseException) -> None:
-    """An interrupt is raised from run, after what had completed was undone."""
+    """On an interrupt, run undoes the completed tasks and raises the interrupt again."""
     journal: list[str] = []
     with pytest.raises(type(interrupt)):
         run(Serial(RecordingTask("a", journal), FailingTask("b", interrupt)), undo_on_failure=True)
@@ -307,9 +307,9 @@ def test_cancelled_siblings_are_reported() -> None:
 
 
 def _program(code: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own: signals are a matter of whole processes."""
+    """Run the code in a new process, since signals go to whole processes."""
     start = "import os, signal, sys\nfrom phases import *\nfrom phases.testing import *\n"
-    # Whoever runs the tests in the background of a shell hands an ignored SIGINT down to us.
+    # If the tests run in the background of a shell, processes inherit an ignored SIGINT.
     start += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     argv = [sys.executable, "-I", "-c", start + textwrap.dedent(code)]
     return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60)
@@ -399,7 +399,7 @@ def test_a_signal_that_another_thread_caught() -> None:
 
 
 def test_second_sigterm_kills() -> None:
-    """A second SIGTERM ends the process as if nobody handled it."""
+    """A second SIGTERM ends the process as if it had no handler."""
     program = _program("""
         def do(ctx):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -410,7 +410,7 @@ def test_second_sigterm_kills() -> None:
 
 
 def test_signals_undo_too() -> None:
-    """A cancelled run undoes what had completed."""
+    """A cancelled run undoes the completed tasks."""
     program = _program("""
         def do(ctx):
             os.kill(os.getpid(), signal.SIGTERM)

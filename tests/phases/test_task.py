@@ -30,7 +30,7 @@ def test_change_is_a_line() -> None:
 
 
 def test_change_is_a_value() -> None:
-    """Changes are compared by what they say, and cannot be changed."""
+    """Changes are compared by their fields, and are immutable."""
     change = Change("~", "/etc/x", detail="2 lines")
     assert change == Change("~", "/etc/x", "2 lines")
     assert change.to_mapping() == {"action": "~", "subject": "/etc/x", "detail": "2 lines"}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_recording_task_records() -> None:
-    """Each call is an entry; the plan is what was given."""
+    """Each call adds an entry; plan returns the changes that were passed."""
     journal: list[str] = []
     recording = RecordingTask("a", journal, changes=[])
     recording.do(Context())
@@ -64,6 +64,6 @@ def test_advance_wakes_those_whose_time_has_come(clock: ManualClock, threads: Th
 
 
 def test_waiting_for_sleepers_has_an_end(clock: ManualClock) -> None:
-    """A test in which nobody sleeps fails instead of hanging."""
+    """A test in which no thread sleeps fails instead of hanging."""
     with pytest.raises(TimeoutError, match=r"^0 of 1 threads sleep after 0 s$"):
         clock.wait_for_sleepers(timeout=0)

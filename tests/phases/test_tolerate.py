@@ -57,7 +57,7 @@ def test_a_tolerated_failure_is_a_warning(group: type[Serial], caplog: pytest.Lo
 
 
 def test_who_wants_to_know_is_told() -> None:
-    """`on_failure` gets the error that execute would have raised, with the cause in it; of success nobody is told."""
+    """`on_failure` gets the error that execute would have raised, with its cause; after a success it is not called."""
     failures: list[TaskFailedError] = []
     probes = _probes()
     execute(tolerate(Serial(probes, name="inner"), on_failure=failures.append))
@@ -66,7 +66,7 @@ def test_who_wants_to_know_is_told() -> None:
 
 
 def test_the_end_of_the_context_is_not_tolerated() -> None:
-    """What was cancelled, interrupted or out of its caller's time is raised as ever."""
+    """A cancellation, an interrupt or the end of the caller's deadline is still raised."""
     ctx = Context()
     ctx.cancel("stop")
     with pytest.raises(CancelledError):
@@ -144,7 +144,7 @@ def test_a_tolerated_failure_has_not_completed() -> None:
 
 
 def test_a_tolerated_failure_undoes_nothing() -> None:
-    """A run is not undone for the sake of what it can do without."""
+    """A run is not undone because a tolerated task has failed."""
     journal: list[str] = []
     assert run(Serial(RecordingTask("a", journal), tolerate(_probes())), undo_on_failure=True).ok
     assert "undo a" not in journal

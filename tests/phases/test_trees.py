@@ -100,7 +100,7 @@ def _check_group(report: Report) -> None:
 
 @given(shapes)
 def test_undo_on_failure_leaves_nothing_behind(shape: Shape) -> None:
-    """Undone is exactly what had been done, in the opposite order; after success nothing is."""
+    """A failed run undoes exactly the completed tasks, in reverse order; a successful one undoes nothing."""
     tree, journal = _tree(shape)
     report = run(tree, undo_on_failure=True)
     done = [entry.removeprefix("do ") for entry in journal if entry.startswith("do ")]

@@ -38,7 +38,7 @@ class Killed(BaseException):
 
 
 def fails(act: Callable[[Context], None]) -> bool:
-    """Whether it raised; only our errors, or the planned one, may come out."""
+    """Return True if `act` raised one of our errors or the planned one; any other error passes."""
     try:
         act(Context(clock=ManualClock(auto=True)))
     except (HostRoutingError, Killed):

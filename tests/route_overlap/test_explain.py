@@ -1,4 +1,4 @@
-"""`explain` names what decides each part."""
+"""`explain` names the route or rule that decides each part."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_addresses_that_the_default_route_decides_are_fine(node: MemoryBackend) 
 
 
 def test_a_shadowed_cidr_is_one_finding_with_the_route_that_shadows_it(node: MemoryBackend) -> None:
-    """The whole story: kind, range, devices, the deciding route, and the one route that mends it."""
+    """A finding has its kind, range, devices and deciding route, and the report the one route that repairs it."""
     finding = Finding(kind="overlap", first="172.16.8.0", last="172.16.11.255", devs=("ib0",), dev="ib0", route=IB)
     suggested = SuggestedRoute(destination="172.16.8.0/22", gateway="10.224.0.1", dev="eth0", takes_from=("ib0",))
     assert prove(node, "172.16.8.0/22") == CidrReport(
@@ -219,14 +219,14 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
     """It is tried first and does not match: the next route is named."""
     node.add_route("10.96.0.0/16", kind="prohibit")
     node.add_route("10.96.0.0/24", kind="blackhole", table=88)
-    # In force after the routes, for it may refuse what lies beyond.
+    # The rule is added last, since it may block other destinations.
     node.add_rule(rule)
     [finding] = prove(node, "10.96.0.0/24").findings
     assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
 
 
 def test_a_rule_on_more_than_addresses_is_not_what_blocks() -> None:
-    """Whether it selects a packet is not known: it is counted, and the route is named."""
+    """The rule may or may not select a packet: it is counted, and the route is named."""
 
     class Marked(MemoryBackend):
         def rules(self) -> list[Rule]:
@@ -266,7 +266,7 @@ def test_a_throw_is_no_route(node: MemoryBackend) -> None:
 
 
 def test_a_rule_to_another_table_cuts_a_cidr(node: MemoryBackend) -> None:
-    """The edges of a `to` selector are edges of the answer, and no route in the main table mends the other table."""
+    """The edges of a `to` selector are edges of the answer, and no route in the main table repairs the other table."""
     node.add_route("default", dev="ib0", table=88)
     node.add_rule(Rule(100, table=88, destination=parse_cidr("10.96.4.0/22")))
     report = prove(node, "10.96.0.0/16")

@@ -175,7 +175,7 @@ KEYS = ("Network", "ExternalInterfaces", "Networks", "Endpoints", "IPAddresses",
     )
 )
 def test_no_state_is_a_foreign_error(document: object) -> None:
-    """Any JSON is either understood or refused by an error of ours."""
+    """Any JSON is either parsed or refused with a StaleCNIError."""
     with suppress(StaleCNIError):
         read_endpoints(written(STATE_PATH, json.dumps(document)))
 

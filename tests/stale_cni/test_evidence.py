@@ -129,7 +129,7 @@ def test_what_has_a_hardware_address_of_the_node_is_never_touched(leftover: Rest
     assert judged(snapshot(leftover, devices=(*DEVICES, uplink), endpoints=state)) == [("node", reason)]
 
 
-# --- who lives
+# --- live pods
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
@@ -331,7 +331,7 @@ def test_two_records_of_one_pod_are_one() -> None:
     assert {kind for kind, _ in judged(what)} == {"live"}
 
 
-# --- who could not be asked
+# --- devices that could not be asked
 
 UNASKED = frozenset(["azv1"])
 AZV2 = Device("azv2", 5, up=True, kind="veth", master="azure0")

@@ -55,7 +55,7 @@ ARRANGEMENT = (
     arp_reply(LIVE, LIVE_MAC),
     NODE_RULES[0],
 )
-#: What a plan names, but for the backend of rules.
+#: The objects that a plan names, without the backend of rules.
 STALE = [
     arp_reply(REUSED, DEAD_MAC),
     dnat(REUSED, DEAD_MAC),
@@ -75,7 +75,7 @@ class World:
         self.backend = backend
         self.fabric, self.node, self.live, self.other = nodes
         self.root = root
-        #: What leads a program to the node.
+        #: The command prefix that runs a program on the node.
         self.prefix = ("ip", "netns", "exec", self.node.name)
         self.stack = ExitStack()
 
@@ -209,7 +209,7 @@ class World:
         """Answer datagrams on the node and in both pods, until the world ends."""
         for node in (self.node, self.live, self.other):
             server = self._socket(node)
-            server.bind(("0.0.0.0", PORT))  # noqa: S104 - in a namespace of its own
+            server.bind(("0.0.0.0", PORT))  # noqa: S104 - in a separate namespace
             thread = threading.Thread(target=_echo, args=(server,), name=f"echo in {node.name}")
             thread.start()
             self.stack.callback(thread.join)
@@ -257,7 +257,7 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / "var/lib").mkdir(parents=True)
     with World.made(tmp_path, request.param) as world:
-        # Who has spoken is known to the bridge.
+        # The bridge learns the address of each pod that sends.
         assert world.asks(LIVE)
         yield world
 
@@ -520,7 +520,7 @@ def test_one_who_puts_rules_back_is_noticed_and_not_fought(world: World) -> None
     thread = threading.Thread(target=reconcile, name="reconciler")
     thread.start()
     try:
-        # The adapter notices one who is faster than its own reading, the task all others.
+        # The adapter notices a program that is faster than its own reading, the task all others.
         with pytest.raises(HostRoutingError, match=r"another program adds them again|something alive undoes it"):
             world.sweep(ebtables=Watched(world.prefix)).do(Context(timeout=60))
     finally:

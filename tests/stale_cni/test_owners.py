@@ -32,9 +32,9 @@ class Pod(NamedTuple):
     mac: str
     device: str
     is_alive: bool
-    #: Whether azure-vnet's state (still) has it, with tunnel mode's hardware address or its own.
+    #: The hardware address that azure-vnet's state has for it: tunnel mode's, its own, or none ("": not on record).
     recorded: str
-    #: Whether its bridge has heard it of late.
+    #: True if its bridge has heard it of late.
     is_heard: bool
     objects: frozenset[str]
 
@@ -47,7 +47,7 @@ class Pod(NamedTuple):
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Pod], str | None]:
-    """Pods, of which at most one lives with each address and behind each device; and an address that the node has.
+    """Pods, of which at most one lives with each address and on each device; and an address that the node has.
 
     azure-vnet has all its live pods on record, or its state went with it; records of dead pods may have been left.
     """

@@ -97,7 +97,7 @@ class World(NamedTuple):
         for pod in self.pods:
             self._arrange(host, pod)
         alive = {p.device: p.addresses for p in self.pods if p.alive == "state"}
-        # What is in the state without a device counts as alive; what names a device that is gone does not.
+        # An endpoint without a device counts as alive; one that names a device that is gone does not.
         unnamed = {"": [a for p in self.pods if p.alive == "unnamed" for a in p.addresses]}
         dead = {f"azv{p.number + 100}": p.addresses for p in self.pods if p.is_gone and p.number % 2}
         write_state(host, {**alive, **unnamed, **dead})

@@ -67,7 +67,7 @@ def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
 
 
 def test_force_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """An operator who is sure may sweep all the same; it is said once."""
+    """With force the sweep runs although azure-vnet is configured, and logs that once."""
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
     config = config_of(force={"conflist": True})

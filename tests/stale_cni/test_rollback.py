@@ -137,7 +137,7 @@ def test_who_is_cancelled_midway_restores_everything(error: Exception, caplog: p
 
 
 class Killed(BaseException):
-    """As if by `kill -9`: no handler of ours catches it."""
+    """As if by `kill -9`: none of our handlers catches it."""
 
 
 def test_a_run_that_is_killed_midway_can_be_undone() -> None:

@@ -1,6 +1,6 @@
 """Next to programs that change the same places in a tight loop: none of their routes is lost or left stale.
 
-The oracle is the state without hostrouting: each program keeps a list of its own changes.
+The oracle is the state without hostrouting: each program keeps a list of the changes that it made.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def live_pairs(
 
     A refusal names the routes that it could not restore, and keeps their record; the next reset restores them.
     """
-    counted = "applied", "refused", "told as left behind", "resets refused", "changes", "came back though deleted"
+    counted = "applied", "refused", "reported as remaining", "resets refused", "changes", "came back though deleted"
     figures = dict.fromkeys(counted, 0)
     ours = [Route.parse(prefix, gateway="10.224.0.1", dev="eth0") for prefix in prefixes]
     with node_with_changer(prefixes, seed, pauses=pauses) as (node, changer):
@@ -154,14 +154,14 @@ def live_pairs(
                 Convergence(host, logger).run(Context(), ours)
                 figures["applied"] += 1
             except RouteRejectedError as error:
-                figures["told as left behind"] += len(error.left_behind)
+                figures["reported as remaining"] += len(error.left_behind)
                 figures["refused"] += 1
             while True:
                 try:
                     Convergence(host, logger).run(Context(), ())
                     break
                 except RouteRejectedError as error:
-                    figures["told as left behind"] += len(error.left_behind)
+                    figures["reported as remaining"] += len(error.left_behind)
                     figures["resets refused"] += 1
             with changer.turn:
                 there = standing(backend)

@@ -29,7 +29,7 @@ pytestmark = needs_kernel
 
 
 def run_script(node: KernelNode, config: HostRoutingConfig) -> tuple[int, list[str]]:
-    """Run the boot script with everything but its patience; its exit status, and what the journal would hold."""
+    """Run the boot script without its waits; return its exit status and the lines for the systemd journal."""
     argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash"]
     done = subprocess.run(argv, input=impatient(config), capture_output=True, check=False)
     return done.returncode, done.stderr.decode().splitlines()
@@ -60,12 +60,12 @@ def by_place(routes: list[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:
 
 
 def in_force(routes: list[ObservedRoute]) -> dict[Place, list[ObservedRoute]]:
-    """All routes, but where one of ours is the first of its place nothing of what is behind it."""
+    """Return all routes by place; where our route is the first, without the routes after it."""
     return {spot: rows[:1] if rows[0].protocol == OUR_PROTOCOL else rows for spot, rows in by_place(routes).items()}
 
 
 def is_shadowed(routes: list[ObservedRoute]) -> bool:
-    """Return True if a foreign route precedes one of ours in the same place."""
+    """Return True if a foreign route precedes our route in the same place."""
     return any(
         row.protocol == OUR_PROTOCOL and rows[0].protocol != OUR_PROTOCOL
         for rows in by_place(routes).values()
@@ -74,7 +74,7 @@ def is_shadowed(routes: list[ObservedRoute]) -> bool:
 
 
 def check_others(before: list[ObservedRoute], after: list[ObservedRoute]) -> None:
-    """What others had is all still there, in its order."""
+    """Assert that all foreign routes are still there, in their order."""
     kept = [route for route in after if route.protocol != OUR_PROTOCOL]
     assert kept == [route for route in before if route.protocol != OUR_PROTOCOL]
 
@@ -97,7 +97,7 @@ class TestScriptAndTask:
     @settings(max_examples=min(60, settings().max_examples))
     @given(worlds(), configs())
     def test_they_end_in_the_same_routes(self, world: World, config: HostRoutingConfig) -> None:
-        """What the kernel accepts whole ends in the same table, order included; of the rest both name the same."""
+        """If the kernel accepts the whole config, both give the same table and order; else the same refusals."""
         with ExitStack() as stack:
             booted, configured = (stack.enter_context(KernelNode.made()) for _ in range(2))
             world.make(booted)
@@ -111,15 +111,15 @@ class TestScriptAndTask:
             if error is None:
                 refusals = [line for line in said if " is added before the foreign " not in line]
                 assert (status, refusals) == (0, [])
-                # The script looks at what others have only where it finds a place taken.
+                # The script looks at foreign routes only where it finds a place taken.
                 if not is_shadowed(before):
                     assert in_force(after) == in_force(fib(configured))
                 assert run_script(booted, config) == (0, [])
                 assert fib(booted) == after
                 return
             assert status == 1, error
-            # What cannot be brought back (a leg on a device that is down, say) the error tells. And of several routes
-            # that hold one place, a rollback brings back the one that it took as the last of them.
+            # The error names the routes that cannot be restored (a leg on a device that is down, say). And of several
+            # routes in one place, a rollback appends the one that it restores after the others.
             if not isinstance(error, RouteRejectedError) or error.rolled_back:
                 assert sorted(map(str, fib(configured))) == sorted(map(str, before))
             if isinstance(error, RouteRejectedError):

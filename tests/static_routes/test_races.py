@@ -1,4 +1,4 @@
-"""Other programs change routes between two steps of ours: none of theirs is overwritten, lost or left stale."""
+"""Other programs change routes between two of our steps: none of theirs is overwritten, lost or left stale."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
 
 
 class BusyNode(MemoryBackend):
-    """A backend on which other programs act just before a step of ours, counted from 1, or while we read."""
+    """A backend on which other programs act just before one of our steps, counted from 1, or while we read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def test_an_identical_route_comes_back_under_its_own_protocol(node: BusyNode, ho
 
 
 def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNode, host: FakeHost) -> None:
-    """An address that makes a connected route in the place of ours: ours is rolled back, and the refusal names it."""
+    """A new address adds a connected route in our route's place: ours is rolled back, and the refusal names it."""
     node.add_link("ib0")
     node.insert_route(theirs(73))
     node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
@@ -270,7 +270,7 @@ def test_any_life_beside_ours(
     assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
     kept = [last for last in node.gateways() if last not in owner.may_return | unseen]
     assert sorted(kept) == sorted(owner.account)
-    # A first one that took the place of ours, and that its owner deleted, does not show which route it preceded.
+    # If the first one replaced our route and its owner deleted it, it does not show which route it preceded.
     assert kept == owner.account or owner.may_return
     assert not host.files.exists(RECORDS_PATH)
 
@@ -278,7 +278,7 @@ def test_any_life_beside_ours(
 def test_only_changes_that_were_made_are_counted(
     node: BusyNode, host: FakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A restored route and the removal of ours are two changes; a restoration that the kernel refuses is none."""
+    """Restoring a route and removing our route are two changes; a restoration that the kernel refuses is none."""
     caplog.set_level(logging.INFO)
     node.insert_route(theirs(73))
     converge(host, [OURS])

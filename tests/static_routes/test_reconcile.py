@@ -245,7 +245,7 @@ class TestWayBack:
         assert (outcome.changes, outcome.records, outcome.given_up) == ([], [], [])
 
     def test_the_latest_counts(self, node: MemoryBackend) -> None:
-        """Displaced again by the same route of ours, a place has the record of the route that it held last."""
+        """If our route displaces twice in one place, the record has the route that the place held last."""
         record = self.displaced(node)
         node.delete_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")

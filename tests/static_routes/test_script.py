@@ -256,7 +256,7 @@ class TestRunning:
     def test_another_programs_replace_between_reading_and_changing_loses_nothing(
         self, node: KernelNode, tmp_path: Path
     ) -> None:
-        """The gateway of ours changes and a daemon replaces ours meanwhile: no route of the daemon is overwritten."""
+        """Our gateway changes while a daemon replaces our route: no route of the daemon is overwritten."""
         old, new = (StaticRoute(destination="172.20.1.0/24", gateway=f"10.224.0.{n}", dev="eth0") for n in (1, 2))
         assert run(node, old)[0] == 0
         ip = shutil.which("ip")

@@ -72,7 +72,7 @@ class MortalBackend(MemoryBackend):
 
 
 def made_host() -> FakeHost:
-    """A GPU node: a default route, a fabric, and in our way: a foreign route, upstream's, and a stale one of ours."""
+    """A GPU node: a default route, a fabric, and in our way a foreign route, upstream's, and our stale one."""
     node = MortalBackend()
     node.add_link("eth0")
     node.add_address("eth0", "10.224.0.4/16")
@@ -247,7 +247,7 @@ class TestPlan:
         ]
 
     def test_the_way_back(self, host: FakeHost, ctx: Context) -> None:
-        """Without routes the plan is what would be taken away and put back."""
+        """Without routes in the config, the plan lists the routes that would be removed and restored."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         before = state(host)
         changes = list(map(str, ConfigureStaticRoutes(NONE, host=host).plan(ctx)))
@@ -439,7 +439,7 @@ class TestRefusals:
         assert ctx.clock.monotonic() == 3
 
     def test_a_gateway_beside_the_devices_net_is_a_mistake(self, host: FakeHost, ctx: Context) -> None:
-        """The device is up and has its address, so no lease will mend it: it is refused at once."""
+        """The device is up and has its address, so no lease will help: it is refused at once."""
         self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth0"))
         assert ctx.clock.monotonic() == 0
 
