@@ -125,7 +125,7 @@ def remove_the_link(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize("harm", [exchange_the_folder, empty_the_folder, remove_the_link])
-def test_scripts_that_were_exchanged_behind_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
+def test_scripts_that_were_exchanged_under_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
     """Foreign scripts open all gates unseen, absent ones shut them: check reports both, and apply repairs them."""
     config = applied(host, **ROUTES, **OVERLAP)
     harm(host)
@@ -212,7 +212,7 @@ def test_a_lost_route_says_apply(host: FakeHost) -> None:
     assert (cidr["suggested_routes"], cidr["configured_routes"]) == ([], ["172.16.8.0/22"])
 
 
-def test_a_narrower_foreign_route_needs_a_route_of_its_own(host: FakeHost) -> None:
+def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None:
     """The config's route covers it and is in force, so applying it again would repair nothing."""
     config = applied(host, **ROUTES, **OVERLAP)
     host.routes.add_route("172.16.9.0/24", dev="ib0")
@@ -253,7 +253,7 @@ def test_a_device_that_does_not_exist_is_named(host: FakeHost) -> None:
     assert all(step in reason for reason in reasons)
 
 
-def test_the_mode_decides_what_an_overlap_is(host: FakeHost) -> None:
+def test_the_mode_decides_the_severity_of_an_overlap(host: FakeHost) -> None:
     """Under WARN it is a warning, under STRICT an error; a node without default route is in error either way."""
     shadowed = {"expectedCidrs": ["172.16.0.0/16"]}
     assert check(host, config_of(routeOverlap=shadowed)).severities == {"warning"}
@@ -289,7 +289,7 @@ def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
     assert told(check(host, config)) == []
 
 
-def test_what_is_held_now(host: FakeHost) -> None:
+def test_held_units_are_named(host: FakeHost) -> None:
     """The marker of a refused unit runs: the unit is named."""
     config = applied(host, **ROUTES)
     host.services.start(in_time(), "hostrouting-held@systemd-nspawn@kube1.service.service")
@@ -387,7 +387,7 @@ def test_leftovers(host: FakeHost) -> None:
     assert told(check(host, config)) == []
 
 
-def test_what_needs_root_is_said_and_is_no_error(host: FakeHost) -> None:
+def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
     """Without privilege for packet rules the rest is reported, and `not_asked` lists the missing answers."""
     config = applied(host, **ROUTES, **PROBES, **SWEEP)
     host.nftables.may_read = host.ebtables.may_read = False

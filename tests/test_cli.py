@@ -100,7 +100,7 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
 
 @pytest.mark.thorough
 @needs("systemctl")
-def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Path) -> None:
+def test_rendering_shows_exactly_the_files_that_apply_installs(config: Path, tmp_path: Path) -> None:
     """The files below `--out`, in JSON, and those that apply wrote into an image are the same."""
     rendered, image = tmp_path / "rendered", tmp_path / "image"
     image.mkdir()
@@ -118,7 +118,7 @@ def test_rendering_shows_exactly_what_apply_installs(config: Path, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_rendering_into_a_folder_makes_it_and_says_what_it_wrote(config: Path, tmp_path: Path) -> None:
+def test_rendering_into_a_folder_makes_it_and_lists_its_files(config: Path, tmp_path: Path) -> None:
     """The answer is the paths; a folder that cannot be made is an error that names it."""
     folder = tmp_path / "new" / "folder"
     told = run_here("render", config, "--out", folder)
@@ -163,7 +163,7 @@ def test_a_failed_apply_lists_no_changes(config: Path, tmp_path: Path) -> None:
     assert "/etc" in failed.stderr.splitlines()[-1]
 
 
-def test_a_second_run_waits_and_then_says_who_holds_the_lock(config: Path, tmp_path: Path) -> None:
+def test_a_second_run_waits_and_then_names_the_holder_of_the_lock(config: Path, tmp_path: Path) -> None:
     """One run at a time: exit 3 when the time for waiting is up, the holder named, nothing changed."""
     with FileLock(root=str(tmp_path)).hold(Context()):
         waited = run_here("apply", "--root", tmp_path, "--timeout", "0.2", config)
@@ -270,7 +270,7 @@ def test_wrong_words_end_with_their_status_and_few_lines(words: list[str], statu
 
 
 @pytest.mark.parametrize("asked", ["example.org", "300.1.1.1", "::1"])
-def test_explain_quotes_what_was_asked(asked: str) -> None:
+def test_explain_quotes_its_argument(asked: str) -> None:
     """A word that is no address is quoted as it was written, without the prefix length that an address would get."""
     refused = run_here("explain", asked)
     assert refused.returncode == 2
@@ -307,7 +307,7 @@ def test_a_root_without_name_is_refused(config: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_built_yet_is_refused_by_all(tmp_path: Path) -> None:
+def test_an_unsupported_section_is_refused_by_all(tmp_path: Path) -> None:
     """`check` and `render` do not answer for a config that `plan` and `apply` refuse."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"hostRouting": {**MENDED, "watch": {"enabled": True}}}))
@@ -360,7 +360,7 @@ def test_an_empty_config_is_no_wish(tmp_path: Path) -> None:
     assert refused.returncode == 2
 
 
-def test_a_reader_who_leaves_is_no_error(config: Path) -> None:
+def test_a_closed_pipe_is_no_error(config: Path) -> None:
     """`hostrouting render | head -1` ends quietly."""
     piped = subprocess.run(
         ["bash", "-c", 'set -o pipefail; "$@" | head -n 1', "bash", *COMMAND, "render", str(config)],
@@ -576,7 +576,7 @@ def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = OWN_FIL
 
 
 @needs("kernel", "ebtables-nft", "nft")
-def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
+def test_check_has_findings_of_the_siblings_and_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
     """Each has its kind, subject and reason; the proof of the routes is answered as ever."""
     (rule,) = leave_behind(node, 1)
     path = config_of(tmp_path, **CHECKED, **SWEEP, **PROBES)
@@ -596,7 +596,7 @@ def test_check_has_findings_of_the_siblings_beside_those_of_the_routes(node: Ker
 
 
 @needs("kernel", "ebtables-nft", "nft")
-def test_what_cannot_be_read_is_said_and_is_no_error(node: KernelNode, tmp_path: Path) -> None:
+def test_unreadable_packet_rules_are_reported_and_are_no_error(node: KernelNode, tmp_path: Path) -> None:
     """Without privilege packet rules cannot be read: the rest is answered, and so is the list of missing answers."""
     node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
     path = config_of(tmp_path, **CHECKED, **SWEEP)

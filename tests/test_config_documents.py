@@ -68,7 +68,7 @@ def test_escapes_are_part_of_json() -> None:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_is_not_json_is_refused(document: str | bytes, message: str) -> None:
+def test_a_document_that_is_not_json_is_refused(document: str | bytes, message: str) -> None:
     """Whatever is not JSON, however long or deep, is one InvalidConfigError that says why."""
     assert _refusal(document) == f"the config is not JSON: {message}"
 

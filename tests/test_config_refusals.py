@@ -421,7 +421,7 @@ def test_gates_that_are_no_service_units(name: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*sorted(OWN_UNITS), "hostrouting-held@kubelet.service.service"])
-def test_units_of_ours_as_gates(name: str) -> None:
+def test_our_units_as_gates(name: str) -> None:
     """One of our units as a gate would wait for itself for ever."""
     message = f"'{name}' is installed by hostrouting and cannot wait for itself; name the unit that must wait"
     assert _errors({"gates": [name]}) == [("hostRouting.gates[0]", message)]

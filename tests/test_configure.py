@@ -95,7 +95,7 @@ def test_an_overlap_under_strict_is_persisted_and_raised(host: FakeHost) -> None
     assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
 
 
-def test_a_plan_is_what_is_done_and_nothing_more(host: FakeHost) -> None:
+def test_a_plan_lists_exactly_the_changes_that_are_made(host: FakeHost) -> None:
     """Planning changes nothing; after doing it, there is nothing left to plan."""
     task = configure(host, **ROUTES, **OVERLAP)
     before = (host.routes.routes(), host.files.tree)
@@ -216,14 +216,14 @@ def test_everything_at_once_and_back(crowded: FakeHost) -> None:
     assert (crowded.routes.routes(), crowded.files.tree.snapshot(), crowded.ebtables.lines()) == before
 
 
-def test_a_config_that_drops_the_sweep_brings_nothing_back(crowded: FakeHost) -> None:
+def test_a_config_that_drops_the_sweep_restores_nothing(crowded: FakeHost) -> None:
     """Swept objects stay removed: only a reset restores them."""
     execute(configure(crowded, **SWEEP), in_time())
     execute(configure(crowded), in_time())
     assert crowded.ebtables.lines() == []
 
 
-def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost) -> None:
+def test_a_config_that_drops_the_probes_removes_their_rules(crowded: FakeHost) -> None:
     """The table, unit and file are removed; foreign tables in nftables stay."""
     crowded.nftables.load(Context(), "table ip6 other")
     execute(configure(crowded, **PROBES), in_time())
@@ -232,7 +232,7 @@ def test_a_config_that_drops_the_probes_takes_their_rules_away(crowded: FakeHost
     assert not crowded.files.exists("/etc/systemd/system/hostrouting-ready.service")
 
 
-def test_the_report_tells_what_was_done_and_not_what_was_planned(crowded: FakeHost) -> None:
+def test_the_report_lists_changes_made_and_not_planned(crowded: FakeHost) -> None:
     """A rule that another program removes during the run is not among our changes."""
     other = DEAD_POD.replace("10.240.0.9", "10.240.0.10")
     crowded.ebtables.add(other)
@@ -262,7 +262,7 @@ def test_a_node_without_the_tools_can_do_without(host: FakeHost) -> None:
     assert host.ebtables.operations.calls == []
 
 
-def test_what_is_rendered_names_the_device_that_was_looked_up(crowded: FakeHost) -> None:
+def test_rendered_files_name_the_device_that_was_looked_up(crowded: FakeHost) -> None:
     """The files of a config that leaves the device open are those of this node."""
     config = HostRoutingConfig.from_mapping({"gates": [], **PROBES})
     files = {file.path: file.content.decode() for file in boot_files(config, host=crowded)}
@@ -367,7 +367,7 @@ def test_the_pair_waits_once(host: FakeHost) -> None:
     assert ctx.clock.monotonic() == 30
 
 
-def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: FakeHost) -> None:
+def test_a_config_that_the_kernel_refuses_leaves_the_installed_one(host: FakeHost) -> None:
     """A gateway outside the device's network is a mistake, not a late lease: live routes, files and boot stay."""
     execute(configure(host, **GATED, **ROUTES, **OVERLAP))
     before = (host.routes.routes(), host.files.tree.snapshot())
@@ -379,7 +379,7 @@ def test_what_the_kernel_refuses_leaves_an_installed_config_as_it_was(host: Fake
     assert (host.routes.routes(), host.files.tree.snapshot()) == before
 
 
-def test_what_may_heal_is_installed(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_config_that_may_work_later_is_installed(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """If a device does not exist yet, the new config is installed for the next boot."""
     execute(configure(host, **GATED, **ROUTES))
     later = {"destination": "172.20.0.0/16", "gateway": "10.9.0.1", "dev": "eth7"}
@@ -423,7 +423,7 @@ def test_a_change_that_drops_the_routes_and_adds_a_check(host: FakeHost) -> None
 
 @pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
 @pytest.mark.parametrize("config", [None, {"staticRoutes": {}}, "config.json"])
-def test_what_is_no_config_is_told_at_once(task: type[Configure], config: object) -> None:
+def test_an_object_that_is_no_config_is_refused_at_once(task: type[Configure], config: object) -> None:
     """A TypeError that names the mistake and the step."""
     with pytest.raises(TypeError, match=r"expected a HostRoutingConfig, not \w+; make one: HostRoutingConfig.from_map"):
         task(config, host=FakeHost())  # type: ignore[arg-type]
@@ -431,7 +431,7 @@ def test_what_is_no_config_is_told_at_once(task: type[Configure], config: object
 
 @pytest.mark.parametrize("task", [Configure, Reset, ConfigureStaticRoutes, CheckRouteOverlap, ConfigureProbeSNAT])
 @pytest.mark.parametrize("given", [MemoryBackend(), FakeHost, ""])
-def test_what_is_no_host_is_told_at_once(task: type[Configure], given: object) -> None:
+def test_an_object_that_is_no_host_is_refused_at_once(task: type[Configure], given: object) -> None:
     """A backend, a class or an empty text is no host, and never stands for this machine."""
     with pytest.raises(TypeError, match=r"^expected a Host, not .*; pass host=FakeHost\(routes\) in a test, "):
         task(HostRoutingConfig(), host=given)  # type: ignore[arg-type]
@@ -446,7 +446,7 @@ def test_the_task_lines_go_to_the_given_logger(host: FakeHost, caplog: pytest.Lo
     assert names == {"tests.agent"}
 
 
-def test_what_was_held_is_started_and_named(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_held_units_are_started_and_named(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
     """The retry checks at once; an earlier failure of our units is cleared."""
     with pytest.raises(TaskFailedError):
         execute(configure(host, **GATED, **OVERLAP))

@@ -80,7 +80,7 @@ def test_ci_installs_every_package_that_a_skip_names() -> None:
     assert {*needs.PACKAGES.values()} - words == set()
 
 
-def test_a_thing_that_nobody_has_described_is_a_mistake() -> None:
+def test_a_tool_without_an_entry_is_a_mistake() -> None:
     """A tool without an entry in the table would be skipped for ever under a wrong name: it is an error instead."""
     with pytest.raises(KeyError, match="ntf"):
         missing("ntf")

@@ -100,7 +100,7 @@ def test_a_failed_task_is_undone_too() -> None:
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_what_another_run_has_changed_since_stays(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
+def test_changes_of_a_later_run_stay(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
     """Files and routes of a later run stay, with a warning that says so."""
     host = node()
     later = config("172.16.24.0/24") if again else config()
@@ -133,7 +133,7 @@ def test_a_place_that_another_program_took_stays() -> None:
     assert sorted(now) == sorted([*before, str(usurper)])
 
 
-def test_the_report_is_what_was_done() -> None:
+def test_the_report_lists_the_changes_that_were_made() -> None:
     """The changes of a run are those that it planned and the markers; those of a second run are none."""
     host = node()
     wanted = config("172.16.8.0/22", "172.16.16.0/24", cidrs=("10.1.0.0/16",))

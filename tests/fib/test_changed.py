@@ -51,7 +51,7 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
     assert (before.routes(), before.lookup(strategies.places())) == (routes, answers)
 
 
-def test_what_did_not_change_is_shared() -> None:
+def test_unchanged_parts_are_shared() -> None:
     """The policy, the devices and the other buckets are the same objects."""
     before = Fib.of([], [ObservedRoute.parse("8.0.0.0/8", "eth0")])
     after = before.changed([RouteChange.add(NINE)])

@@ -55,7 +55,7 @@ def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None
     assert str(caught.value) == reason
 
 
-def test_an_unknown_selector_concerns_only_what_the_rule_may_select() -> None:
+def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:
     """If a known selector does not fit, the others do not matter."""
     decision = fib(BLOCKING._replace(tun_id=7)).decide(Packet(EIGHT))
     assert (decision.route, decision.unknown) == (DEFAULT, "")

@@ -28,7 +28,7 @@ def _accepts(function: object, text: str) -> bool:
 
 
 @given(st.integers(0, 0xFFFFFFFF))
-def test_addresses_read_back_what_was_written(address: int) -> None:
+def test_addresses_survive_writing_and_reading(address: int) -> None:
     """Every address survives the way to text, which is the standard library's text, and back."""
     text = format_ipv4(address)
     assert text == str(ipaddress.IPv4Address(address))
@@ -41,7 +41,7 @@ def test_addresses_read_back_what_was_written(address: int) -> None:
 @example("1.2.3.4 ")
 @example("1.2.3.٣")
 @example("")
-def test_only_what_the_standard_library_accepts_is_an_address(text: str) -> None:
+def test_addresses_are_those_that_the_standard_library_accepts(text: str) -> None:
     """parse_ipv4 accepts exactly the texts that ipaddress.IPv4Address accepts, and reads the same number."""
     assert _accepts(parse_ipv4, text) == _accepts(ipaddress.IPv4Address, text)
     if _accepts(parse_ipv4, text):

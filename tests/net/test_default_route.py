@@ -91,7 +91,7 @@ def routes_of_task(node: KernelNode, route: StaticRoute) -> list[str]:
         "tos",
     ],
 )
-def test_what_the_kernel_goes_by_everything_goes_by(
+def test_all_use_the_default_route_that_the_kernel_uses(
     node: KernelNode, tmp_path: Path, commands: str, expected: tuple[str, ...], leaves_by: str
 ) -> None:
     """Where `ip route get` leads out, the proof and both scripts do, and an open route is completed there."""
@@ -118,7 +118,7 @@ def test_what_the_kernel_goes_by_everything_goes_by(
     ],
     ids=["ours", "tos", "other table", "blackhole", "dead", "all dead"],
 )
-def test_what_is_no_default_route_is_none_for_all(node: KernelNode, tmp_path: Path, commands: str) -> None:
+def test_all_ignore_routes_that_are_no_default_route(node: KernelNode, tmp_path: Path, commands: str) -> None:
     """A route that is ours, is for few packets, or sends nothing anywhere is no default route."""
     arrange(node, commands)
     assert prove_egress(NetlinkBackend(netns=node.name), [CIDR]).expected_devs == ()
@@ -137,7 +137,7 @@ def test_what_is_no_default_route_is_none_for_all(node: KernelNode, tmp_path: Pa
     [(default("eth1", options="proto 142"), "overlap"), ("ip route add blackhole default", "blocked")],
     ids=["ours", "blackhole"],
 )
-def test_what_stands_before_the_default_route_is_a_finding(
+def test_a_route_that_precedes_the_default_route_is_a_finding(
     node: KernelNode, tmp_path: Path, before: str, kind: str
 ) -> None:
     """A default with our protocol, or one that refuses, decides, but does not define the expected devices."""
@@ -196,7 +196,7 @@ class TestNames:
         for _ in range(2):
             assert routes_of_script(node, OPEN) == (0, [wanted])
 
-    def test_a_route_of_ours_by_such_a_device_is_taken_away(self, node: KernelNode, odd: str) -> None:
+    def test_our_route_by_such_a_device_is_removed(self, node: KernelNode, odd: str) -> None:
         """One next hop, or several: a route that the config no longer has is removed."""
         node.ip("route", "add", "172.16.9.0/24", "dev", odd, "proto", "142")
         legs = ("nexthop", "via", VIA["eth0"], "dev", odd, "nexthop", "via", VIA["eth1"], "dev", "eth1")
@@ -214,7 +214,7 @@ class TestNames:
         assert report.lines() == lines
         assert run_script(node, tmp_path, [CIDR]).markers["route-overlap.detected"].splitlines() == lines
 
-    def test_what_is_proposed_can_be_configured(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
+    def test_a_suggested_route_can_be_configured(self, node: KernelNode, tmp_path: Path, odd: str) -> None:
         """The script and the check suggest the same route by such a device, and it repairs the finding."""
         node.ip("route", "add", "10.96.0.0/12", "dev", "eth1")
         proposed = pasted(run_script(node, tmp_path, [CIDR]).output)

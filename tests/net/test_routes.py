@@ -44,7 +44,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
 
 
 @given(strategies.routes())
-def test_what_is_observed_of_a_route_brings_it_back(route: Route) -> None:
+def test_an_observed_route_can_be_added_again(route: Route) -> None:
     """A route that is made from an observed one is the same, in any state of its links."""
     fields = {name: getattr(route, name) for name in ObservedRoute._fields if hasattr(route, name)}
     observed = ObservedRoute(**fields, flags=(4 if route.onlink else 0) | 16)

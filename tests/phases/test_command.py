@@ -109,7 +109,7 @@ def test_much_of_everything() -> None:
     assert (result.stdout, result.stderr) == (data, data)
 
 
-def test_what_is_no_text_is_shown_all_the_same() -> None:
+def test_output_that_is_no_text_is_shown() -> None:
     """Bytes that are not UTF-8 are replaced."""
     assert run_command(Context(), ["printf", r"a\377b"]).stdout == "a\N{REPLACEMENT CHARACTER}b"
 
@@ -156,7 +156,7 @@ def test_deadline_ends_the_command(fifo: Path, threads: ThreadPoolExecutor, cloc
     stream.close()
 
 
-def test_who_ignores_sigterm_is_killed(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
+def test_a_command_that_ignores_sigterm_is_killed(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
     """After the grace period SIGKILL follows."""
     ctx = Context(clock=clock)
     script = f"trap '' TERM; exec 3>{fifo}; echo ready >&3; sleep 60"
@@ -187,7 +187,9 @@ def test_stubborn_grandchild_is_killed(fifo: Path, threads: ThreadPoolExecutor) 
     stream.close()
 
 
-def test_who_fled_is_not_waited_for(fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock) -> None:
+def test_a_process_in_another_session_is_not_waited_for(
+    fifo: Path, threads: ThreadPoolExecutor, clock: ManualClock
+) -> None:
     """A process in a separate session that holds our pipes cannot make us wait for ever."""
     ctx = Context(clock=clock)
     script = f"exec 3>{fifo}; setsid sh -c 'echo $$ >&3; exec sleep 60' & echo ready >&3; wait"

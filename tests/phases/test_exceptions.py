@@ -36,7 +36,7 @@ def test_a_failure_of_several_lines_ends_before_the_next_begins() -> None:
     assert str(error) == "a: two\nlines\nb: c"
 
 
-def test_unknown_task_offers_what_there_is() -> None:
+def test_unknown_task_lists_the_known_ones() -> None:
     """The message suggests a similar name and lists the known tasks."""
     error = UnknownTaskError(["beta", "zzz"], ["alpha", "bta"])
     assert str(error) == "no task is named 'beta' (did you mean 'bta'?), 'zzz'; the tasks are: alpha, bta"

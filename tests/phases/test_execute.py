@@ -127,7 +127,7 @@ def test_own_deadline_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert statuses == [("nap", "cancelled"), ("all", "failed")]
 
 
-def test_cancelling_a_context_of_ones_own_is_a_failure() -> None:
+def test_cancelling_a_narrower_context_is_a_failure() -> None:
     """CancelledError from a narrower context than the caller's is a failure like any other."""
 
     def do(ctx: Context) -> None:

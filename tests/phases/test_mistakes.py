@@ -113,7 +113,7 @@ def test_a_returned_error_is_the_cause() -> None:
     assert caught.value.cause.__cause__ is error
 
 
-def test_wrappers_hand_on_what_do_returned() -> None:
+def test_wrappers_return_the_result_of_do() -> None:
     """A wrapped task is refused for the same answers, and is not tried again for them."""
     calls: list[int] = []
 
@@ -239,7 +239,9 @@ WRAPPERS: list[Callable[[Any], object]] = [
         (_Task(do=None), "<greet> is no task: a task has a name, which is a text, and do(ctx)"),
     ],
 )
-def test_what_is_no_task_is_refused_by_name(use: Callable[[Any], object], given: object, message: str) -> None:
+def test_an_object_that_is_no_task_is_refused_by_name(
+    use: Callable[[Any], object], given: object, message: str
+) -> None:
     """The error names the mistake and the way out, wherever a task is taken."""
     with pytest.raises(TypeError) as caught:
         use(given)

@@ -87,7 +87,9 @@ def test_deadline_from_outside(clock: ManualClock, threads: ThreadPoolExecutor) 
     assert isinstance(running.exception(timeout=10), DeadlineExceededError)
 
 
-def test_who_ignores_its_context_is_named_and_waited_for(clock: ManualClock, threads: ThreadPoolExecutor) -> None:
+def test_a_task_that_ignores_its_context_is_named_and_waited_for(
+    clock: ManualClock, threads: ThreadPoolExecutor
+) -> None:
     """After the grace period the log names the sibling that goes on, and the group still waits for it."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     logger = logging.getLogger("test_parallel")
@@ -197,7 +199,7 @@ def test_all_begin_though_one_has_failed_before() -> None:
     assert len(caught.value.failures) == 1
 
 
-def test_who_is_skipped_is_not_waited_for() -> None:
+def test_a_skipped_task_is_not_waited_for() -> None:
     """A failure cancels the others also if one of the group never begins, as it is left out."""
 
     def fail(_: Context) -> None:
@@ -208,7 +210,7 @@ def test_who_is_skipped_is_not_waited_for() -> None:
     assert [child.status for child in report.children] == ["failed", "cancelled", "skipped"]
 
 
-def test_the_callers_end_keeps_back_who_has_not_begun() -> None:
+def test_no_task_starts_after_the_callers_end() -> None:
     """No task starts in a context that is over."""
     logger = logging.getLogger("test_callers_end")
     logger.setLevel(logging.INFO)

@@ -30,7 +30,7 @@ def test_plan_collects_changes_in_order() -> None:
     assert planned.unplannable == ()
 
 
-def test_plan_says_who_cannot_plan() -> None:
+def test_plan_names_tasks_that_cannot_plan() -> None:
     """Tasks without a plan are named, also through wrappers."""
     planned = plan(Serial(RecordingTask("a", []), with_retry(FailingTask("b", OSError()), attempts=2), name="all"))
     assert planned.unplannable == ("all/b",)
@@ -104,7 +104,7 @@ def test_undo_goes_on_past_failures(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records[-1].getMessage().startswith("undo failed task=all duration=")
 
 
-def test_undo_says_who_cannot(caplog: pytest.LogCaptureFixture) -> None:
+def test_undo_names_tasks_that_cannot_undo(caplog: pytest.LogCaptureFixture) -> None:
     """A task that cannot be undone is named in the log, and the rest is undone."""
     journal: list[str] = []
     undo(Serial(RecordingTask("a", journal), FailingTask("b", OSError()), name="all"))

@@ -51,7 +51,7 @@ def _recording(*changes: Change, undone: list[str] | None = None, fail: bool = F
     return make
 
 
-def test_a_report_has_what_a_failed_task_recorded() -> None:
+def test_a_report_has_the_records_of_a_failed_task() -> None:
     """Records made before a failure are in the report; a plan never is."""
     report = run(_recording(A, B, fail=True))
     assert (report.status, report.changes) == ("failed", (A, B))

@@ -106,7 +106,7 @@ def test_skip_leaves_tasks_out() -> None:
     assert _statuses(report) == {"all": "ok", "a": "skipped", "inner": "skipped", "b": "skipped", "c": "ok"}
 
 
-def test_a_group_knows_who_will_be_skipped() -> None:
+def test_a_group_knows_which_tasks_will_be_skipped() -> None:
     """A group asks before it starts; asking changes no report, and outside of a run no task is skipped."""
     seen: list[dict[str, bool]] = []
 
@@ -123,7 +123,7 @@ def test_a_group_knows_who_will_be_skipped() -> None:
     assert seen == [{"a": False, "b": True}, {"a": False, "b": False}]
 
 
-def test_to_ask_who_is_skipped_adds_nothing_to_the_report() -> None:
+def test_asking_for_skipped_tasks_adds_nothing_to_the_report() -> None:
     """Also a task that is never executed, and stands in no group, may be asked for."""
     inner = RecordingTask("a", [])
     whole = task("whole")(lambda ctx: _discard(ctx.skips(inner)))
@@ -222,7 +222,7 @@ def test_undo_that_fails_is_told() -> None:
     assert str(report.error) == "all/c: x; all/inner/b: stuck"
 
 
-def test_what_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_cannot_be_undone_stays_ok(caplog: pytest.LogCaptureFixture) -> None:
     """A completed task without undo is named in the log and stays as it is."""
     caplog.set_level(logging.WARNING)
     report = run(Serial(task("a")(lambda _: None), FailingTask("b", OSError("x"))), undo_on_failure=True)

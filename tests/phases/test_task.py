@@ -78,7 +78,7 @@ def test_groups_are_named_after_their_tasks() -> None:
     assert isinstance(Serial(), Undoable)
 
 
-def test_group_refuses_what_is_no_task() -> None:
+def test_group_refuses_an_object_that_is_no_task() -> None:
     """A list instead of tasks is refused when the group is made."""
     with pytest.raises(TypeError, match=r"^a list is no task: pass the tasks themselves, as in Serial\(\*tasks\)$"):
         Serial([FailingTask("a", OSError())])  # type: ignore[arg-type]  # that is the point

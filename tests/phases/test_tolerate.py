@@ -56,7 +56,7 @@ def test_a_tolerated_failure_is_a_warning(group: type[Serial], caplog: pytest.Lo
     ]
 
 
-def test_who_wants_to_know_is_told() -> None:
+def test_on_failure_gets_the_error() -> None:
     """`on_failure` gets the error that execute would have raised, with its cause; after a success it is not called."""
     failures: list[TaskFailedError] = []
     probes = _probes()

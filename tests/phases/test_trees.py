@@ -42,7 +42,7 @@ def _failing(tree: Task) -> list[str]:
 
 
 @given(shapes)
-def test_a_tree_works_or_says_what_failed(shape: Shape) -> None:
+def test_a_tree_works_or_names_its_failures(shape: Shape) -> None:
     """A tree without failing tasks does all; any other raises, with only true causes, each once."""
     tree, journal = _tree(shape)
     failure = _failure_of(tree)
@@ -68,7 +68,7 @@ def _failure_of(tree: Task) -> TaskFailedError | None:
 
 
 @given(shapes)
-def test_report_agrees_with_what_happened(shape: Shape) -> None:
+def test_report_agrees_with_the_run(shape: Shape) -> None:
     """Tasks that are ok did their work, failed ones raised, the others did nothing; groups agree with their tasks."""
     tree, journal = _tree(shape)
     report = run(tree)
@@ -99,7 +99,7 @@ def _check_group(report: Report) -> None:
 
 
 @given(shapes)
-def test_undo_on_failure_leaves_nothing_behind(shape: Shape) -> None:
+def test_undo_on_failure_undoes_all_completed_tasks(shape: Shape) -> None:
     """A failed run undoes exactly the completed tasks, in reverse order; a successful one undoes nothing."""
     tree, journal = _tree(shape)
     report = run(tree, undo_on_failure=True)

@@ -39,7 +39,7 @@ class TestTheCloudsDescription:
             ([{"ipv6": {"ipAddress": [{"privateIpAddress": None}]}}], False),
         ],
     )
-    def test_what_it_means(self, document: object, *, expected: bool) -> None:
+    def test_documents_with_ipv6(self, document: object, *, expected: bool) -> None:
         """IPv6 is on when some interface, be it the second, has an address that is not empty."""
         assert describes_ipv6(document) is expected
 
@@ -226,7 +226,7 @@ class TestToInstall:
             rules_to_install(config, host=node())
 
     @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
-    def test_nobody_to_ask(self, host: FakeHost | None) -> None:
+    def test_no_cloud_to_ask(self, host: FakeHost | None) -> None:
         """Then the config must name it."""
         with pytest.raises(InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"):
             rules_to_install(HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True)), host=host)

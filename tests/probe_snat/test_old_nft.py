@@ -33,7 +33,7 @@ def host() -> Iterator[Host]:
 
 
 @needs("kernel", "nft")
-def test_what_was_loaded_is_in_place(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_loaded_rules_are_in_place(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     """The order of the listing is no difference; a second run finds its rules in place, a check finds nothing."""
     caplog.set_level(logging.DEBUG)
     task = ConfigureProbeSNAT(CONFIG, host=host)

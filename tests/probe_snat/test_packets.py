@@ -196,7 +196,7 @@ class TestOthers:
         server.sendto(received, peer)
         assert client.recv(9) == b"x"
 
-    def test_another_device_is_none_of_ours(self, world: ProbeWorld) -> None:
+    def test_another_device_is_left_alone(self, world: ProbeWorld) -> None:
         """The same address at another device, as the pods' gateway of some CNIs, is left alone."""
         world.pod.ip("address", "add", f"{PROBE}/64", "dev", "eth0", "nodad")
         server = world.bound(world.node, SOCK_DGRAM, "::")

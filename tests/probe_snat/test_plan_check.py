@@ -106,7 +106,7 @@ class TestPlan:
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == expected
 
     @pytest.mark.parametrize("error", [BackendError("no answer"), None])
-    def test_what_the_cloud_does_not_say(
+    def test_a_cloud_without_an_answer(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, error: BackendError | None
     ) -> None:
         """If the cloud does not answer, or not readably, the plan assumes the rules, and its log warns."""
@@ -120,7 +120,7 @@ class TestPlan:
             why,
         )
 
-    def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
+    def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
         """The plan says so, with the next step."""
         lead(host, "eth0", "eth1")
         first = ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)[0]

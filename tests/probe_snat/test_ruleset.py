@@ -61,7 +61,7 @@ class TestFiles:
             (AGAIN_PATH, "0o644"),
         ]
 
-    def test_who_tells_it_to_load_again(self) -> None:
+    def test_the_drop_in_loads_the_rules_again(self) -> None:
         """The drop-in for AgentBaker's unit, to the byte; the words that it looks for are in our rules."""
         [again] = [file for file in boot_unit(RULES).files if file.path == AGAIN_PATH]
         assert again.content == (GOLDEN / "ipv6_nftables.conf").read_bytes()

@@ -176,7 +176,7 @@ class TestDo:
         assert ctx.clock.monotonic() - began == 30
         assert state(host) == before
 
-    def test_what_nft_would_refuse(self, host: FakeHost, ctx: Context) -> None:
+    def test_rules_that_nft_refuses(self, host: FakeHost, ctx: Context) -> None:
         """The real nft is asked before anything is written: none of our files is left, and no rule."""
         before = state(host)
         # After the reading of the table.
@@ -198,7 +198,7 @@ class TestDo:
         )
         assert state(host) == before
 
-    def test_what_cannot_come_right_is_not_waited_for(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_permanent_error_is_not_waited_for(self, host: FakeHost, ctx: Context) -> None:
         """A route by another device is an error at once, before anything is changed."""
         host.link_layer.add_route("2603:1062::/32", "eth1")
         before, began = state(host), ctx.clock.monotonic()
@@ -298,7 +298,7 @@ class TestNoPart:
     """A node that needs no rules has none afterwards."""
 
     @pytest.mark.parametrize("why", REASONS)
-    def test_what_an_earlier_run_installed_goes(self, host: FakeHost, ctx: Context, why: str) -> None:
+    def test_files_of_an_earlier_run_are_removed(self, host: FakeHost, ctx: Context, why: str) -> None:
         """Table, ruleset and unit; others' tables stay."""
         before = state(host)
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
@@ -415,7 +415,7 @@ class TestCloud:
         assert host.files.exists(UNIT_PATH) is expected
 
     @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
-    def test_what_cannot_be_read(self, host: FakeHost, answer: object) -> None:
+    def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:
         """It is an error, and the files of an earlier run stay, because the answer is unknown."""
         with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
             self.run(host, imds)

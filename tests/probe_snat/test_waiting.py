@@ -51,7 +51,7 @@ def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
 
 
 @needs("kernel")
-def test_a_device_that_asks_nobody_gets_no_answer(node: KernelNode) -> None:
+def test_a_device_without_ipv6_is_not_waited_for(node: KernelNode) -> None:
     """Where IPv6 is switched off on the device, so that it has no address at all, nothing is waited for."""
     node.run("sysctl", "-qw", "net.ipv6.conf.eth0.disable_ipv6=1")
     node.ip("link", "set", "eth0", "up")

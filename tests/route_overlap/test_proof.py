@@ -72,14 +72,14 @@ def test_host_bits_of_a_cidr_are_masked(node: MemoryBackend) -> None:
         ("10.0.0.255/24", "10.0.0.1", True),
     ],
 )
-def test_what_a_probe_of_the_first_host_finds_is_found(node: MemoryBackend, cidr: str, probe: str, ok: bool) -> None:
+def test_findings_of_a_probe_of_the_first_host_are_found(node: MemoryBackend, cidr: str, probe: str, ok: bool) -> None:
     """The one address of each CIDR that upstream asks about is among those that are judged, and judged alike."""
     report = prove(node, cidr)
     astray = [f for f in report.findings if parse_ipv4(f.first) <= parse_ipv4(probe) <= parse_ipv4(f.last)]
     assert (not astray) is ok
 
 
-def test_a_partial_overlap_behind_the_first_host_is_found(node: MemoryBackend) -> None:
+def test_a_partial_overlap_after_the_first_host_is_found(node: MemoryBackend) -> None:
     """A route over one address in the middle of a /8, which no single probe meets."""
     node.add_route("10.50.60.70/32", dev="ib0")
     assert shapes(prove(node, "10.0.0.0/8")) == [("overlap", "10.50.60.70", "10.50.60.70", "ib0")]
@@ -145,7 +145,7 @@ def test_a_route_with_a_metric_yields_to_one_suggestion_without(node: MemoryBack
     assert (route.destination, route.warning) == ("10.96.0.0/12", None)
 
 
-def test_a_nested_offender_needs_a_route_of_its_own(node: MemoryBackend) -> None:
+def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
     """Addresses that the wider suggestion does not cover get a suggestion, too, from their own device."""
     node.add_link("ib1")
     node.add_route("172.16.9.0/24", dev="ib1")
@@ -156,7 +156,7 @@ def test_a_nested_offender_needs_a_route_of_its_own(node: MemoryBackend) -> None
     ]
 
 
-def test_what_a_host_route_can_mend_is_mended(node: MemoryBackend) -> None:
+def test_a_host_route_is_suggested_where_it_helps(node: MemoryBackend) -> None:
     """Two addresses by two routes, and one that has a metric by one without."""
     node.add_route("10.96.0.10/31", dev="ib0")
     node.add_route("10.96.0.20/32", dev="ib0", metric=100)
@@ -164,7 +164,7 @@ def test_what_a_host_route_can_mend_is_mended(node: MemoryBackend) -> None:
     assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == destinations
 
 
-def test_a_host_route_without_metric_cannot_be_mended(node: MemoryBackend) -> None:
+def test_a_host_route_without_metric_cannot_be_overridden(node: MemoryBackend) -> None:
     """Nothing is more specific than a /32."""
     node.add_route("10.96.0.10/32", dev="ib0")
     report = prove(node, "10.96.0.0/16")
@@ -173,7 +173,7 @@ def test_a_host_route_without_metric_cannot_be_mended(node: MemoryBackend) -> No
 
 
 @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
-def test_what_the_kernel_refuses_is_blocked_by_a_route_that_is_named(node: MemoryBackend, kind: str) -> None:
+def test_a_refusal_of_the_kernel_names_the_route_that_blocks(node: MemoryBackend, kind: str) -> None:
     """The kernel answers with an errno alone; the route is found in the table."""
     node.add_route("10.96.0.0/24", kind=kind)
     [finding] = prove(node, "10.96.0.0/16").findings
@@ -197,7 +197,7 @@ def test_a_rule_can_block_too(node: MemoryBackend) -> None:
     assert report.suggested_routes == ()
 
 
-def test_a_route_for_a_type_of_service_blocks_nobody_else(node: MemoryBackend) -> None:
+def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBackend) -> None:
     """Of two that refuse, the more specific one is for few packets: the other one is named."""
     node.insert_route(Route(network=parse_ipv4("10.96.0.0"), prefix_length=24, kind="blackhole", tos=8, protocol=3))
     node.add_route("10.96.0.0/16", kind="prohibit")
@@ -225,7 +225,7 @@ def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule
     assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
 
 
-def test_a_rule_on_more_than_addresses_is_not_what_blocks() -> None:
+def test_a_rule_on_more_than_addresses_does_not_count_as_blocking() -> None:
     """The rule may or may not select a packet: it is counted, and the route is named."""
 
     class Marked(MemoryBackend):
@@ -242,7 +242,7 @@ def test_a_rule_on_more_than_addresses_is_not_what_blocks() -> None:
 
 
 @needs_kernel
-def test_a_dead_route_is_not_what_blocks() -> None:
+def test_a_dead_route_does_not_block() -> None:
     """The kernel skips a more specific route whose device has no carrier, and meets the blackhole after it."""
     with KernelNode.made() as node:
         node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
@@ -293,7 +293,7 @@ def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend
     assert report.suggested_routes == ()
 
 
-def test_no_route_is_suggested_that_mends_connections_alone(node: MemoryBackend) -> None:
+def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBackend) -> None:
     """A datagram goes by a rule to another table, and only a connection, by its source, to the main one."""
     node.add_route("10.96.0.0/16", dev="ib0", metric=7)
     node.add_rule(Rule(40, table=254, source=(parse_ipv4("10.224.0.4"), 32)))
@@ -391,7 +391,7 @@ def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) ->
     assert (report.ok, report.suggested_routes) == (False, ())
 
 
-def test_a_route_that_refuses_is_mended_by_more_specific_ones(node: MemoryBackend) -> None:
+def test_more_specific_routes_repair_a_route_that_refuses(node: MemoryBackend) -> None:
     """A blackhole of the main table is beaten as any route is; nothing carries its addresses now."""
     node.add_route("10.96.0.0/24", kind="blackhole")
     assert [(route.destination, route.takes_from) for route in prove(node, "10.96.0.0/16").suggested_routes] == [
@@ -400,7 +400,7 @@ def test_a_route_that_refuses_is_mended_by_more_specific_ones(node: MemoryBacken
     ]
 
 
-def test_nothing_is_suggested_against_what_is_made_the_nodes_own(node: MemoryBackend) -> None:
+def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:
     """A route could beat a `local` route of the main table, but that serves another program."""
     node.add_rule(Rule(100, table=88))  # or main and local are one
     node.add_route("10.96.0.0/24", kind="local", dev="ib0", table=254)

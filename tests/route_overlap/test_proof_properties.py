@@ -67,7 +67,7 @@ def test_in_memory_the_proof_equals_asking_about_every_address(world: World) -> 
 
 
 @given(world=worlds())
-def test_suggested_routes_mend(world: World) -> None:
+def test_suggested_routes_repair_the_findings(world: World) -> None:
     """With every suggested route in place, the routes that they were suggested against are no longer found."""
     node = MemoryBackend()
     world.arrange(node)

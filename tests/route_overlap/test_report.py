@@ -51,7 +51,7 @@ def test_the_json_of_a_good_node() -> None:
     }
 
 
-def test_what_is_not_covered_is_in_the_json_only_where_there_is_something() -> None:
+def test_the_json_has_uncovered_rules_only_if_there_are_any() -> None:
     """Rules on marks, as texts, at the end."""
     report = prove_egress(Node(Rule(50, table=88, mark=1, mark_mask=1)), [])
     assert list(report.to_mapping().items())[-1] == ("not_covered", ["50: from all fwmark ... lookup 88"])

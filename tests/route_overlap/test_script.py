@@ -233,7 +233,7 @@ class TestRunning:
         assert patient.status == 1
 
     @pytest.mark.parametrize("note", ["30 ok", "0 failed", "12 failed", "nonsense"])
-    def test_what_the_routes_waited_for_is_not_waited_for_again(
+    def test_the_check_does_not_repeat_the_wait_of_the_routes(
         self, node: KernelNode, tmp_path: Path, note: str
     ) -> None:
         """There is one deadline for both; after a failure none. Readings of one check do not count for the next."""

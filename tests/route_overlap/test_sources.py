@@ -122,7 +122,7 @@ def test_in_memory_they_are_those_of_the_model(
 
 @needs_kernel
 @pytest.mark.parametrize("loopback", [True, False])
-def test_the_kernel_treats_no_address_in_a_way_of_its_own_but_those_at_known_edges(loopback: bool) -> None:
+def test_the_kernel_treats_addresses_differently_only_at_known_edges(loopback: bool) -> None:
     """Around every power of two, every /8 and every edge, kernels answer as the part does that the address is in."""
     near = (
         {1 << bit for bit in range(33)} | {octet << 24 for octet in range(256)} | {0xE0000100, 0xA9FE0000, 0xFFFFFFFF}

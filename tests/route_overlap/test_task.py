@@ -161,7 +161,7 @@ def test_a_cancelled_wait_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("before", [(), ("10.96.0.0/16",), ("172.16.8.0/22",)])
-def test_without_expected_cidrs_nothing_of_ours_is_there(host: FakeHost, before: Sequence[str]) -> None:
+def test_without_expected_cidrs_nothing_is_installed(host: FakeHost, before: Sequence[str]) -> None:
     """There is no unit, script, gate or marker; earlier ones are removed."""
     CheckRouteOverlap(config(*before), host=host).do(Context())
     CheckRouteOverlap(config(), host=host).do(Context())

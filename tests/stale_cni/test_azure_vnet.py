@@ -68,7 +68,7 @@ def test_a_state_without_pods_has_no_endpoints(content: str) -> None:
     assert parse_state(content.encode()) == ()
 
 
-def test_what_an_endpoint_does_not_say_is_empty() -> None:
+def test_missing_fields_of_an_endpoint_are_empty() -> None:
     """An endpoint need not have addresses or a device; an address that was never set is empty text."""
     nothing = {"IPAddresses": None, "HostIfName": None, "MacAddress": None}
     endpoints = {"a": {}, "b": nothing, "c": {"IPAddresses": [{"IP": "", "Mask": None}], "MacAddress": ""}, "d": None}
@@ -245,7 +245,7 @@ def test_a_configuration_of_any_depth_is_found() -> None:
     assert "azure-vnet" in reason
 
 
-def test_what_cannot_be_read_counts_and_says_why() -> None:
+def test_an_unreadable_file_counts_and_has_a_reason() -> None:
     """A folder, or a link to itself: the runtime may read it in some way, so it is a reason."""
     files = written("/etc/cni/net.d/10-azure.conflist", '{"type": "azure-vnet"}')
     files.tree.make_directory("/etc/cni/net.d/x.conflist")
@@ -282,7 +282,7 @@ def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "4711", "-1", "no number", "1/../1", "9" * 400, "٤٧"])
-def test_a_lock_file_that_was_left_behind_holds_nothing(content: str) -> None:
+def test_a_stale_lock_file_holds_nothing(content: str) -> None:
     """Its process is gone, or the content is not a process id."""
     assert locked(written(LOCKS[0], content)) == []
 
@@ -351,7 +351,7 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
         (b'{"Endpoints": ' * 100_000, "nested too deeply"),
     ],
 )
-def test_what_is_no_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
+def test_a_file_that_is_no_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
     """It says where it is not as expected."""
     with pytest.raises(ValueError, match=r".") as caught:
         parse_endpoints(content)

@@ -60,7 +60,7 @@ ROUTER = Device(
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
-def test_what_leads_to_nobody_is_stale_though_the_node_has_its_address_now(leftover: Restorable) -> None:
+def test_an_object_of_no_pod_is_stale_though_the_node_has_its_address(leftover: Restorable) -> None:
     """Cilium's router takes an address from the pods' pool; without a hardware address the address decides."""
     ((kind, reason),) = judged(snapshot(leftover, devices=(*DEVICES, ROUTER)))
     address = POD6 if leftover in OF_POD6 else POD
@@ -120,7 +120,7 @@ def test_every_gateway_of_a_route_is_a_gateway(default: Restorable) -> None:
 
 
 @pytest.mark.parametrize("leftover", [DNAT_RULE, REPLY_RULE, neighbour(), neighbour(dev="azv1"), DNAT6_RULE], ids=str)
-def test_what_has_a_hardware_address_of_the_node_is_never_touched(leftover: Restorable) -> None:
+def test_an_object_with_a_hardware_address_of_the_node_is_kept(leftover: Restorable) -> None:
     """The node's own rule stays while DHCP has its address away for a moment: its hardware address is a device's."""
     uplink = Device("eth0", 2, up=True, mac=MAC)
     reason = f"{MAC} is a hardware address of the node itself, that of eth0"
@@ -134,7 +134,7 @@ def test_what_has_a_hardware_address_of_the_node_is_never_touched(leftover: Rest
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
 @pytest.mark.parametrize("device", ["azv1", ""])
-def test_what_the_state_has_is_alive(leftover: Restorable, device: str) -> None:
+def test_an_endpoint_in_the_state_is_alive(leftover: Restorable, device: str) -> None:
     """An endpoint in azure-vnet's state protects its addresses if its device exists, or is not named."""
     evidence = snapshot(leftover, endpoints=(Endpoint((POD, POD6), device),))
     reason = f"azure-vnet's state has an endpoint with it{', on azv1' if device else ''}"
@@ -162,7 +162,7 @@ def test_whose_hardware_address_is_learned_is_alive(leftover: Restorable) -> Non
     assert judged(evidence) == [("live", f"{MAC}, its hardware address, is learned on azv1")]
 
 
-def test_what_is_alive_in_one_form_is_alive_in_all() -> None:
+def test_a_pod_alive_in_one_form_is_alive_in_all() -> None:
     """In tunnel mode only one of a pod's rules has its own hardware address; that saves the other, and the route."""
     rules = rules_of(arp_reply(POD, TUNNEL_MAC), dnat(POD, MAC))
     what = snapshot(*rules, route(dev="azure0"), stations=(Station(MAC, "azv1"),))
@@ -179,7 +179,7 @@ def test_both_addresses_of_a_pod_are_saved_by_its_one_hardware_address() -> None
     "station",
     [Station(MAC, "azure0"), Station(MAC, "azv1", permanent=True), Station("aa:bb:cc:00:00:08", "azv1")],
 )
-def test_only_what_a_port_has_learned_counts(station: Station) -> None:
+def test_only_addresses_that_a_port_has_learned_count(station: Station) -> None:
     """The bridge's own entries, those that a program added, and other hardware addresses say nothing."""
     assert [kind for kind, _ in judged(snapshot(DNAT_RULE, stations=(station,)))] == ["stale"]
 
@@ -339,7 +339,7 @@ NODE = (*DEVICES, AZV2)
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
-def test_what_a_device_may_have_that_could_not_be_asked_is_unknown(leftover: Restorable) -> None:
+def test_objects_on_a_device_that_could_not_be_asked_are_unknown(leftover: Restorable) -> None:
     """Without the privilege to ask there, no pod is taken for gone."""
     address = POD6 if leftover in OF_POD6 else POD
     reason = f"the pod on azv1 cannot be asked for {address} without CAP_NET_RAW"
@@ -354,7 +354,7 @@ def test_what_a_device_may_have_that_could_not_be_asked_is_unknown(leftover: Res
         ({"stations": (Station(MAC, "azv2"),)}, "live"),
     ],
 )
-def test_what_is_known_need_not_be_asked(evidence: dict[str, object], kind: str) -> None:
+def test_a_known_address_need_not_be_asked(evidence: dict[str, object], kind: str) -> None:
     """A device that was not asked hides nothing about an address of which something is known."""
     what = snapshot(DNAT_RULE, **{"devices": NODE, "unasked": UNASKED, **evidence})
     assert [found for found, _ in judged(what)] == [kind]
@@ -383,12 +383,12 @@ def test_a_device_of_a_pod_that_is_known_hides_no_other() -> None:
 
 
 @pytest.mark.parametrize("leftover", [route(dev="azv2"), neighbour(dev="azv2"), route6(dev="azv2")], ids=str)
-def test_what_is_on_one_device_does_not_hang_on_others(leftover: Restorable) -> None:
+def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> None:
     """A route or neighbour on a pod's own device is about that device."""
     assert [kind for kind, _ in judged(snapshot(leftover, devices=NODE, unasked=UNASKED))] == ["stale"]
 
 
-def test_what_is_on_a_device_that_went_away_is_unknown() -> None:
+def test_objects_on_a_removed_device_are_unknown() -> None:
     """It was there when routes were read, and not when devices were: it could not be asked."""
     reason = "azv7 was removed or renamed while all this was read"
     assert judged(snapshot(route(dev="azv7"))) == [("unknown", reason)]

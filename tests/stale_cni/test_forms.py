@@ -107,6 +107,6 @@ def test_rules_of_the_node_are_known(line: str) -> None:
         REPLY,
     ],
 )
-def test_what_only_looks_like_a_rule_of_the_node_is_none(line: str) -> None:
+def test_a_rule_that_resembles_one_of_the_node_is_none(line: str) -> None:
     """The forms are exact for the node, too."""
     assert not is_of_node(rule(line))

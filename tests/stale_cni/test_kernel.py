@@ -280,7 +280,7 @@ def test_leftovers_steal_packets_and_the_sweep_gives_them_back(world: World) -> 
     assert (lost_by_pod, lost_by_node) == ([], [])
 
 
-def test_what_goes_is_exactly_the_plan_and_undo_brings_it_back(world: World) -> None:
+def test_the_sweep_removes_exactly_the_plan_and_undo_restores_it(world: World) -> None:
     """Rules, neighbours and routes of both families differ by the plan alone; after undo they are the same again."""
     before = world.shown()
     task = world.sweep()
@@ -487,7 +487,7 @@ def test_a_pod_whose_link_is_down_for_a_moment_keeps_its_rules(world: World, nod
     assert world.asks(LIVE)
 
 
-def test_who_may_not_ask_takes_nobody_for_dead(world: World) -> None:
+def test_without_privilege_no_silent_pod_is_stale(world: World) -> None:
     """Without CAP_NET_RAW a pod that was silent for long is not in the plan, and a check says that it cannot tell."""
     world.node.run("bridge", "fdb", "delete", LIVE_MAC, "dev", "azv1", "master")
 
@@ -501,7 +501,7 @@ def test_who_may_not_ask_takes_nobody_for_dead(world: World) -> None:
         check_stale_cni(Context(timeout=60), config_of(), host)
 
 
-def test_one_who_puts_rules_back_is_noticed_and_not_fought(world: World) -> None:
+def test_a_program_that_restores_rules_is_reported_and_not_fought(world: World) -> None:
     """A script that keeps a rule in place is reported, and has its way."""
     line = dnat(REUSED, DEAD_MAC)
     stop, is_back = threading.Event(), threading.Event()
@@ -560,7 +560,7 @@ def test_a_refusal_of_the_kernel_leaves_everything_as_it_was(world: World) -> No
     assert (world.shown(), lost, list((world.root / "var/lib").iterdir())) == (before, [], [])
 
 
-def test_what_somebody_else_took_meanwhile_is_named(world: World) -> None:
+def test_an_object_that_another_program_removed_is_named(world: World) -> None:
     """A neighbour vanishes at the last moment: the rules are back, the neighbour is named, and undo knows it."""
     before = world.shown()
 
@@ -578,7 +578,7 @@ def test_what_somebody_else_took_meanwhile_is_named(world: World) -> None:
     assert world.shown() == before
 
 
-def test_who_may_not_is_told_so(world: World) -> None:
+def test_without_privilege_a_run_is_refused(world: World) -> None:
     """Without privilege the plan shows the visible objects, and a run that would change something is refused."""
     unprivileged = (*world.prefix, "setpriv", "--reuid=65534", "--clear-groups")
     before = world.shown()

@@ -44,7 +44,7 @@ HOPS = (NextHop(Address.parse("fe80::1"), "eth0"), NextHop(None, "azv1"))
     ],
     ids=repr,
 )
-def test_what_cannot_be_of_a_pod_is_not_looked_at(leftover: Restorable) -> None:
+def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None:
     """Other devices; routes of the kernel, routers, DHCP and hostrouting; routes to more than pods."""
     assert judged(snapshot(leftover)) == []
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_of_a_pod_is_not_looked_at(leftover: Restorable) -> None:
     ],
     ids=repr,
 )
-def test_what_nobody_makes_for_a_pod_is_unknown(leftover: Restorable, reason: str) -> None:
+def test_an_object_that_no_program_makes_for_a_pod_is_unknown(leftover: Restorable, reason: str) -> None:
     """On a pod's device nothing goes that is not exactly azure-vnet's, and nothing is passed over in silence."""
     assert judged(snapshot(leftover)) == [("unknown", reason)]
 
@@ -88,14 +88,14 @@ def test_several_next_hops_on_other_devices_are_not_looked_at(made: Callable[...
 
 
 @pytest.mark.parametrize("leftover", [route(table=100), route6(expires=600), neighbour()._replace(protocol=4)], ids=str)
-def test_what_is_odd_about_a_pod_that_lives_does_not_matter(leftover: Restorable) -> None:
+def test_a_live_pod_is_the_first_reason(leftover: Restorable) -> None:
     """That the pod lives is the better reason to leave it alone."""
     what = snapshot(leftover, endpoints=(Endpoint((POD, POD6), "azv1"),))
     assert [kind for kind, _ in judged(what)] == ["live"]
 
 
 @pytest.mark.parametrize("dev", ["azv1", "azure0"])
-def test_a_route_beside_another_is_unknown(dev: str) -> None:
+def test_a_second_route_in_one_place_is_unknown(dev: str) -> None:
     """Of two routes in one place, neither could be restored as it stood."""
     first, second = route(dev=dev), route(dev="eth0")
     assert judged(snapshot(first, second)) == [("unknown", "another route has the same place")]
@@ -119,7 +119,7 @@ def test_a_route_that_robs_the_next_pod_of_its_address_goes(dev: str) -> None:
     ],
     ids=str,
 )
-def test_a_route_elsewhere_is_not_beside_it(other: Restorable) -> None:
+def test_a_route_elsewhere_is_not_in_the_place(other: Restorable) -> None:
     """In another table, of another prefix, or of the other family."""
     assert [kind for kind, _ in judged(snapshot(route(), other))] == ["stale"]
 

@@ -130,7 +130,7 @@ BESIDE = LIVE._replace(address="10.240.0.11", recorded="tunnel")
 @example(([DEAD, LIVE], None))
 @example(([DEAD, LIVE._replace(recorded="tunnel")], None))
 @example(([DEAD._replace(recorded="tunnel"), BESIDE], None))
-def test_what_was_made_for_a_dead_pod_is_stale_and_nothing_else(history: tuple[list[Pod], str | None]) -> None:
+def test_only_objects_made_for_dead_pods_are_stale(history: tuple[list[Pod], str | None]) -> None:
     """The present owner of its address does not matter (another pod, the node or none), nor do old records."""
     pods, own = history
     living = {pod.mac for pod in pods if pod.is_alive}

@@ -188,7 +188,7 @@ def objects(host: FakeHost) -> list[str]:
 
 
 @given(worlds())
-def test_only_what_is_stale_goes_and_all_of_it_comes_back(world: World) -> None:
+def test_exactly_the_stale_objects_are_removed_and_restored(world: World) -> None:
     """In any order of objects: the plan is exactly the set of removed objects, and undo leaves no trace."""
     host = world.make()
     before, seen = whole_state(host), objects(host)

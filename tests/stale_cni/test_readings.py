@@ -37,7 +37,7 @@ def test_as_many_readings_as_asked_for(confirmations: int) -> None:
     assert (ctx.clock.monotonic(), there(host)) == (confirmations, [])
 
 
-def test_what_changes_between_readings_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_objects_that_change_between_readings_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     """A rule that comes while we look shows that another_program is at work on it; the others go."""
     host = made_host()
     late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
@@ -58,7 +58,7 @@ def test_what_changes_between_readings_is_left_alone(caplog: pytest.LogCaptureFi
     assert there(host) == [f"ebtables nft nat: {late}"]
 
 
-def test_what_comes_to_life_between_readings_is_left_alone() -> None:
+def test_a_pod_heard_between_readings_is_left_alone() -> None:
     """A pod that is heard for the first time in the second reading keeps everything."""
     host = made_host()
     host.ebtables.on_read = lambda: host.link_layer.learn(DEAD_MAC, "azv1")
@@ -66,7 +66,7 @@ def test_what_comes_to_life_between_readings_is_left_alone() -> None:
     assert arp_reply(DEAD, DEAD_MAC) in host.ebtables.lines()
 
 
-def test_what_comes_back_is_reported_and_not_fought(caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_that_are_added_again_are_reported_and_not_fought(caplog: pytest.LogCaptureFixture) -> None:
     """Another program adds rules again: they are noticed, named and left alone, and the record stays."""
     host = made_host()
     line = dnat(DEAD, DEAD_MAC)
@@ -90,7 +90,7 @@ def test_a_last_look_that_fails_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
-def test_who_is_cancelled_after_the_sweep_has_swept(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_cancelled_after_the_sweep_has_swept(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """All is gone and written down; only whether it came back was not looked at, and that is said."""
     host = made_host()
     # Two readings, the deletion, and then the last look.
@@ -113,7 +113,7 @@ def test_a_wait_that_is_cut_short_is_no_failure(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize(("up", "words"), [(False, "azv2 is down"), (True, "azv2 has no carrier")])
-def test_a_device_that_nobody_hears_is_given_time(*, up: bool, words: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_device_is_given_time(*, up: bool, words: str, caplog: pytest.LogCaptureFixture) -> None:
     """Five readings more, and it is said for whom; one that stays deaf is no sign of life."""
     host = made_host()
     host.link_layer.add_device("azv2", kind="veth", master="azure0", up=up, carrier=False)
@@ -159,7 +159,7 @@ def test_every_reading_finds_the_same_and_it_is_said_once(caplog: pytest.LogCapt
 # --- the log
 
 
-def test_what_is_not_understood_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_objects_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """Each unknown object is a warning, with its reason, once, however many readings find it."""
     caplog.set_level(logging.DEBUG)
     host = made_host()
@@ -192,7 +192,7 @@ def test_of_many_that_are_not_understood_the_first_ten_are_shown(caplog: pytest.
     assert caplog.messages.count("and 21 more are left alone (shown by -v)") == 1
 
 
-def test_what_could_not_be_seen_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_rules_that_cannot_be_seen_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     """It says once which rules it cannot see, and removes the stale ones that it can."""
     caplog.set_level(logging.INFO)
     host = made_host()
@@ -202,7 +202,7 @@ def test_what_could_not_be_seen_is_said(caplog: pytest.LogCaptureFixture) -> Non
     assert there(host) == []
 
 
-def test_progress_is_there_for_who_draws_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_counts_the_rules(caplog: pytest.LogCaptureFixture) -> None:
     """Each batch of rules is told with the number that is done and the number of all."""
     caplog.set_level(logging.INFO)
     host = made_host()

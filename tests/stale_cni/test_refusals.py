@@ -209,7 +209,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     assert sweep(host, config).obstacle() == why
 
 
-def test_what_cannot_be_written_down_stays() -> None:
+def test_objects_that_cannot_be_recorded_stay() -> None:
     """A full disk is an error before anything is removed; it says so, and where to look."""
     host = made_host()
     before = whole_state(host)

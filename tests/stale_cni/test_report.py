@@ -47,7 +47,7 @@ def told(report: SweepReport, *, verbose: bool = False) -> list[str]:
     return list(report.lines(verbose=verbose))
 
 
-def test_what_has_gone_is_told_by_its_reason_with_the_record() -> None:
+def test_removed_objects_are_reported_by_reason_with_the_record() -> None:
     """People see each object under the reason that it shares; programs also get the objects that were left alone."""
     host = made_host()
     report = sweep_node(context(), config_of(), host)
@@ -86,7 +86,7 @@ def test_what_has_gone_is_told_by_its_reason_with_the_record() -> None:
     assert answer["spared"][2]["reason"] == f"{LIVE_MAC}, its hardware address, is learned on azv1"
 
 
-def test_a_check_has_what_is_left_alone_in_its_json_too() -> None:
+def test_a_check_lists_the_objects_left_alone_in_its_json() -> None:
     """The same objects with the same reasons; the key is there only where there are any."""
     host, config = made_host(), config_of()
     expected = sweep_node(context(), config, made_host(), dry_run=True).to_mapping()
@@ -114,7 +114,7 @@ def test_with_v_each_object_that_is_left_alone_is_listed() -> None:
     assert sum(line.startswith("  = ") for line in lines) == len(NODE_RULES) + 2
 
 
-def test_a_dry_run_changes_nothing_and_says_what_would_go() -> None:
+def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
     """It is one reading, and it says if a sweep would be refused."""
     host = made_host()
     before = whole_state(host)
@@ -138,7 +138,7 @@ def test_a_clean_node_is_said_to_be_clean() -> None:
         assert told(report) == ["nothing stale of azure-vnet was found", "left alone: 3 of the node (-v lists them)"]
 
 
-def test_what_it_cannot_do_is_told_with_what_it_found() -> None:
+def test_a_refusal_is_reported_with_the_findings() -> None:
     """A refusal is an error of the report; nothing has gone, and there is no record."""
     host = made_host()
     host.files.tree.write("/etc/cni/net.d/10-azure.conflist", b'{"type": "azure-vnet"}', mode=0o644)
@@ -149,7 +149,7 @@ def test_what_it_cannot_do_is_told_with_what_it_found() -> None:
     assert told(report) == ["left alone: 1 of live pods, 3 of the node, 1 not understood (-v lists them)"]
 
 
-def test_a_sweep_that_was_taken_back_has_no_record() -> None:
+def test_a_sweep_that_was_undone_has_no_record() -> None:
     """The k-th deletion is refused: all is as before."""
     host = made_host()
     before = whole_state(host)
@@ -159,7 +159,7 @@ def test_a_sweep_that_was_taken_back_has_no_record() -> None:
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
-def test_who_did_not_ask_for_a_sweep_is_told_what_to_write(config: HostRoutingConfig) -> None:
+def test_without_the_section_the_error_says_how_to_add_it(config: HostRoutingConfig) -> None:
     """By itself it is a mistake, not a no-op."""
     with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
         sweep_node(context(), config, made_host())
@@ -215,7 +215,7 @@ def written(folder: Path, **section: object) -> str:
 
 
 @needs("kernel", "ebtables-nft")
-def test_the_command_says_what_would_go_and_takes_it_away(node: KernelNode, tmp_path: Path) -> None:
+def test_the_command_lists_stale_objects_and_removes_them(node: KernelNode, tmp_path: Path) -> None:
     """A forecast is exit 0, or 4 if asked; the sweep is exit 0, and afterwards there is nothing."""
     config = written(tmp_path, enabled=True, confirmations=1)
     forecast = command(node, "--dry-run", config)
@@ -230,7 +230,7 @@ def test_the_command_says_what_would_go_and_takes_it_away(node: KernelNode, tmp_
 
 
 @needs("kernel", "ebtables-nft")
-def test_the_command_lists_what_it_spares(node: KernelNode, tmp_path: Path) -> None:
+def test_the_command_lists_the_objects_left_alone(node: KernelNode, tmp_path: Path) -> None:
     """With -v on stdout, each with its reason."""
     node.run("ebtables-nft", "-t", "nat", *dnat("10.241.0.1", DEAD_MAC).split())
     told = command(node, "--dry-run", "-v", written(tmp_path, enabled=True))

@@ -24,12 +24,12 @@ RULE, TWIN = rules_of(dnat("10.240.0.9", MAC), dnat("10.240.0.9", MAC))
 ALL: list[Restorable] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
 
 
-def test_what_is_missing_comes_back() -> None:
+def test_missing_objects_are_restored() -> None:
     """On a node that has nothing of it, everything."""
     assert what_is_missing(ALL, Snapshot(devices=DEVICES)) == (tuple(ALL), ())
 
 
-def test_what_is_there_is_left_alone() -> None:
+def test_present_objects_are_left_alone() -> None:
     """So that putting back twice is fine; be the rule elsewhere in its chain, or the device without carrier."""
     snapshot = Snapshot(
         rules=(RULE._replace(position=7),),
@@ -47,7 +47,7 @@ def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
 
 
 @pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
-def test_what_has_no_device_any_more_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
+def test_an_object_without_its_device_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
     """Its device went, and everything on it with it."""
     expected = ((), ((leftover, f"there is no device {leftover.dev} any more"),))
     assert what_is_missing([leftover], Snapshot()) == expected
@@ -64,7 +64,7 @@ def test_what_has_no_device_any_more_is_given_up(leftover: Neighbour | ObservedR
     ],
     ids=str,
 )
-def test_a_place_that_was_taken_is_left_to_whoever_has_it(
+def test_a_place_that_was_taken_is_left_alone(
     leftover: Neighbour | ObservedRoute, other: Neighbour | ObservedRoute
 ) -> None:
     """A pod that has got the address meanwhile keeps it."""
@@ -83,7 +83,7 @@ def test_a_route_of_another_metric_is_in_nobodys_way() -> None:
     assert what_is_missing([ROUTE], snapshot) == ((ROUTE,), ())
 
 
-def test_ipv6_routes_of_two_devices_stand_beside_each_other() -> None:
+def test_ipv6_routes_of_two_devices_do_not_conflict() -> None:
     """As the kernel has them: one that is there is in no other's way, unless both have gateways; both come back."""
     other = ROUTE6._replace(dev="azure0")
     assert what_is_missing([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == (ROUTE6,)

@@ -80,7 +80,7 @@ def test_a_failure_midway_restores_everything(
     assert whole_state(host) == before
 
 
-def test_a_failure_carries_what_the_kernel_said() -> None:
+def test_a_failure_has_the_error_of_the_kernel() -> None:
     """The error that stopped it is in the message, and is the cause."""
     host = made_host()
     failing_routes(host)
@@ -90,7 +90,7 @@ def test_a_failure_carries_what_the_kernel_said() -> None:
     assert "- 10.240.0.11 dev azv1 scope link: injected fault" in str(caught.value)
 
 
-def test_what_cannot_be_restored_is_named_and_the_record_stays() -> None:
+def test_an_object_that_cannot_be_restored_is_named_and_the_record_stays() -> None:
     """The rules cannot be restored: the error names each, and the record; `undo` restores them."""
     host = made_host()
     before = whole_state(host)
@@ -120,7 +120,7 @@ def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
 
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
-def test_who_is_cancelled_midway_restores_everything(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_cancelled_midway_restores_everything(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """The run ends as cancelled, nothing has changed, and that is said."""
     host = made_host()
     before = whole_state(host)

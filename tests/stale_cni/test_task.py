@@ -49,7 +49,7 @@ def test_it_is_a_task_with_all_abilities() -> None:
     assert task.name == "clean-stale-cni"
 
 
-def test_only_what_is_stale_goes() -> None:
+def test_only_stale_objects_are_removed() -> None:
     """Rules of both backends and families, neighbours and routes of dead pods go; nothing else does."""
     host = made_host()
     sweep(host).do(context())
@@ -74,7 +74,7 @@ def test_the_plan_names_each_object_and_why_it_goes() -> None:
     assert whole_state(host) == before
 
 
-def test_a_check_finds_what_the_plan_would_take_away() -> None:
+def test_a_check_finds_the_objects_that_the_plan_removes() -> None:
     """Each stale object is a finding of the kind `stale-cni`."""
     host = made_host()
     findings = check_stale_cni(context(), config_of(), host)
@@ -83,7 +83,7 @@ def test_a_check_finds_what_the_plan_would_take_away() -> None:
     assert findings[0] == NodeFinding("stale-cni", STALE[0], f"{why}; run: hostrouting apply CONFIG")
 
 
-def test_a_check_says_what_keeps_the_sweep_from_work() -> None:
+def test_a_check_says_why_the_sweep_cannot_work() -> None:
     """While azure-vnet is configured, no finding tells the user to run a command that would be refused."""
     host = made_host()
     host.files.tree.write(CONFLIST, b'{"type": "azure-vnet"}', mode=0o644)
@@ -113,7 +113,7 @@ def test_the_state_of_azure_vnet_protects() -> None:
     assert there(host) == []
 
 
-def test_who_answers_when_asked_keeps_everything() -> None:
+def test_a_pod_that_answers_keeps_everything() -> None:
     """The node may know nothing of a pod that was silent for long: it is asked before its route is taken for stale."""
     host = made_host()
     host.link_layer.alive = {("azv1", "10.240.0.11"), ("azv1", "fd00:10:240::11")}
@@ -123,7 +123,7 @@ def test_who_answers_when_asked_keeps_everything() -> None:
     assert dnat(DEAD, DEAD_MAC) not in host.ebtables.lines()
 
 
-def test_who_may_not_ask_plans_but_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_privilege_there_is_a_plan_and_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
     """Without privilege no silent pod is taken for gone: a plan says so, check and run are refused."""
     host = made_host()
     before = whole_state(host)
@@ -161,7 +161,7 @@ def test_a_clean_node_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
-def test_who_does_not_ask_gets_nothing(config: HostRoutingConfig) -> None:
+def test_without_the_section_nothing_happens(config: HostRoutingConfig) -> None:
     """Without the section nothing is read, changed or restored."""
     host = made_host()
     sweep(host).do(context())
@@ -196,7 +196,7 @@ def test_an_empty_state_has_no_pods(path: str) -> None:
     assert there(host) == []
 
 
-def test_what_cns_has_on_record_is_protected_where_it_lies() -> None:
+def test_endpoints_of_cns_are_protected() -> None:
     """In stateless mode CNS keeps azure-vnet's endpoints; it need be copied nowhere."""
     host = made_host()
     host.link_layer.add_device("azv2", master="azure0")
@@ -212,7 +212,7 @@ def test_no_bridge_at_all_is_fine() -> None:
     assert there(host) == []
 
 
-def test_what_any_bridge_has_heard_is_alive() -> None:
+def test_a_pod_that_any_bridge_has_heard_is_alive() -> None:
     """A second bridge has learned the hardware address of a pod on a port: the pod keeps its rules."""
     host = made_host()
     host.link_layer.add_device("azure9", kind="bridge")

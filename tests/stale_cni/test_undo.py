@@ -31,7 +31,7 @@ from phases import Change
 RESTORED = [STALE[6], *STALE[4:6], STALE[7], *STALE[:4]]
 
 
-def test_undo_puts_everything_back_in_place_and_order() -> None:
+def test_undo_restores_everything_in_place_and_order() -> None:
     """Rules, neighbours, routes and files are as before the sweep, whatever the config says by then."""
     host = made_host()
     before = whole_state(host)
@@ -44,7 +44,7 @@ def test_undo_puts_everything_back_in_place_and_order() -> None:
     assert whole_state(host) == before
 
 
-def test_undo_of_several_sweeps_puts_all_of_them_back() -> None:
+def test_undo_of_several_sweeps_restores_all_of_them() -> None:
     """The newest first, so that each finds its chain as it left it."""
     host = made_host()
     before = whole_state(host)
@@ -108,7 +108,7 @@ def test_twins_of_an_ipv4_route_do_not_come_back_both(caplog: pytest.LogCaptureF
     assert len(host.files.tree.names(FOLDER)) == 1
 
 
-def test_a_file_that_is_no_record_keeps_none_from_being_put_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_no_record_does_not_stop_undo(caplog: pytest.LogCaptureFixture) -> None:
     """All valid records are restored; the file is named and set aside. A plan shows the objects and changes nothing."""
     host = made_host()
     before = whole_state(host)
@@ -152,7 +152,7 @@ def test_an_undo_that_fails_can_be_done_again(fail: str) -> None:
     assert whole_state(host) == before
 
 
-def test_undo_does_not_ask_who_is_alive() -> None:
+def test_undo_does_not_look_for_live_pods() -> None:
     """A state that cannot be parsed does not keep objects from being restored."""
     host = made_host()
     sweep(host).do(context())
@@ -162,7 +162,7 @@ def test_undo_does_not_ask_who_is_alive() -> None:
     assert there(host) == STALE
 
 
-def test_what_was_taken_before_the_machine_was_started_again_stays_gone(caplog: pytest.LogCaptureFixture) -> None:
+def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptureFixture) -> None:
     """The objects went with that boot, so nothing can be restored, and the record is removed: planned, and said."""
     caplog.set_level(logging.INFO)
     host = made_host()
@@ -184,7 +184,7 @@ def test_what_was_taken_before_the_machine_was_started_again_stays_gone(caplog: 
     ]
 
 
-def test_undo_without_a_sweep_asks_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_undo_without_a_sweep_reads_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """A node that was never swept is not even read; it is said where a record would lie."""
     caplog.set_level(logging.INFO)
     host = made_host()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
-def test_what_nobody_alive_has_is_stale(leftover: Restorable) -> None:
+def test_an_object_of_no_live_pod_is_stale(leftover: Restorable) -> None:
     """An object made for one pod is stale when nothing says that the pod lives."""
     address = POD6 if leftover in OF_POD6 else POD
     assert judged(snapshot(leftover)) == [("stale", f"no live endpoint of azure-vnet has {address}")]
@@ -53,7 +53,7 @@ def test_what_nobody_alive_has_is_stale(leftover: Restorable) -> None:
     ],
     ids=str,
 )
-def test_what_lies_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
+def test_an_object_outside_pod_cidrs_is_unknown(leftover: Restorable) -> None:
     """The operator has not said that these addresses were pods'."""
     assert judged(snapshot(leftover)) == [("unknown", "10.241.0.9 is outside podCidrs")]
 
@@ -75,7 +75,7 @@ def asked(what: Snapshot) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("leftover", [*OF_POD, *OF_POD6], ids=str)
-def test_who_answers_when_asked_is_alive(leftover: Restorable) -> None:
+def test_a_pod_that_answers_is_alive(leftover: Restorable) -> None:
     """Before anything is taken for stale the pods' devices are asked; an answer comes from a pod that was silent."""
     address = POD6 if leftover in OF_POD6 else POD
     assert asked(snapshot(leftover)) == [("azv1", address)]
@@ -112,12 +112,12 @@ def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str
     [(BRIDGE,), (BRIDGE, AZV1._replace(up=False)), (BRIDGE, AZV1._replace(name="eth0"))],
     ids=["none", "down", "uplink"],
 )
-def test_nobody_else_is_asked(devices: tuple[Device, ...]) -> None:
+def test_no_other_device_is_asked(devices: tuple[Device, ...]) -> None:
     """Not the uplink, where the fabric answers for everybody; and a device that is down takes no questions."""
     assert asked(snapshot(DNAT_RULE, neighbour(), devices=devices)) == []
 
 
-def test_what_cannot_answer_is_not_asked() -> None:
+def test_a_device_without_carrier_is_not_asked() -> None:
     """One that has no carrier is up, but hears nothing; others are asked all the same."""
     deaf = AZV2._replace(name="azv3", carrier=False)
     assert ("azv3", POD) not in asked(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
@@ -141,7 +141,7 @@ def stale(*leftovers: Restorable) -> Sequence[Verdict]:
     return [Verdict(leftover, "stale", POD, "") for leftover in leftovers]
 
 
-def test_readings_agree_on_what_is_stale_in_all_of_them() -> None:
+def test_objects_are_stale_only_if_all_readings_agree() -> None:
     """An object that came, went or was found alive between readings has changed, and is not deleted."""
     a, b, c, d = (neighbour(f"10.240.0.{number}") for number in range(10, 14))
     agreed, changed = agree([stale(a, b), stale(a, c, d)])

@@ -195,7 +195,7 @@ def check_pairs(pairs: int, prefixes: Sequence[str], *, pauses: bool, caplog: py
 
 
 @LIVES
-def test_apply_and_reset_beside_changers(
+def test_apply_and_reset_among_changers(
     prefixes: Sequence[str], pauses: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A sample of the soak run: 50 pairs of each life."""
@@ -204,7 +204,7 @@ def test_apply_and_reset_beside_changers(
 
 @pytest.mark.soak
 @LIVES
-def test_five_thousand_pairs_beside_changers(
+def test_five_thousand_pairs_among_changers(
     prefixes: Sequence[str], pauses: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """5,000 pairs of apply and reset lose nothing and leave nothing stale."""

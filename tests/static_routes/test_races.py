@@ -187,7 +187,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
     assert [str(route) for route in read_records(host.files).routes] == []
 
 
-def test_who_takes_the_place_all_the_time_has_it(node: BusyNode, host: FakeHost) -> None:
+def test_a_program_that_always_takes_the_place_keeps_it(node: BusyNode, host: FakeHost) -> None:
     """A program that replaces ours whenever it comes wins: that is said, and its route is the only one."""
     node.insert_route(theirs(73))
     for number in range(1, 150):
@@ -245,7 +245,7 @@ WAYS = st.sampled_from(["replace", "append", "add", "delete"])
     st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
 )
 @example(before=["replace", "append"], in_apply=[], between=["append"], in_reset=[(2, "replace")])
-def test_any_life_beside_ours(
+def test_any_order_of_foreign_changes(
     before: list[str], in_apply: list[tuple[int, str]], between: list[str], in_reset: list[tuple[int, str]]
 ) -> None:
     """After apply and reset the routes are those of the owner's list, in its order; deleted ones may be restored."""

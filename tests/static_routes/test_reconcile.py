@@ -60,13 +60,13 @@ def brought_about(
 
 
 class TestOnePlace:
-    def test_what_is_missing_is_added(self, node: MemoryBackend) -> None:
+    def test_a_missing_route_is_added(self, node: MemoryBackend) -> None:
         """An empty place is taken by an addition."""
         assert texts(reconcile([WANTED], node.routes()).changes) == [
             "+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
         ]
 
-    def test_what_is_right_is_left(self, node: MemoryBackend) -> None:
+    def test_a_right_route_is_left(self, node: MemoryBackend) -> None:
         """Nothing is changed when the route stands already."""
         node.insert_route(WANTED)
         assert reconcile([WANTED], node.routes()).changes == []
@@ -108,7 +108,7 @@ class TestOnePlace:
         brought_about(node, [], records)
         assert node.routes() == before
 
-    def test_what_stands_behind_ours_already_is_left(self, node: MemoryBackend) -> None:
+    def test_a_route_that_follows_ours_is_left(self, node: MemoryBackend) -> None:
         """As the boot script leaves it: ours decides, the other one after it has no record and is not in the way."""
         node.insert_route(WANTED)
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
@@ -132,7 +132,7 @@ class TestOnePlace:
         assert change.before is None
         assert str(outcome.in_the_way[change]) == "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 
-    def test_the_kernels_own_behind_ours_counts(self, node: MemoryBackend) -> None:
+    def test_a_kernel_route_that_follows_ours_counts(self, node: MemoryBackend) -> None:
         """So it does where our route came first, lest the next boot decide otherwise."""
         wanted = Route.parse("192.168.7.0/24", gateway="10.224.0.1", dev="eth0")
         node.insert_route(wanted)
@@ -179,7 +179,7 @@ class TestWayBack:
         node.delete_route(record)
         assert (node.routes(), outcome.records) == (before, [])
 
-    def test_what_was_appended_meanwhile_stays_behind(self, node: MemoryBackend) -> None:
+    def test_a_route_appended_meanwhile_stays_last(self, node: MemoryBackend) -> None:
         """A route that came while ours stood follows the routes that stood there before ours."""
         record = self.displaced(node)
         node.add_route("172.16.1.0/24", gateway="10.224.0.7", dev="eth0")
@@ -188,7 +188,7 @@ class TestWayBack:
         assert in_place(node) == [str(record), "172.16.1.0/24 via 10.224.0.7 dev eth0"]
         assert not any(map(outcome.only_moves, outcome.all_changes))
 
-    def test_what_replaced_ours_has_replaced_the_first_of_the_displaced(self, node: MemoryBackend) -> None:
+    def test_a_route_that_replaced_ours_replaces_the_first_displaced_one(self, node: MemoryBackend) -> None:
         """A daemon's `replace` took ours; without us it would have taken the first, and the second follows it."""
         for gateway in "10.224.0.9", "10.224.0.8":
             node.add_route("172.16.1.0/24", gateway=gateway, dev="eth0", protocol=16)
@@ -202,7 +202,7 @@ class TestWayBack:
         ]
         assert [str(given_up.route) for given_up in outcome.given_up] == [str(records[0])]
 
-    def test_what_replaced_ours_before_it_displaced_leaves_a_stale_one(self, node: MemoryBackend) -> None:
+    def test_a_route_that_replaced_ours_earlier_leaves_a_stale_one(self, node: MemoryBackend) -> None:
         """The route that replaced ours is followed by the one that it would have replaced: that one is removed."""
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         first = reconcile([WANTED], node.routes())
@@ -227,7 +227,7 @@ class TestWayBack:
         outcome = reconcile([WANTED], node.routes(), displaced=[record])
         assert (outcome.all_changes, outcome.records) == ([], [record])
 
-    def test_it_gives_way_to_whoever_came_meanwhile(self, node: MemoryBackend) -> None:
+    def test_it_leaves_a_place_that_was_taken_meanwhile(self, node: MemoryBackend) -> None:
         """A place that another program took is left to it; the record is removed, and its route is named."""
         record = self.displaced(node)
         node.delete_route(WANTED)

@@ -30,7 +30,7 @@ BOTH = StaticRoute(destination="172.16.1.0/24")
 
 
 class TestFound:
-    def test_what_is_given_needs_no_default_route(self) -> None:
+    def test_a_complete_route_needs_no_default_route(self) -> None:
         """A complete route is taken as it is."""
         route = StaticRoute(destination="172.16.1.0/24", gateway="172.18.1.1", dev="eth0", metric=7)
         assert resolved(route) == ["172.16.1.0/24 via 172.18.1.1 dev eth0 proto 142 metric 7"]
@@ -87,7 +87,7 @@ class TestMissing:
         ],
         ids=["other table", "ours", "type of service", "unreachable", "no default"],
     )
-    def test_what_is_no_default_route(self, default: ObservedRoute) -> None:
+    def test_routes_that_are_no_default_route(self, default: ObservedRoute) -> None:
         """Only an unmarked unicast default route of table main, for all packets, is one to go by."""
         assert reasons(BOTH, default) == ["table main has no IPv4 default route"]
 

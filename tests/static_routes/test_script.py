@@ -222,7 +222,7 @@ class TestRunning:
         assert run(node, StaticRoute(destination="172.20.1.0/24")) == (0, ["routes in force: 1"])
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
 
-    def test_a_foreign_route_in_the_place_is_kept_behind_ours(self, node: KernelNode) -> None:
+    def test_a_foreign_route_in_the_place_is_kept_after_ours(self, node: KernelNode) -> None:
         """It is told once, decides no more, and decides again when ours is gone."""
         node.add_route("172.20.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -360,7 +360,7 @@ class TestRunning:
         assert ours(node) == ["172.16.2.0/24 via 10.224.0.1 dev eth0", "172.16.3.0/24 via 10.224.0.9 dev eth0"]
         assert "172.16.0.0/16 dev ib0 proto kernel" in node.ip("route", "show", "172.16.0.0/16")
 
-    def test_what_the_config_no_longer_has_goes(self, node: KernelNode) -> None:
+    def test_routes_that_left_the_config_are_removed(self, node: KernelNode) -> None:
         """From every table, of every kind; foreign routes in the same tables stay."""
         node.add_route("172.20.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
         node.add_route("172.21.0.0/16", dev="ib0", protocol=142, table=1000)

@@ -166,7 +166,7 @@ class TestDo:
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         return host.files.operations.calls
 
-    def test_what_leaves_the_config_goes_and_the_displaced_comes_back(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_route_that_left_the_config_gives_the_place_back(self, host: FakeHost, ctx: Context) -> None:
         """A route less in the config is one less on the node, and its place is the other's again."""
         before = others(host)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -176,7 +176,7 @@ class TestDo:
         assert not host.files.exists(RECORDS_PATH)
 
     @pytest.mark.parametrize("take_away", ["no routes", "undo"])
-    def test_without_routes_ours_is_taken_away(self, host: FakeHost, ctx: Context, take_away: str) -> None:
+    def test_without_routes_ours_is_removed(self, host: FakeHost, ctx: Context, take_away: str) -> None:
         """Routes, displaced ones, script, unit, gate: all as before."""
         before = others(host)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
@@ -235,7 +235,7 @@ class TestPlan:
         task.do(ctx)
         assert task.plan(ctx) == []
 
-    def test_what_only_its_attributes_tell_apart(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_route_that_differs_in_attributes_only(self, host: FakeHost, ctx: Context) -> None:
         """An operator gave our route an mtu: 'was' and the very same words would leave a reader puzzled."""
         task = ConfigureStaticRoutes(CONFIG, host=host)
         task.do(ctx)
@@ -261,7 +261,7 @@ class TestPlan:
         assert f"- {SCRIPT_PATH}" in changes
         assert state(host) == before
 
-    def test_what_cannot_be_looked_up_now(self, ctx: Context) -> None:
+    def test_fields_that_cannot_be_looked_up_now(self, ctx: Context) -> None:
         """The plan does not wait: it names the fields that will be looked up, and leaves their place alone."""
         host = FakeHost()
         host.routes.add_link("eth0")
@@ -273,7 +273,7 @@ class TestPlan:
         assert not [change for change in changes if change.action == "-"]
         assert ctx.clock.monotonic() == 0
 
-    def test_what_will_be_refused(self, host: FakeHost, ctx: Context) -> None:
+    def test_refusals_are_in_the_plan(self, host: FakeHost, ctx: Context) -> None:
         """The plan shows a connected route in the way."""
         config = config_of([StaticRoute(destination="172.16.0.0/16")])
         assert "will be refused: the kernel's own route '172.16.0.0/16 dev ib0" in str(
@@ -438,7 +438,7 @@ class TestRefusals:
         assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in ours(host)
         assert ctx.clock.monotonic() == 3
 
-    def test_a_gateway_beside_the_devices_net_is_a_mistake(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_gateway_outside_the_devices_net_is_a_mistake(self, host: FakeHost, ctx: Context) -> None:
         """The device is up and has its address, so no lease will help: it is refused at once."""
         self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth0"))
         assert ctx.clock.monotonic() == 0
@@ -460,7 +460,7 @@ class TestRefusals:
         ],
     )
     @pytest.mark.parametrize("real", [pytest.param(True, marks=needs("kernel")), False])
-    def test_a_plan_foresees_what_will_be_refused(
+    def test_a_plan_foresees_refusals(
         self, ctx: Context, gateway: str, dev: str, foreseen: str | None, real: bool
     ) -> None:
         """In memory and in the kernel: a plan names the routes that fail, and why, as the failure does."""
@@ -495,7 +495,7 @@ class TestRefusals:
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert state(host) == before
 
-    def test_what_cannot_come_back_holds_up_nothing(
+    def test_a_route_that_cannot_be_restored_stops_nothing(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A displaced route whose gateway is gone stays on record, with a warning; ours goes all the same."""
@@ -521,7 +521,7 @@ class TestRefusals:
         assert "172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp" in others(host)
         assert host.files.tree.snapshot() == {}
 
-    def test_what_lost_its_device_is_given_up(
+    def test_a_route_that_lost_its_device_is_given_up(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
         """A displaced route over a device that has gone cannot come back, and is named."""
