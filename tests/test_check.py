@@ -103,7 +103,7 @@ def test_routes_alone_are_looked_at(host: FakeHost) -> None:
 
 
 def test_a_script_without_its_run_bit(host: FakeHost) -> None:
-    """It would hold every gate: 203/EXEC."""
+    """A script that is not executable would hold every gate (203/EXEC), so check reports it."""
     config = applied(host, **ROUTES)
     host.files.write(SCRIPT.replace("static", "hostrouting/static"), host.files.read(SCRIPT) or b"", mode=0o644)
     assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
@@ -181,7 +181,7 @@ def test_probes_alone_on_a_node_without_ipv6(host: FakeHost) -> None:
 
 
 def test_probes_alone_where_the_cloud_does_not_say(host: FakeHost) -> None:
-    """It is unknown if rules are needed: the finding asks for the apply, which gives the reason."""
+    """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason."""
     host.metadata.error = BackendError("no answer")
     assert told(check(host, config_of(probeSnat={"enabled": True}))) == [("warning", "not-applied", "hostRouting")]
 
@@ -226,7 +226,7 @@ def test_a_narrower_foreign_route_needs_a_separate_route(host: FakeHost) -> None
 
 
 def test_a_route_that_was_looked_up_by_another_default_route(host: FakeHost) -> None:
-    """A better default route came after the apply: the route still goes by the first one, and that is told."""
+    """A better default route came after the apply: the route still goes by the first one, and check reports that."""
     config = applied(host, **ROUTES)
     host.routes.add_link("eth1")
     host.routes.add_address("eth1", "10.9.0.4/16")
@@ -279,7 +279,7 @@ def test_a_gate_that_names_no_unit(host: FakeHost) -> None:
 
 
 def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
-    """Its file was changed without a reload: the next boot may open it, which an apply brings to light."""
+    """Its file was changed without a reload: the next boot may open it, and an apply makes systemd read it."""
     config = applied(host, **ROUTES)
     host.services.start(in_time(), "systemd-nspawn@kube1.service")
     path = f"/lib/systemd/system/{NSPAWN}"
@@ -309,7 +309,7 @@ def test_a_unit_that_failed(host: FakeHost) -> None:
 
 
 def test_a_machine_whose_systemd_does_not_answer(host: FakeHost) -> None:
-    """Findings that need no systemd are reported all the same, and the missing answers are listed, once each."""
+    """Findings that need no systemd are reported, and each missing answer is listed once."""
     config = applied(host, **ROUTES)
     lose_our_routes(host)
     for number in range(1, 30):
@@ -399,6 +399,6 @@ def test_missing_root_is_reported_and_is_no_error(host: FakeHost) -> None:
 
 
 def test_sections_that_are_off_are_not_looked_into(host: FakeHost) -> None:
-    """That would need root."""
+    """Check does not read the state of disabled sections, which would need root."""
     host.nftables.may_read = host.ebtables.may_read = False
     assert check(host, config_of()).not_asked == ()

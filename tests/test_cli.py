@@ -426,7 +426,7 @@ def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -
 
 @needs_kernel
 def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> None:
-    """`check CONFIG | head -1` of a bad node is exit 1 all the same, and nothing complains on stderr."""
+    """`check CONFIG | head -1` of a bad node still has exit status 1, and stderr is empty."""
     reading, writing = os.pipe()
     os.close(reading)
     entering = ["nsenter", f"--net=/run/netns/{node.name}", *COMMAND]

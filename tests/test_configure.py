@@ -324,7 +324,7 @@ TROUBLES = {
 def test_a_sibling_in_trouble(
     crowded: FakeHost, trouble: Callable[[FakeHost], None], sections: dict[str, dict[str, object]], required: bool
 ) -> None:
-    """Routes, proof and gate are there all the same; the run fails only if the section says `required`."""
+    """Routes, proof and gate are installed; the run fails only if the section says `required`."""
     trouble(crowded)
     [(section, values)] = sections.items()
     task = configure(crowded, **GATED, **ROUTES, **OVERLAP, **{section: {**values, "required": required}})

@@ -163,7 +163,7 @@ def test_a_sweep_of_the_previous_form_is_read() -> None:
 
 
 def test_only_root_may_read_it() -> None:
-    """It contains the addresses of a cluster."""
+    """Only root may read a record, since it contains the addresses of a cluster."""
     files = MemoryFiles()
     record = Sweeps(files, FOLDER).add([], texts=[], now=NOW)
     file = files.tree.file(record.path)
@@ -335,7 +335,7 @@ def test_a_record_of_another_user_is_not_trusted() -> None:
 
 @needs("root")
 def test_a_planted_record_is_not_read(tmp_path: Path) -> None:
-    """On real files, too: one that another user put there before root closed the folder."""
+    """A real file that another user wrote before root closed the folder is not read."""
     files = RootedFiles(str(tmp_path))
     good = Record(objects=rules_of(arp_reply("10.240.0.9", "a")), path="/run/ours/record.json")
     files.write(good.path, to_json(good), mode=0o644)
@@ -381,7 +381,7 @@ def test_a_sticky_folder_is_not_safe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, None])
 def test_a_damaged_record_is_set_aside(damage: bytes | None) -> None:
-    """It is kept under another name, as it was, and no later run reads it."""
+    """A damaged record is renamed, unchanged, and no later run reads it."""
     files = MemoryFiles()
     for number in (1, 2):
         if damage is None:

@@ -217,7 +217,7 @@ def test_every_change_of_a_file_that_fails(story: str) -> None:
 
 
 def test_an_interrupt_while_routes_change() -> None:
-    """It arrives when ours stands and the foreign route is about to go: the undone run leaves both as they were."""
+    """It arrives after ours is added and before the foreign one is removed: undo restores the earlier routes."""
     host = node()
     before = state(host)
     plain = host.routes.routes

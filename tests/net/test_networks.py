@@ -55,7 +55,7 @@ def test_spelling_is_that_of_the_standard_library(address: ipaddress.IPv4Address
 
 @pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1/32", "fd00::1%eth0", "\0", "\ud800", "1::2::3", "pod"])
 def test_a_text_that_is_no_address_is_in_no_network(text: str) -> None:
-    """Anything else than an address is outside, and no error."""
+    """A text that is not an address is outside of every network, and raises nothing."""
     assert (parse_address(text), canonical(text), text in Networks(["10.0.0.0/8", "fd00::/8"])) == (None, None, False)
 
 

@@ -53,7 +53,7 @@ def test_an_observed_route_can_be_added_again(route: Route) -> None:
 
 
 def test_a_change_needs_something_to_change() -> None:
-    """Neither before nor after is a mistake."""
+    """A change without a route before and after is a mistake."""
     with pytest.raises(ValueError, match="a change has neither 'before' nor 'after'"):
         RouteChange(None, None)
 

@@ -145,7 +145,7 @@ def test_whatever_undo_returns_is_a_failure(method: Callable[[object], object], 
     ],
 )
 def test_a_plan_is_a_list_of_changes(answer: object, why: str) -> None:
-    """Anything else is an error that says so; a run never calls `plan`."""
+    """A plan of another type is an error; a run never calls `plan`."""
     message = rf"plan\(ctx\) returned {why}: a plan is a list of Change, \[\] if there is nothing to change$"
     with pytest.raises(TaskFailedError, match=rf"^greet: {message}"):
         plan(_Task(plan=answer))
@@ -279,7 +279,7 @@ NAP = task("nap")(lambda ctx: ctx.sleep(60))
 def test_a_wrong_option_is_refused_before_anything_runs(
     use: Callable[..., object], option: str, value: object, message: str
 ) -> None:
-    """Not in the middle of a run, where it would hide the failure that it was to handle."""
+    """The error is raised before the run, where it cannot hide the failure that the option handles."""
     with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
         use(NAP, **{option: value})
 

@@ -52,7 +52,7 @@ def test_first_failure_cancels_the_siblings() -> None:
 
 
 def test_no_failure_is_lost() -> None:
-    """The first failure is raised, all are reached and told."""
+    """The first failure is raised, and leads to all others."""
     first, second = OSError("first"), OSError("second")
 
     def later(ctx: Context) -> None:

@@ -176,7 +176,7 @@ def test_threads_append_to_one_list() -> None:
 
 
 def test_an_undo_goes_on_after_its_context_has_ended() -> None:
-    """A run that its caller cancelled is undone all the same, and only once."""
+    """A run that its caller cancelled is undone too, and only once."""
     undone: list[str] = []
     ctx = Context()
 

@@ -124,7 +124,7 @@ def test_a_group_knows_which_tasks_will_be_skipped() -> None:
 
 
 def test_asking_for_skipped_tasks_adds_nothing_to_the_report() -> None:
-    """Also a task that is never executed, and stands in no group, may be asked for."""
+    """The question may name a task that never runs and is in no group."""
     inner = RecordingTask("a", [])
     whole = task("whole")(lambda ctx: _discard(ctx.skips(inner)))
     report = run(Serial(whole, inner), skip=["a"])

@@ -33,7 +33,7 @@ def test_recording_task_heeds_its_context() -> None:
 
 
 def test_failing_task_fails_so_many_times() -> None:
-    """It raises the very error, and works afterwards if so told."""
+    """It raises the given error the given number of times, and then works."""
     error = OSError("x")
     failing = FailingTask("a", error, times=1)
     with pytest.raises(OSError, match="x") as caught:

@@ -96,7 +96,7 @@ def test_wrappers_come_in_any_order(wrap: Callable[[Task], Task]) -> None:
 
 
 def test_a_task_may_be_tolerant_by_itself() -> None:
-    """It is an ability like any other: a method."""
+    """A task implements its tolerance as a method."""
     noted: list[str] = []
 
     class Probes(FailingTask):

@@ -60,7 +60,7 @@ class TestTheCloudsDescription:
         ],
     )
     def test_another_shape(self, document: object, reason: str) -> None:
-        """It is refused, with the place and the next step; also when an earlier interface has an address."""
+        """An unknown shape is an error with place and next step, even after an interface with an address."""
         words = f"the cloud's description of the network interfaces cannot be read: {reason}; with hostRouting."
         with pytest.raises(BackendError, match=re.escape(words)):
             describes_ipv6(document)
@@ -227,6 +227,6 @@ class TestToInstall:
 
     @pytest.mark.parametrize("host", [None, FakeHost(is_live=False)])
     def test_no_cloud_to_ask(self, host: FakeHost | None) -> None:
-        """Then the config must name it."""
+        """Without a cloud to ask, the config must name the device."""
         with pytest.raises(InvalidConfigError, match=r"^hostRouting\.probeSnat\.dev: is missing; name the device"):
             rules_to_install(HostRoutingConfig(probe_snat=ProbeSNATConfig(enabled=True)), host=host)

@@ -123,7 +123,7 @@ class TestProbes:
 
     @pytest.mark.parametrize("data", [b"x", FOUR_KILOBYTES])
     def test_udp(self, world: ProbeWorld, data: bytes) -> None:
-        """Also in fragments."""
+        """Datagrams are rewritten too, even in fragments."""
         server, client = world.bound(world.pod, SOCK_DGRAM, POD), world.probe(SOCK_DGRAM)
         client.sendto(data, server.getsockname())
         received, peer = server.recvfrom(65535)
@@ -187,7 +187,7 @@ class TestOthers:
             assert world.carry(back, outward=True) == one_hop_later(back)
 
     def test_another_link_local_source_stays_one(self, world: ProbeWorld) -> None:
-        """It is neither rewritten nor, therefore, forwarded; on the link it talks to the node as ever."""
+        """It is not rewritten and so not forwarded; on the link it still reaches the node."""
         server = world.bound(world.node, SOCK_DGRAM, "::")
         client = world.bound(world.cloud, SOCK_DGRAM, CLOUD_LOCAL, dev="wire")
         client.sendto(b"x", (NODE_LOCAL, server.getsockname()[1]))

@@ -65,7 +65,7 @@ class TestPlan:
         ],
     )
     def test_drifted(self, host: FakeHost, ctx: Context, ruleset: str, detail: str) -> None:
-        """It says how the table differs."""
+        """The finding says how the table differs."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
         host.nftables.flush()
@@ -176,7 +176,7 @@ class TestCheck:
     def test_cilium_before_nftables(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture, name: str
     ) -> None:
-        """By tcx or tc, it takes probes first: the rules are loaded all the same; plan, apply and check say so."""
+        """By tcx or tc, it takes probes first: the rules are loaded nevertheless; plan, apply and check say so."""
         host.link_layer.programs = {"eth0": (name, "cil_to_netdev")}
         words = f"Cilium's program {name} on eth0 takes packets before nftables sees them"
         ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)

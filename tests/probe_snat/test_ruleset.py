@@ -82,7 +82,7 @@ class TestFiles:
 
     @needs("systemd-path")
     def test_where_systemd_looks_for_nft(self) -> None:
-        """It says so itself; the folders are built into it."""
+        """We search each folder of the search path that is built into systemd."""
         path = subprocess.run(
             ["systemd-path", "search-binaries-default"], check=True, capture_output=True, text=True
         ).stdout.strip()
@@ -193,7 +193,7 @@ class TestKernel:
 
     @given(dev=st.text(st.sampled_from('ab0.@+-_"\\*;{}$#,!ü語 \n\t\xa0/'), max_size=15))
     def test_any_device_name(self, nft: NftCommand, dev: str) -> None:
-        """It is refused before nft sees it, or it means the same to nft as to us."""
+        """A device name is refused before nft sees it, or nft reads it as the same name."""
         try:
             rules = ProbeRules(dev=dev, source=RULES.source, address=RULES.address)
         except ValueError:
@@ -252,7 +252,7 @@ class TestKernel:
         assert nft.table(CTX, FAMILY, TABLE_NAME) == expected_listing(RULES)
 
     def test_away(self, nft: NftCommand) -> None:
-        """It goes, and that it is not there is no mistake."""
+        """The table is deleted; if it does not exist, that is no error."""
         nft.load(CTX, render(RULES))
         for _ in range(2):
             nft.load(CTX, delete_script())

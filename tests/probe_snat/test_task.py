@@ -72,7 +72,7 @@ class LaterClock(ManualClock):
 
 class TestDo:
     def test_it_is_a_task_in_full(self) -> None:
-        """It can be done, planned and undone, and has its name."""
+        """The task can be done, planned and undone, and has its name."""
         task = ConfigureProbeSNAT(CONFIG)
         assert isinstance(task, Task)
         assert isinstance(task, Plannable)
@@ -143,7 +143,7 @@ class TestDo:
         assert host.files.read(RULESET_PATH) == render(rules).encode()
 
     def test_a_race_with_a_flush(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
-        """A sibling that flushes right after the load is told of, and is no failure: the unit is there."""
+        """A flush right after the load is logged and is no failure, since the unit is installed."""
         host.nftables.after_load = host.nftables.flush
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.files.exists(UNIT_PATH)
@@ -234,7 +234,7 @@ class TestDo:
         assert state(host) == before
 
     def test_a_device_that_is_mistyped(self, host: FakeHost, ctx: Context) -> None:
-        """It is an error that names it; the files of an earlier run stay."""
+        """The error names the device; the files of an earlier run stay."""
         ConfigureProbeSNAT(config(dev="eth0", detect="address"), host=host).do(ctx)
         before = state(host)
         with pytest.raises(BackendError, match="there is no device eht0, not even after 30 s"):
@@ -242,7 +242,7 @@ class TestDo:
         assert state(host) == before
 
     def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
-        """It is refused before any rule is changed."""
+        """The gate is refused before any rule is changed."""
         early = b"[Unit]\nBefore=network.target\n[Service]\nExecStart=/bin/true\n"
         host.files.write("/etc/systemd/system/early.service", early, mode=0o644)
         before = state(host)
@@ -364,7 +364,7 @@ class TestNoPart:
     def test_a_node_without_ipv6_waits_for_routers_only(
         self, host: FakeHost, ctx: Context, ages: dict[str, float], dev: str | None, seconds: int
     ) -> None:
-        """They answer within 15 s after the device came up, or not at all: later applies wait for nothing."""
+        """Routers answer within 15 s after the device came up; later applies do not wait."""
         host.link_layer.remove_address("eth0", ADDRESS)
         host.link_layer.ages = ages
         lead(host)
@@ -416,7 +416,7 @@ class TestCloud:
 
     @pytest.mark.parametrize("answer", [{"error": "x"}, [7], IMDSAnswer(body=b"<html>"), IMDSAnswer(status=400)])
     def test_an_unreadable_answer(self, host: FakeHost, answer: object) -> None:
-        """It is an error, and the files of an earlier run stay, because the answer is unknown."""
+        """An unreadable answer is an error, and the files of an earlier run stay."""
         with FakeIMDS([network_interface(ipv6=["fd00::4"])]) as imds:
             self.run(host, imds)
         before = state(host)

@@ -125,7 +125,7 @@ def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> No
 
 
 def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
-    """The route for the same prefix is the kernel's own, so two halves beat it; it is said that this is not safe."""
+    """The route for the same prefix is the kernel's own, so two halves beat it, with a warning that this is unsafe."""
     report = prove(node, "172.16.0.0/16")
     warning = (
         "172.16.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
@@ -216,7 +216,7 @@ def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBacke
     ids=["destination", "source", "not", "table"],
 )
 def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule) -> None:
-    """It is tried first and does not match: the next route is named."""
+    """The rule is tried first and does not match, so the next route is named."""
     node.add_route("10.96.0.0/16", kind="prohibit")
     node.add_route("10.96.0.0/24", kind="blackhole", table=88)
     # The rule is added last, since it may block other destinations.
@@ -308,7 +308,7 @@ def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBacken
 
 
 def test_an_own_address_of_the_expected_device_is_nothing_to_warn_of(node: MemoryBackend) -> None:
-    """It lies in the part that is taken from ib0, and belongs to eth0."""
+    """The address belongs to eth0 and lies in the part that is taken from ib0, so no warning is given."""
     node.add_address("eth0", "172.16.8.9/32")
     assert [route.warning for route in prove(node, "172.16.8.0/22").suggested_routes] == [None]
 
@@ -448,7 +448,7 @@ def test_without_default_route_every_cidr_is_no_route_whole(node: MemoryBackend)
 
 
 def test_expected_devices_can_be_given(node: MemoryBackend) -> None:
-    """Then the default route does not define the expected devices."""
+    """Given devices replace those of the default route."""
     report = prove_egress(node, ["172.16.8.0/22", "10.96.0.0/16"], expected_devs=["ib0"])
     assert [cidr.ok for cidr in report.cidrs] == [True, False]
 

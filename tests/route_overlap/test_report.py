@@ -101,7 +101,7 @@ If these interfaces are meant to carry the addresses, allow them instead:
 
 
 def test_the_message_without_default_route() -> None:
-    """It names the missing route and where to look."""
+    """The message names the missing route and where to look."""
     assert str(prove_egress(Node(default=False), ["10.96.0.0/16", "10.97.0.0/16"])) == (
         "the node has no IPv4 default route, so nothing leads to 10.96.0.0/16, 10.97.0.0/16\n"
         "Give the node a default route: see the log of its DHCP client, or its network configuration."

@@ -161,7 +161,7 @@ class TestRunning:
         assert ran.markers == {"route-overlap.detected": line}
 
     def test_rules_on_marks_are_named(self, node: KernelNode, uplink: None, tmp_path: Path) -> None:
-        """They are no finding; the journal says that the proof does not cover them."""
+        """Rules on marks are no finding; the journal says that the proof does not cover them."""
         node.ip("rule", "add", "fwmark", "5", "lookup", "88", "priority", "50")
         ran = run_script(node, tmp_path, ["10.96.0.0/16"])
         assert ran.status == 0

@@ -91,7 +91,7 @@ def test_strict_raises_with_everything_in_place(host: FakeHost) -> None:
 
 
 def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
-    """/run may be full: the error that holds the gate is raised all the same."""
+    """Even if /run is full, the error that holds the gate is raised."""
     task = CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host)
     calls = host.files.operations.calls
     for number in range(1, 10):

@@ -99,7 +99,7 @@ def test_hardware_addresses_are_read_in_both_forms(text: str) -> None:
 
 
 def test_hardware_addresses_of_infiniband_are_longer() -> None:
-    """They are no reason to refuse the whole state."""
+    """A hardware address of 20 bytes is no reason to refuse the whole state."""
     (endpoint,) = parse_state(state_of({"azv1": []}).replace(b"EjRWeJq8", b"AAAA" * 6 + b"AAk="))
     assert endpoint.mac == ":".join(["00"] * 19 + ["09"])
 
@@ -283,7 +283,7 @@ def test_a_lock_file_of_a_living_process_is_found(path: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "4711", "-1", "no number", "1/../1", "9" * 400, "٤٧"])
 def test_a_stale_lock_file_holds_nothing(content: str) -> None:
-    """Its process is gone, or the content is not a process id."""
+    """A lock file is stale if its process is gone or its content is not a process id."""
     assert locked(written(LOCKS[0], content)) == []
 
 
@@ -352,7 +352,7 @@ def test_pods_of_another_cni_that_uses_cns_are_none_of_azure_vnets() -> None:
     ],
 )
 def test_a_file_that_is_no_state_of_cns_is_an_error(content: bytes, reason: str) -> None:
-    """It says where it is not as expected."""
+    """The error says where the file is not as expected."""
     with pytest.raises(ValueError, match=r".") as caught:
         parse_endpoints(content)
     assert reason in str(caught.value)

@@ -86,7 +86,7 @@ def test_tunnel_mode_makes_rules_for_the_node_where_its_uplink_has_the_address()
 
 @pytest.mark.parametrize("dev", ["azure0", "azv1"])
 def test_neighbours_of_ip_masq_agent_are_never_touched(dev: str) -> None:
-    """It adds them for other nodes, whose addresses no pod on this one has."""
+    """ip-masq-agent adds them for other nodes, whose addresses no pod on this one has."""
     reason = f"ip-masq-agent adds neighbours with {TUNNEL_MAC} for other nodes"
     assert judged(snapshot(neighbour(dev=dev, mac=TUNNEL_MAC))) == [("node", reason)]
 
@@ -224,7 +224,7 @@ def test_the_hardware_address_of_tunnel_mode_in_a_record_is_no_evidence() -> Non
 
 
 def test_whose_hardware_address_any_bridge_has_learned_is_alive() -> None:
-    """A bridge of another name than the config says has heard the pod all the same; its own entry says nothing."""
+    """A pod is alive if a bridge with another name has heard it; the bridge's own entry proves nothing."""
     bridges = (*DEVICES, BRIDGE._replace(name="azbr", addresses=()))
     what = snapshot(DNAT_RULE, devices=bridges, stations=(Station(MAC, "azvlive"),))
     assert judged(what) == [("live", f"{MAC}, its hardware address, is learned on azvlive")]
@@ -389,6 +389,6 @@ def test_objects_on_one_device_do_not_depend_on_others(leftover: Restorable) -> 
 
 
 def test_objects_on_a_removed_device_are_unknown() -> None:
-    """It was there when routes were read, and not when devices were: it could not be asked."""
+    """The device vanished after routes were read and before devices were, so it could not be asked."""
     reason = "azv7 was removed or renamed while all this was read"
     assert judged(snapshot(route(dev="azv7"))) == [("unknown", reason)]

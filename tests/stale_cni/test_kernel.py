@@ -340,7 +340,7 @@ def test_an_address_that_the_nodes_router_has_now_is_given_back(world: World) ->
 
 
 def test_dead_rules_before_a_live_pods_own_go_alone(world: World) -> None:
-    """They were made for an earlier pod with its address: the first rule of two decides, and leads to no pod."""
+    """The rules were made for an earlier pod with its address: the first rule of two decides, and leads to no pod."""
     before = world.shown()
     dead = [arp_reply(LIVE, "aa:bb:cc:00:00:77"), dnat(LIVE, "aa:bb:cc:00:00:77")]
     for line in reversed(dead):
@@ -502,7 +502,7 @@ def test_without_privilege_no_silent_pod_is_stale(world: World) -> None:
 
 
 def test_a_program_that_restores_rules_is_reported_and_not_fought(world: World) -> None:
-    """A script that keeps a rule in place is reported, and has its way."""
+    """A script that keeps adding a rule is reported, and its rule stays."""
     line = dnat(REUSED, DEAD_MAC)
     stop, is_back = threading.Event(), threading.Event()
 
@@ -530,7 +530,7 @@ def test_a_program_that_restores_rules_is_reported_and_not_fought(world: World) 
 
 
 def test_without_ebtables_the_rest_is_cleaned(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Where ebtables is not installed it is said that rules may be there, and neighbours go all the same."""
+    """Without ebtables a message says that rules may remain, and neighbours are removed nevertheless."""
     empty = world.root / "empty"
     empty.mkdir()
     absent = EbtablesCommand((*world.prefix, "/usr/bin/env", f"PATH={empty}"))

@@ -77,7 +77,7 @@ def test_objects_that_belong_to_no_pod_are_skipped(leftover: Restorable) -> None
     ids=repr,
 )
 def test_an_object_that_no_program_makes_for_a_pod_is_unknown(leftover: Restorable, reason: str) -> None:
-    """On a pod's device nothing goes that is not exactly azure-vnet's, and nothing is passed over in silence."""
+    """On a pod's device only azure-vnet's exact objects are removed; each other one has its reason."""
     assert judged(snapshot(leftover)) == [("unknown", reason)]
 
 
@@ -89,7 +89,7 @@ def test_several_next_hops_on_other_devices_are_not_looked_at(made: Callable[...
 
 @pytest.mark.parametrize("leftover", [route(table=100), route6(expires=600), neighbour()._replace(protocol=4)], ids=str)
 def test_a_live_pod_is_the_first_reason(leftover: Restorable) -> None:
-    """That the pod lives is the better reason to leave it alone."""
+    """An odd object of a live pod is left alone because the pod lives."""
     what = snapshot(leftover, endpoints=(Endpoint((POD, POD6), "azv1"),))
     assert [kind for kind, _ in judged(what)] == ["live"]
 

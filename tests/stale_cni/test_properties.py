@@ -211,7 +211,7 @@ FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
 
 @given(worlds(), st.sampled_from(sorted(FAULTS)), st.integers(1, 12))
 def test_a_failure_at_any_deletion_restores_everything(world: World, fault: str, k: int) -> None:
-    """Be the k-th deletion of any sort refused, all is as before; or nothing met the fault, and all went well."""
+    """If the k-th deletion of any sort is refused, the earlier state is restored; otherwise the sweep succeeds."""
     host = world.make()
     before = whole_state(host)
     FAULTS[fault](host, k)

@@ -91,7 +91,7 @@ def test_a_last_look_that_fails_is_an_error() -> None:
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
 def test_a_run_cancelled_after_the_sweep_has_swept(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """All is gone and written down; only whether it came back was not looked at, and that is said."""
+    """The objects are removed and recorded; a message says that no later reading looked for them."""
     host = made_host()
     # Two readings, the deletion, and then the last look.
     host.ebtables.fail_at(4, error)
@@ -114,7 +114,7 @@ def test_a_wait_that_is_cut_short_is_no_failure(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize(("up", "words"), [(False, "azv2 is down"), (True, "azv2 has no carrier")])
 def test_a_silent_device_is_given_time(*, up: bool, words: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Five readings more, and it is said for whom; one that stays deaf is no sign of life."""
+    """A silent device gets five more readings and a message; if it stays silent, it proves no live pod."""
     host = made_host()
     host.link_layer.add_device("azv2", kind="veth", master="azure0", up=up, carrier=False)
     ctx = context()
@@ -193,7 +193,7 @@ def test_of_many_that_are_not_understood_the_first_ten_are_shown(caplog: pytest.
 
 
 def test_rules_that_cannot_be_seen_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """It says once which rules it cannot see, and removes the stale ones that it can."""
+    """One message names the rules that cannot be seen, and the visible stale ones are removed."""
     caplog.set_level(logging.INFO)
     host = made_host()
     host.ebtables.notes.append("ebtables (legacy) is not installed")
@@ -203,7 +203,7 @@ def test_rules_that_cannot_be_seen_are_reported(caplog: pytest.LogCaptureFixture
 
 
 def test_progress_counts_the_rules(caplog: pytest.LogCaptureFixture) -> None:
-    """Each batch of rules is told with the number that is done and the number of all."""
+    """The log record of each batch of rules has the number done so far and the total."""
     caplog.set_level(logging.INFO)
     host = made_host()
     task = sweep(host)

@@ -114,7 +114,7 @@ def test_it_refuses_while_a_lock_of_any_version_is_held(lock: str) -> None:
 
 
 def test_locks_of_cns_are_no_sign_of_azure_vnet() -> None:
-    """It runs for ever, and gives addresses to Cilium's pods, too."""
+    """CNS always runs, and gives addresses to Cilium's pods, too."""
     host = made_host()
     for lock in "/var/lock/azure-vnet/azure-cns.json.lock", "/var/run/azure-vnet/azure-endpoints.lock":
         host.files.tree.write(lock, b"", mode=0o600)

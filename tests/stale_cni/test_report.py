@@ -115,7 +115,7 @@ def test_with_v_each_object_that_is_left_alone_is_listed() -> None:
 
 
 def test_a_dry_run_changes_nothing_and_lists_stale_objects() -> None:
-    """It is one reading, and it says if a sweep would be refused."""
+    """A dry run takes one reading, and says if a sweep would be refused."""
     host = made_host()
     before = whole_state(host)
     report = sweep_node(context(), config_of(), host, dry_run=True)
@@ -160,7 +160,7 @@ def test_a_sweep_that_was_undone_has_no_record() -> None:
 
 @pytest.mark.parametrize("config", [HostRoutingConfig(), config_of(enabled=False)])
 def test_without_the_section_the_error_says_how_to_add_it(config: HostRoutingConfig) -> None:
-    """By itself it is a mistake, not a no-op."""
+    """Without the section in the config the command is an error, not a no-op."""
     with pytest.raises(InvalidConfigError, match="is not true; write") as caught:
         sweep_node(context(), config, made_host())
     assert [error.path for error in caught.value.errors] == ["hostRouting.staleCni.enabled"]
@@ -176,7 +176,7 @@ def test_a_dry_run_without_privilege_says_that_it_cannot_tell(without: str) -> N
 
 
 def test_one_run_at_a_time() -> None:
-    """It waits for the run lock, as every run that changes something."""
+    """A sweep waits for the run lock, as every run does that changes something."""
     host = made_host()
     with host.lock.hold(Context()), pytest.raises(LockHeldError):
         sweep_node(Context(timeout=1, clock=ManualClock(auto=True)), config_of(), host)

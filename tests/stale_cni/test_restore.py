@@ -25,12 +25,12 @@ ALL: list[Restorable] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
 
 
 def test_missing_objects_are_restored() -> None:
-    """On a node that has nothing of it, everything."""
+    """On a node without any of them, all objects are restored."""
     assert what_is_missing(ALL, Snapshot(devices=DEVICES)) == (tuple(ALL), ())
 
 
 def test_present_objects_are_left_alone() -> None:
-    """So that putting back twice is fine; be the rule elsewhere in its chain, or the device without carrier."""
+    """A second restore changes nothing, even if a rule has moved in its chain or the device has no carrier."""
     snapshot = Snapshot(
         rules=(RULE._replace(position=7),),
         neighbours=(NEIGHBOUR,),
@@ -48,7 +48,7 @@ def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
 
 @pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
 def test_an_object_without_its_device_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
-    """Its device went, and everything on it with it."""
+    """The kernel removed the object with its device."""
     expected = ((), ((leftover, f"there is no device {leftover.dev} any more"),))
     assert what_is_missing([leftover], Snapshot()) == expected
 

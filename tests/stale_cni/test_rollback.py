@@ -121,7 +121,7 @@ def test_a_rollback_that_cannot_be_read_back_says_so() -> None:
 
 @pytest.mark.parametrize("error", [CancelledError("SIGTERM"), DeadlineExceededError(1.0)])
 def test_a_run_cancelled_midway_restores_everything(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """The run ends as cancelled, nothing has changed, and that is said."""
+    """The run ends as cancelled, and a message says that nothing has changed."""
     host = made_host()
     before = whole_state(host)
     calls = len(host.link_layer.operations.calls)

@@ -41,7 +41,7 @@ from phases import Change, Plannable, Task, Undoable
 
 
 def test_it_is_a_task_with_all_abilities() -> None:
-    """It can be planned and undone, and has upstream's sort of name."""
+    """The task can be planned and undone, and is named in upstream's style."""
     task = sweep(FakeHost())
     assert isinstance(task, Task)
     assert isinstance(task, Plannable)

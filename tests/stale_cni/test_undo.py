@@ -45,7 +45,7 @@ def test_undo_restores_everything_in_place_and_order() -> None:
 
 
 def test_undo_of_several_sweeps_restores_all_of_them() -> None:
-    """The newest first, so that each finds its chain as it left it."""
+    """The newest sweep is undone first, so that each finds its chain as it left it."""
     host = made_host()
     before = whole_state(host)
     sweep(host, config_of(pod_cidrs=("10.240.0.0/16",))).do(context())
@@ -163,7 +163,7 @@ def test_undo_does_not_look_for_live_pods() -> None:
 
 
 def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptureFixture) -> None:
-    """The objects went with that boot, so nothing can be restored, and the record is removed: planned, and said."""
+    """A reboot removed the objects, so undo plans and logs the removal of the record only."""
     caplog.set_level(logging.INFO)
     host = made_host()
     sweep(host).do(context())
@@ -185,7 +185,7 @@ def test_objects_swept_before_a_reboot_are_not_restored(caplog: pytest.LogCaptur
 
 
 def test_undo_without_a_sweep_reads_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """A node that was never swept is not even read; it is said where a record would lie."""
+    """A node that was never swept is not read; the message names the folder of the records."""
     caplog.set_level(logging.INFO)
     host = made_host()
     sweep(host).undo(context())

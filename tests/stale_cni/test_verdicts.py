@@ -113,12 +113,12 @@ def test_every_device_of_a_pod_is_asked(leftover: Restorable, evidence: dict[str
     ids=["none", "down", "uplink"],
 )
 def test_no_other_device_is_asked(devices: tuple[Device, ...]) -> None:
-    """Not the uplink, where the fabric answers for everybody; and a device that is down takes no questions."""
+    """The uplink is not asked, since the fabric answers for all, nor is a device that is down."""
     assert asked(snapshot(DNAT_RULE, neighbour(), devices=devices)) == []
 
 
 def test_a_device_without_carrier_is_not_asked() -> None:
-    """One that has no carrier is up, but hears nothing; others are asked all the same."""
+    """A device without carrier is up but hears nothing; the others are asked."""
     deaf = AZV2._replace(name="azv3", carrier=False)
     assert ("azv3", POD) not in asked(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))
     assert ("azv2", POD) in asked(snapshot(DNAT_RULE, devices=(*DEVICES, AZV2, deaf)))

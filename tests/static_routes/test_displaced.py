@@ -25,7 +25,7 @@ def test_without_displaced_routes_there_is_no_file() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"routes": 7}', b'{"objects": 7}', b"\xff", b"[" * 100_000])
 def test_a_file_of_another_form_is_set_aside(content: bytes) -> None:
-    """It is named and kept under another name, and does not stop the run."""
+    """The file is reported and renamed, and does not stop the run."""
     files = MemoryFiles()
     files.write(RECORDS_PATH, content, mode=0o644)
     displaced = read_records(files)

@@ -142,7 +142,7 @@ def test_a_flush_before_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHo
 
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHost, step: int) -> None:
-    """Ours is flushed before we remove it: the displaced route is restored all the same."""
+    """Ours is flushed before we remove it: the displaced route is restored nevertheless."""
     node.insert_route(theirs(73))
     converge(host, [OURS])
     node.before_step[node._taken + step] = [lambda: node.delete_route(OURS)]
@@ -188,7 +188,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
 
 
 def test_a_program_that_always_takes_the_place_keeps_it(node: BusyNode, host: FakeHost) -> None:
-    """A program that replaces ours whenever it comes wins: that is said, and its route is the only one."""
+    """A program that always replaces our route wins: a warning says so, and its route is the only one."""
     node.insert_route(theirs(73))
     for number in range(1, 150):
         route = theirs(100 + number)

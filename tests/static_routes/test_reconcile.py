@@ -133,7 +133,7 @@ class TestOnePlace:
         assert str(outcome.in_the_way[change]) == "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 
     def test_a_kernel_route_that_follows_ours_counts(self, node: MemoryBackend) -> None:
-        """So it does where our route came first, lest the next boot decide otherwise."""
+        """A kernel route counts even after our route, because the next boot may reverse their order."""
         wanted = Route.parse("192.168.7.0/24", gateway="10.224.0.1", dev="eth0")
         node.insert_route(wanted)
         node.add_address("ib0", "192.168.7.1/24")
@@ -237,7 +237,7 @@ class TestWayBack:
         assert [str(given_up.route) for given_up in outcome.given_up] == [str(record)]
 
     def test_it_may_be_there_already(self, node: MemoryBackend) -> None:
-        """Its owner has made it again: there is nothing to do and nothing to log."""
+        """If its owner has added it again, nothing is changed or logged."""
         record = self.displaced(node)
         node.delete_route(WANTED)
         node.insert_route(record.to_route())

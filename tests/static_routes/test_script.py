@@ -133,7 +133,7 @@ class TestRunning:
             ]
 
     def test_the_default_route_is_waited_for(self, node: KernelNode) -> None:
-        """A lease that comes late is in time; how long it can be late is said once."""
+        """The script waits for a late lease, and logs the limit of the wait once."""
         script = impatient(config_of([StaticRoute(destination="172.16.1.0/24")]), waits=30).decode()
         argv = ["nsenter", f"--net=/run/netns/{node.name}", "bash", "-c", script]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
@@ -223,7 +223,7 @@ class TestRunning:
         assert ours(node) == ["172.20.1.0/24 via 10.224.0.1 dev eth0"]
 
     def test_a_foreign_route_in_the_place_is_kept_after_ours(self, node: KernelNode) -> None:
-        """It is told once, decides no more, and decides again when ours is gone."""
+        """It is logged once, has no effect while our route stands, and decides again afterwards."""
         node.add_route("172.20.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         route = StaticRoute(destination="172.20.1.0/24", gateway="10.224.0.1", dev="eth0")
         assert run(node, route) == (
@@ -310,7 +310,7 @@ class TestRunning:
         assert done.stderr.decode().count("\n") == 1
 
     def test_no_default_route_in_time(self, node: KernelNode) -> None:
-        """It fails, names the missing default route, and has changed nothing."""
+        """The script fails, names the missing default route, and changes nothing."""
         whole = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
         assert run(node, whole, StaticRoute(destination="172.16.2.0/24", dev="ib0"), waits=1) == (
             1,

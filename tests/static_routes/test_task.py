@@ -110,7 +110,7 @@ def state(host: FakeHost) -> object:
 
 class TestDo:
     def test_it_is_a_task_in_full(self) -> None:
-        """It can be done, planned and undone, and is named as upstream's."""
+        """The task can be done, planned and undone, and has upstream's name."""
         task = ConfigureStaticRoutes(CONFIG)
         assert isinstance(task, Task)
         assert isinstance(task, Plannable)
@@ -134,7 +134,7 @@ class TestDo:
     def test_somebodys_route_is_displaced_with_a_warning(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """It has a record; so does a route that differs from ours by its protocol alone."""
+        """A displaced route has a record, even if it differs from ours by its protocol alone."""
         with caplog.at_level(logging.WARNING):
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert [record.getMessage() for record in caplog.records] == [
@@ -198,7 +198,7 @@ class TestDo:
         assert host.services.operations.calls == []
 
     def test_an_image_gets_files_only(self, ctx: Context) -> None:
-        """Without a kernel to ask, script and unit are installed, planned and taken away all the same."""
+        """Without a kernel to ask, script and unit can still be installed, planned and removed."""
         host = FakeHost(is_live=False)
         task = ConfigureStaticRoutes(CONFIG, host=host)
         assert f"+ {SCRIPT_PATH}" in map(str, task.plan(ctx))
@@ -357,7 +357,7 @@ class TestRefusals:
         return refuse(installed=True)
 
     def test_a_connected_route_in_the_way(self, host: FakeHost, ctx: Context) -> None:
-        """It is named and left in place, and the error gives the next step."""
+        """The connected route is named and left in place, and the error gives the next step."""
         error = self.refused(host, ctx, StaticRoute(destination="172.16.0.0/16"))
         assert isinstance(error, RouteRejectedError)
         assert list(map(str, error.refusals)) == [
@@ -498,7 +498,7 @@ class TestRefusals:
     def test_a_route_that_cannot_be_restored_stops_nothing(
         self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A displaced route whose gateway is gone stays on record, with a warning; ours goes all the same."""
+        """A displaced route whose gateway is gone stays on record, with a warning; ours is removed."""
         host.routes.add_address("eth0", "10.225.0.4/16")
         host.routes.add_route("172.16.1.0/24", gateway="10.225.0.1", dev="eth0", protocol=16)
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
