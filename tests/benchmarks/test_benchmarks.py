@@ -98,7 +98,7 @@ def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any
 
 
 @needs_kernel
-def test_only_what_was_asked_for_is_measured() -> None:
+def test_only_the_selected_cases_are_measured() -> None:
     """`--only` leaves the rest out of the report, and its targets unjudged."""
     done = run("--quick", "--rounds", "1", "--sizes", "10", "--only", "dump")
     assert done.returncode == 0, done.stderr
@@ -132,7 +132,7 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
     ]
 
 
-def test_only_in_a_run_of_its_own_are_boot_scripts_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_boot_scripts_run_only_in_a_separate_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An operator may have made the namespace by hand, without a /run."""
     monkeypatch.setattr("benchmarks.world.ip_batch", lambda _lines: None)
     for name in "clean", "sweep":

@@ -76,7 +76,7 @@ class TestInstall:
         assert reloads(host.services) == 1
         assert host.services.started == []
 
-    def test_what_is_right_is_not_touched(self, host: FakeHost, ctx: Context) -> None:
+    def test_correct_files_are_not_touched(self, host: FakeHost, ctx: Context) -> None:
         """A second install changes nothing, keeps every mtime and does not reload."""
         boot(host).install(ctx, stand_in(STATIC))
         before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
@@ -85,7 +85,7 @@ class TestInstall:
         assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
         assert reloads(host.services) == 1
 
-    def test_what_changed_is_written(self, host: FakeHost, ctx: Context) -> None:
+    def test_only_changed_files_are_written(self, host: FakeHost, ctx: Context) -> None:
         """Of a changed config only the script is another; systemd reads it all once more."""
         boot(host).install(ctx, stand_in(STATIC))
         changed = stand_in(STATIC, "echo changed\n")
@@ -146,7 +146,7 @@ class TestInstall:
         assert host.files.exists(DROP_IN)
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
-    def test_permissions_are_mended(self, host: FakeHost, ctx: Context) -> None:
+    def test_permissions_are_corrected(self, host: FakeHost, ctx: Context) -> None:
         """A script that became unreadable is a script again."""
         boot(host).install(ctx, stand_in(STATIC))
         script = stand_in(STATIC).files[0]
@@ -200,7 +200,7 @@ class TestInstall:
         changing = {"daemon_reload", "enable", "disable", "start", "stop"}
         assert {call[0] for call in image.services.operations.calls} & changing == set()
 
-    def test_a_live_run_reads_what_an_offline_run_of_it_wrote(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_live_run_loads_the_files_of_an_offline_run(self, host: FakeHost, ctx: Context) -> None:
         """`--root /` prepared this very machine: nothing differs on the disk, but systemd does not know."""
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         boot(host).install(ctx, stand_in(STATIC))
@@ -227,7 +227,7 @@ class TestInstall:
         assert {change.subject for change in planned if change.action == "+"} == after.keys() - before.keys()
         assert {change.subject for change in planned if change.action == "-"} == before.keys() - after.keys()
 
-    def test_nothing_is_done_for_one_who_gave_up(self, host: FakeHost) -> None:
+    def test_a_cancelled_run_changes_nothing(self, host: FakeHost) -> None:
         """A cancelled context ends every method before it changes anything."""
         ctx = Context()
         ctx.cancel("enough")
@@ -351,7 +351,7 @@ class TestRemove:
         assert not host.files.exists("/etc/aks-flex-node")
         assert not host.services.state(ctx, "check-route-overlap.service").exists
 
-    def test_a_unit_that_somebody_disabled_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
+    def test_a_disabled_unit_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
         """To take another one away does not open the gate for it, although no link requires it now."""
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
@@ -451,7 +451,7 @@ def test_a_unit_has_its_unit_file() -> None:
         BootUnit(name="a.service", files=(BootFile(path="/a", content=b"", mode=0o644),))
 
 
-def test_the_doorway_shows_what_it_says() -> None:
+def test_every_export_exists_and_is_sorted() -> None:
     """All that is exported exists, sorted as ruff sorts (constants, classes)."""
     exported = hostrouting.boot.__all__
     assert [name for name in exported if not hasattr(hostrouting.boot, name)] == []

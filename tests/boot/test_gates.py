@@ -52,7 +52,7 @@ def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
     )
 
 
-def test_an_instance_is_named_for_what_only_it_has(host: FakeHost, ctx: Context) -> None:
+def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) -> None:
     """A running machine whose gate is open, among others that wait."""
     machine = "systemd-nspawn@kube1.service"
     configured(host, machine, "[Service]\nExecStartPre=")
@@ -84,7 +84,9 @@ def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
         ("Service", "TimeoutSec=500ms", "timeout"),
     ],
 )
-def test_what_cannot_be_a_gate(host: FakeHost, ctx: Context, section: str, setting: str, kind: str) -> None:
+def test_a_unit_that_cannot_be_a_gate_is_refused(
+    host: FakeHost, ctx: Context, section: str, setting: str, kind: str
+) -> None:
     """Shut for ever, or a reboot loop: install and its plan say so, and change nothing."""
     configured(host, NSPAWN, f"[{section}]\n{setting}")
     assert [(fault.kind, fault.refused) for fault in faults(host, ctx)] == [(kind, True)]

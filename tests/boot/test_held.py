@@ -22,7 +22,7 @@ def refuse(host: FakeHost, ctx: Context) -> None:
         host.services.start(ctx, f"hostrouting-held@{gate}.service")
 
 
-def test_what_is_held(host: FakeHost, ctx: Context) -> None:
+def test_held_units_are_listed(host: FakeHost, ctx: Context) -> None:
     """Plain units, instances, and names with a backslash; before anything is installed, and in an image, none."""
     assert held_gates(ctx, host.services) == []
     refuse(host, ctx)
@@ -48,7 +48,7 @@ def test_forget(host: FakeHost, ctx: Context) -> None:
     assert not host.services.state(ctx, RETRY).is_running
 
 
-def test_the_last_unit_takes_what_is_held_along(host: FakeHost, ctx: Context) -> None:
+def test_removing_the_last_unit_forgets_held_units(host: FakeHost, ctx: Context) -> None:
     """Nothing remains in systemd's memory of units whose files are gone."""
     refuse(host, ctx)
     Boot(host, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))

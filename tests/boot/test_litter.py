@@ -85,7 +85,7 @@ def test_an_empty_folder_of_links_goes(again: str) -> None:
     assert "hostrouting-ready.service.wants" not in host.files.tree.names(f"/{UNITS}")
 
 
-def test_empty_folders_of_ours_go_though_nothing_is_to_be_changed() -> None:
+def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
     """A run that was killed after the last of our files has left them."""
     host = FakeHost()
     for folder in (

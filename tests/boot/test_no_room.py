@@ -47,7 +47,7 @@ OTHER = {**CONFIG, "staticRoutes": {"enabled": True, "routes": [{"destination": 
 @pytest.mark.parametrize("trouble", ["read-only", "full"])
 @pytest.mark.parametrize("folder", ["etc/systemd/system", "etc/aks-flex-node", "run"])
 @pytest.mark.parametrize("story", ["first", "again", "reset"])
-def test_what_cannot_be_written_is_named(tmp_path: Path, story: str, folder: str, trouble: str) -> None:
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, story: str, folder: str, trouble: str) -> None:
     """Exit status 3 and a path, but where the lock needs no room; once there is room, the same command completes."""
     image = tmp_path / "image"
     (image / folder).mkdir(parents=True)

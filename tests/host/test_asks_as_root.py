@@ -67,7 +67,7 @@ def answers(node: KernelNode, user: int) -> list[object]:
     return found
 
 
-def test_root_and_nobody_get_the_same_proof(node: KernelNode) -> None:
+def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
     """A rule on uidrange tells users apart; both backends ask for root's packets, plainly, by source and resolved."""
     of_root = answers(node, 0)
     assert answers(node, 65534) == of_root

@@ -309,7 +309,9 @@ class TestWhatCannotBeSeen:
             ebtables.insert(ctx, [EbtablesRule.parse(ONE, backend="nft")])
         assert ONE in saved(node.name)
 
-    def test_what_only_nft_can_show_is_a_note(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
+    def test_a_rule_that_only_nft_can_show_is_a_note(
+        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
+    ) -> None:
         """A base chain that is not ebtables' own is named; the other rules are read."""
         load(node.name, [ONE])
         node.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
@@ -391,7 +393,7 @@ class TestAllOrNothing:
         assert calls == [1000, 2000]
         assert saved(node.name) == [line for line in before if line != arp_rule(2400)]
 
-    def test_what_cannot_be_put_back_is_named(
+    def test_rules_that_cannot_be_restored_are_named(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
         """When the chain of some is gone by then, those are named, and all others are restored."""
@@ -491,7 +493,7 @@ class TestAllOrNothing:
         assert "the 2 rules that had been deleted" in caplog.text
         assert saved(node.name) == before
 
-    def test_somebody_who_puts_a_rule_back_at_once_is_reported(
+    def test_a_rule_that_another_program_restores_at_once_is_reported(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
         """The reading after the deletion finds the rule there again: all is restored, and the error says why."""

@@ -201,7 +201,7 @@ def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], da
         (f"*nat\n{'x' * 1000}", 2),
     ],
 )
-def test_what_ebtables_save_does_not_print_is_an_error(text: str, number: int) -> None:
+def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: int) -> None:
     """It names the line, and shows its beginning: half of the rules must not pass for all of them."""
     with pytest.raises(BackendError, match=rf"ebtables \(nft\): line {number} of them is no line of") as caught:
         parse_save(text, backend="nft")

@@ -148,7 +148,7 @@ class TestMemoryLock(RunLockContract):
         """The lock of another run."""
         return lock
 
-    def test_a_test_may_let_somebody_else_have_it(self) -> None:
+    def test_a_test_may_let_another_process_hold_it(self) -> None:
         """`holder` is a process that has the lock, and that the error names."""
         lock = MemoryLock()
         lock.holder = 4711

@@ -156,7 +156,7 @@ class TestOddities:
         assert files.write("/a", b"", mode=0o644) is True
         assert (tmp_path / "a").is_file()
 
-    def test_readers_keep_what_they_opened(self, tmp_path: Path) -> None:
+    def test_readers_keep_the_file_that_they_opened(self, tmp_path: Path) -> None:
         """A program that has the old file open reads the old file to its end."""
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"old\n", mode=0o644)
@@ -219,7 +219,7 @@ class TestWithoutPrivilege:
             yield folder
             folder.chmod(0o700)
 
-    def test_reading_what_is_open_to_all_works(self, locked: Path) -> None:
+    def test_a_readable_file_is_read_without_root(self, locked: Path) -> None:
         """A folder that one may only pass through is no obstacle to `plan`."""
         with plain_user():
             assert RootedFiles(str(locked)).read("/open") == b"open"
@@ -232,7 +232,7 @@ class TestWithoutPrivilege:
             ("write", lambda files: files.write("/new/a", b"", mode=0o644)),
         ],
     )
-    def test_what_is_not_allowed_asks_for_root(
+    def test_a_lack_of_permission_asks_for_root(
         self, locked: Path, verb: str, ask: Callable[[RootedFiles], object]
     ) -> None:
         """The error names path and reason, and asks the obvious."""
@@ -345,7 +345,7 @@ class TestKilledWriters:
         assert entries(tmp_path / "etc/ours") == ["a"]
 
     @needs("root")
-    def test_what_another_user_has_under_our_name_stays(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_user_stays(self, tmp_path: Path) -> None:
         """It is none of our writers'."""
         (tmp_path / ".a.hostrouting-0123456789abcdef").touch()
         os.chown(tmp_path / ".a.hostrouting-0123456789abcdef", NOBODY, -1)

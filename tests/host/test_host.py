@@ -93,7 +93,7 @@ def test_a_host_is_a_value(tmp_path: Path) -> None:
         host.files = RootedFiles("/")  # type: ignore[misc]  # that it is refused is the point
 
 
-def test_the_doorway_shows_what_it_says() -> None:
+def test_every_export_exists_and_is_sorted() -> None:
     """All that is exported exists, sorted as ruff sorts (constants, classes)."""
     exported = hostrouting.host.__all__
     assert [name for name in exported if not hasattr(hostrouting.host, name)] == []

@@ -130,7 +130,7 @@ class TestAnswers:
             "http://h\r\nX: y",
         ],
     )
-    def test_what_is_no_endpoint_is_refused(self, endpoint: str) -> None:
+    def test_an_invalid_endpoint_is_refused(self, endpoint: str) -> None:
         """Before anything is asked."""
         with pytest.raises(ValueError, match="is no endpoint"):
             InstanceMetadataClient(endpoint)
@@ -168,7 +168,7 @@ class TestTriesAgain:
         ],
         ids=lambda answer: "closes" if answer.closes else "truncated" if answer.status == 200 else str(answer.status),
     )
-    def test_what_may_get_better(self, bad: IMDSAnswer) -> None:
+    def test_a_temporary_fault_is_retried(self, bad: IMDSAnswer) -> None:
         """Twice nothing, then an answer: it is the answer, half a second and a second later."""
         ctx, clock = hurried()
         with FakeIMDS(bad, bad, WITH_IPV6) as imds:
@@ -231,7 +231,7 @@ class TestTriesAgain:
             imds.__exit__(None, None, None)
         assert (len(imds.requests), clock.monotonic()) == (1, 3.5)
 
-    def test_nobody_listens(self) -> None:
+    def test_a_closed_port_is_an_error(self) -> None:
         """The reason is the kernel's."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -241,7 +241,7 @@ class TestTriesAgain:
     @pytest.mark.parametrize(
         "said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999]
     )
-    def test_what_is_no_http(self, said: bytes) -> None:
+    def test_an_answer_other_than_http_is_an_error(self, said: bytes) -> None:
         """Another service on that port is no answer, and no foreign error."""
         with serving(said) as endpoint:
             client = InstanceMetadataClient(endpoint)
@@ -269,7 +269,7 @@ class TestRefusals:
         ],
         ids=["reason", "location", "body", "no HTTP"],
     )
-    def test_what_the_other_side_says_is_shown_harmlessly(self, said: bytes) -> None:
+    def test_text_of_the_service_is_shown_harmlessly(self, said: bytes) -> None:
         """Whatever it sends, no terminal obeys it, and the message stays short."""
         with serving(said) as endpoint, pytest.raises(BackendError) as caught:
             InstanceMetadataClient(endpoint).network_interfaces(hurried()[0])
@@ -301,7 +301,7 @@ class TestRefusals:
         ],
         ids=["empty", "blank", "HTML", "truncated", "no UTF-8", "deep", "Python"],
     )
-    def test_what_is_no_json(self, body: bytes, shown: str) -> None:
+    def test_an_answer_other_than_json_is_an_error(self, body: bytes, shown: str) -> None:
         """An answer of another sort does not get better: an error that shows its start."""
         with (
             FakeIMDS(IMDSAnswer(body=body)) as imds,
@@ -422,7 +422,7 @@ class TestFakeIMDS:
 
 
 class TestMemoryMetadata:
-    def test_it_says_what_it_is_told(self) -> None:
+    def test_it_returns_the_arranged_answer(self) -> None:
         """By default one interface with IPv6; a caller that changes the answer changes nothing here."""
         metadata = MemoryMetadata()
         port: InstanceMetadata = metadata

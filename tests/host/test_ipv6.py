@@ -54,7 +54,7 @@ class TestOnTheKernel:
     """Facts that the fake does not model."""
 
     @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit", "throw"])
-    def test_whatever_blocks_leads_nowhere(self, node: KernelLinks, layer: NetlinkLinkLayer, kind: str) -> None:
+    def test_a_route_that_blocks_leads_nowhere(self, node: KernelLinks, layer: NetlinkLinkLayer, kind: str) -> None:
         """Each kind is answered with its own errno."""
         ip_route(node, "add", kind, "fd00:3::/64")
         assert layer.leaves_by("fd00:3::9") == ()
@@ -143,7 +143,7 @@ class TestOnTheKernel:
         monkeypatch.setattr("hostrouting.host.netlink.classifiers._system_call", lambda: refuse)
         assert layer.classifiers("eth0") == ()
 
-    def test_what_may_not_be_seen_is_said(
+    def test_programs_that_may_not_be_read_are_logged(
         self, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Without privilege the programs of tcx are unknown; the log says so; any other failure is an error."""

@@ -512,7 +512,7 @@ def test_a_device_that_vanishes_midway_is_told() -> None:
     assert layer.neighbours() == before
 
 
-def test_a_rollback_that_fails_says_what_is_missing() -> None:
+def test_a_rollback_that_fails_names_the_missing_objects() -> None:
     """Nothing is hidden: what could not be put back is named."""
     layer = arranged()
     layer.refuse_at(3)
@@ -565,7 +565,7 @@ def test_lost_answers_are_found_out_by_reading() -> None:
     commit_links(Script([[POD], []]), remove=[POD], add=[], devices={"azure0"})
 
 
-def test_what_is_put_back_meanwhile_is_a_refusal() -> None:
+def test_a_removal_that_does_not_last_is_a_refusal() -> None:
     """A removal that does not last, since somebody puts the neighbour back at once, is told."""
     script = Script([[POD], [POD]], refusals={})
     with pytest.raises(RouteRejectedError, match="is still there") as caught:

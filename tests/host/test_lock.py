@@ -111,7 +111,7 @@ class TestFileLock(RunLockContract):
             assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
 
     @needs("root")
-    def test_a_full_disk_locks_nobody_out(self, tmp_path: Path) -> None:
+    def test_a_full_disk_does_not_prevent_locking(self, tmp_path: Path) -> None:
         """The holder cannot be written down there, and nothing else is missing."""
         script = f"""
             mount -t tmpfs -o size=4k tmpfs {tmp_path} && mkdir {tmp_path}/run || exit 1
@@ -156,7 +156,7 @@ class TestFileLock(RunLockContract):
             pass
         assert list((tmp_path / "run").iterdir()) == []
 
-    def test_it_does_not_mind_who_removes_it(self, tmp_path: Path) -> None:
+    def test_another_program_may_remove_it(self, tmp_path: Path) -> None:
         """Another program cleans up /run meanwhile: the run ends well, and leaves the lock of another run alone."""
         third = FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True)))
         with FileLock(root=str(tmp_path)).hold(Context()):

@@ -184,7 +184,7 @@ def test_long_answers_are_not_cut(backend: NetlinkBackend) -> None:
         "9.0.0.0/8 via 1.2.3.4 dev eth0 onlink metric 5 proto bird",
     ],
 )
-def test_a_rollback_puts_back_what_nobody_models(node: KernelNode, backend: NetlinkBackend, words: str) -> None:
+def test_a_rollback_restores_details_without_a_field(node: KernelNode, backend: NetlinkBackend, words: str) -> None:
     """Metrics, realms, IPv6 gateways, nexthop objects: a foreign route comes back whole, by the witness of `ip`."""
     node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
     node.ip("route", "add", *words.split())
@@ -244,7 +244,7 @@ def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend
     assert sorted(map(str, backend.routes())) == sorted(printed)
 
 
-def test_rules_name_what_a_lookup_does_not_cover(node: KernelNode, backend: NetlinkBackend) -> None:
+def test_rules_name_the_selectors_that_a_lookup_does_not_cover(node: KernelNode, backend: NetlinkBackend) -> None:
     """Marks, interfaces, protocols, ports, users: a proof by address alone learns of these rules."""
     for words in (
         "priority 10 fwmark 7/0xff lookup 88",

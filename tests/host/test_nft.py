@@ -58,7 +58,7 @@ class TestMemoryNftables(NftablesContract):
         with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
             nftables.table(Context(), "ip6", "ours")
 
-    def test_somebody_may_be_quicker(self, nftables: MemoryNftables) -> None:
+    def test_another_program_may_be_quicker(self, nftables: MemoryNftables) -> None:
         """`after_load` is called when a script has taken effect; `flush` is another program's."""
         nftables.after_load = nftables.flush
         nftables.load(Context(), "table ip6 ours")
@@ -78,7 +78,7 @@ class TestMemoryNftables(NftablesContract):
             ("table", "ip6", "ours"),
         ]
 
-    def test_what_is_looked_at_is_a_copy(self, nftables: MemoryNftables) -> None:
+    def test_a_listing_is_a_copy(self, nftables: MemoryNftables) -> None:
         """A change of a listing changes no rule."""
         nftables.load(Context(), "table ip6 ours { chain a { accept; }; }")
         nftables.tables["ip6", "ours"][-1]["rule"]["expr"].clear()
@@ -236,7 +236,7 @@ def shared_node() -> Iterator[KernelNode]:
 @needs("kernel", "nft")
 @settings(max_examples=50)
 @given(chains=st.lists(st.lists(rules(), max_size=5), min_size=1, max_size=3))
-def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, chains: list[list[str]]) -> None:
+def test_a_script_means_the_same_to_the_fake_and_to_nft(shared_node: KernelNode, chains: list[list[str]]) -> None:
     """Whatever rules a script has, the listing in memory is nft's."""
     fake, real = MemoryNftables(), inside(shared_node)
     hook = "type filter hook prerouting priority -150\npolicy drop\n"
@@ -306,7 +306,7 @@ class TestNftCommandAlone:
         with pytest.raises(BackendError, match="cannot list the table ip6 ours: nft printed no listing"):
             self.ask(f"cat {tmp_path}/answer")
 
-    def test_flags_that_are_whatever_was_in_memory(self) -> None:
+    def test_flags_of_uninitialised_memory(self) -> None:
         """The JSON of flags, cut off or whole, is ignored; the text counts."""
         for said in '{"nftables": [{"table": {"flags": ', '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}':
             script = f"[[ $0 == -j ]] && echo '{said}' || echo 'table ip6 ours {{ flags dormant'"

@@ -47,14 +47,14 @@ def theirs(message: bytes) -> rtmsg:
 
 
 @given(strategies.routes(protocols=(0, 3, 142, 255)))
-def test_pyroute2_reads_what_we_pack(route: Route) -> None:
+def test_pyroute2_reads_our_messages(route: Route) -> None:
     """pyroute2 reads every route that we pack as the same route."""
     observed = pyroute_reading.route(theirs(packed([route])), NAMES)
     assert observed.fulfils(route)
 
 
 @given(strategies.routes())
-def test_we_read_what_pyroute2_packs(route: Route) -> None:
+def test_we_read_the_messages_of_pyroute2(route: Route) -> None:
     """We read every route that pyroute2 packs as the same route."""
     message = rtmsg()
     attributes: list[object] = [("RTA_TABLE", route.table)]
@@ -113,7 +113,7 @@ def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[in
     assert [o[0] if isinstance(o, ObservedRoute) else o for o in read(packed(wanted))] == networks
 
 
-def test_the_echo_of_a_route_is_what_was_sent() -> None:
+def test_the_echo_of_a_route_equals_its_message() -> None:
     """A dump that shows the packed routes strikes every echo, and leaves those that it does not show."""
     routes = [
         Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0") for number in range(1, 5)
@@ -207,7 +207,7 @@ def test_a_dump_that_fails_midway_is_an_error() -> None:
         RouteReader({}).read_dump(memoryview(message), [])
 
 
-def test_a_device_that_nobody_knows_is_asked_for_again() -> None:
+def test_an_unknown_device_is_asked_for_again() -> None:
     """A route over a device that came after the link dump is not given a made-up name."""
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
     with pytest.raises(UnknownDeviceError) as caught:

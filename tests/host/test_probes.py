@@ -69,7 +69,7 @@ def test_the_question_for_an_ipv4_address_is_an_arp_probe() -> None:
     )
 
 
-def test_the_question_for_an_ipv6_address_has_a_sender_that_is_nobody() -> None:
+def test_the_question_for_an_ipv6_address_has_an_unused_sender() -> None:
     """To the address's solicited-node group, hop limit 255; answers are to go to a group that no bridge passes on."""
     assert question(MAC, pack_address("fd00:1::12:3456")).hex(" ") == (
         "33 33 ff 12 34 56 02 00 00 00 0a 01 86 dd "
@@ -143,7 +143,7 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
         pytest.param(reply(bytes(4)).replace(b"\x08\x00\x06\x04", b"\x08\x00\x06\x10"), id="of long addresses"),
     ],
 )
-def test_what_no_host_may_heed_is_no_answer(frame: bytes) -> None:
+def test_an_invalid_advertisement_is_no_answer(frame: bytes) -> None:
     """RFC 4861 names the messages that a host has to discard."""
     assert answered_address(frame) is None
 
@@ -187,7 +187,7 @@ class TestOnTheKernel:
             for words in listings
         ]
 
-    def test_nobody_notices(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_a_question_changes_no_neighbour(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """The neighbours of node and pods stay as they are, whatever the node was told; no address becomes invalid."""
         wrong = "02:00:00:00:00:99"
         for dev, address in [*THERE, ("azure0", "10.240.0.9"), ("azure0", "fd00:1::9")]:
@@ -199,7 +199,7 @@ class TestOnTheKernel:
         assert layer.answering(Context(), [("azv2", "10.240.0.77"), ("azv1", "fd00:1::77")]) == set()
         assert self.shown(node) == before
 
-    def test_a_node_that_knew_nobody_knows_nobody(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_an_answer_adds_no_neighbour(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """An answer makes no neighbour, neither on the port nor on its bridge."""
         before = self.shown(node)
         assert layer.answering(Context(), THERE) == set(THERE)
@@ -250,7 +250,7 @@ class TestOnTheKernel:
             somebody.run(Context())
         assert (nobody.answered, somebody.answered) == (set(), set(places))
 
-    def test_whoever_is_silent_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+    def test_a_silent_pod_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """A frame may be lost; a pod that has answered is left alone."""
         asked = [("azv2", "10.240.0.10"), ("azv2", "10.240.0.77"), ("azv2", "fd00:1::77"), ("azv2", "fd00:1::10")]
         with tap(node.pods["azv2"]) as heard:
@@ -381,7 +381,7 @@ def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int
 # --- the fake
 
 
-def test_the_fake_remembers_what_it_was_asked() -> None:
+def test_the_fake_remembers_its_questions() -> None:
     """One call, with every question."""
     layer = MemoryLinkLayer()
     layer.add_pod("azv1", "10.240.0.9")
@@ -400,7 +400,7 @@ def test_the_fake_may_lack_the_privilege() -> None:
     assert layer.answering(Context(), []) == set()
 
 
-def test_who_answers_on_the_fake_is_arranged() -> None:
+def test_the_answers_of_the_fake_are_arranged() -> None:
     """Pairs may be added and removed at any time; a device that is not there has no pod."""
     layer = MemoryLinkLayer()
     layer.add_device("azv1", kind="veth")

@@ -57,7 +57,7 @@ def test_a_failing_step_takes_the_earlier_ones_back(node: MemoryBackend) -> None
     assert node.routes() == before
 
 
-def test_a_rollback_that_fails_says_what_it_left(node: MemoryBackend) -> None:
+def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> None:
     """Steps of a rollback can fail, too; remaining differences are named, and no error says 'nothing was changed'."""
     node.add_route("7.0.0.0/8", dev="eth0")
     seven = next(route for route in node.routes() if route.network >> 24 == 7)
@@ -111,7 +111,7 @@ def test_a_route_that_did_not_last_counts_as_refused() -> None:
     assert [route for route in node.routes() if route.protocol == 142] == []
 
 
-def test_without_verification_nobody_looks() -> None:
+def test_without_verification_nothing_is_read_back() -> None:
     """A caller that does not want to read back gets the kernel's word only."""
     node = with_eth0(Forgetful())
     node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)], verify=False)
@@ -120,14 +120,14 @@ def test_without_verification_nobody_looks() -> None:
     ]
 
 
-def test_a_lack_of_privilege_is_an_error_of_its_own(node: MemoryBackend) -> None:
+def test_a_lack_of_privilege_is_a_separate_error(node: MemoryBackend) -> None:
     """EPERM is about us, not about a route."""
     node.fail_at(1, number=errno.EPERM)
     with pytest.raises(PermissionDeniedError, match="needs root or CAP_NET_ADMIN; nothing was changed"):
         node.apply([RouteChange.add(NINE)])
 
 
-def test_what_one_batch_does_twice_is_verified_by_its_end(node: MemoryBackend) -> None:
+def test_a_batch_is_verified_by_its_final_state(node: MemoryBackend) -> None:
     """A route that a batch adds, replaces and removes again is expected to be gone."""
     node.apply([RouteChange.add(NINE)])
     nine = next(route for route in node.routes() if route.protocol == 142)

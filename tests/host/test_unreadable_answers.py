@@ -215,7 +215,7 @@ def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: by
 
 
 @given(st.data())
-def test_whatever_is_cut_off_or_overwritten_is_an_error_that_we_document(data: st.DataObject) -> None:
+def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
     """Of every answer that a real kernel gave, and through every method that reads such."""
     kind = data.draw(st.sampled_from(sorted(READERS)))
     case = data.draw(st.sampled_from(sorted((CASES / f"netlink-{kind}").iterdir())))

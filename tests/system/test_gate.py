@@ -40,7 +40,7 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
         yield machine
 
 
-def test_an_overlap_at_boot_holds_every_machine_until_it_is_mended(tmp_path: Path) -> None:
+def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path) -> None:
     """No gated unit starts, and a later instance is refused; once mended, all come up by their own Restart=."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         assert machine.payloads() == []
@@ -67,7 +67,7 @@ def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
         assert list(pool.map(boot, range(20))) == [[], ["kube1", "kubelet"]] * 10
 
 
-def test_no_verb_disturbs_what_runs(machine: GatedMachine) -> None:
+def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
     """Whatever an operator does to our units, and whatever the check finds: the same processes go on."""
     pids = machine.pids()
     ours = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
@@ -182,7 +182,7 @@ def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
     assert not machine.files.exists("/etc/systemd/system/early.service.d")
 
 
-def test_the_next_run_ends_what_a_killed_one_began(tmp_path: Path) -> None:
+def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
     """Killed before systemd has read anything: nothing differs on the disk, and yet the next run has it read."""
 
     class Killed(Systemctl):
@@ -287,7 +287,7 @@ def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
         assert findings(machine) == []
 
 
-def test_a_unit_of_ours_that_somebody_has_changed(tmp_path: Path) -> None:
+def test_a_changed_unit_of_hostrouting_is_reported(tmp_path: Path) -> None:
     """A condition that is never met has the check skipped, and the gate open: a warning names the drop-in."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         path = f"{UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf"

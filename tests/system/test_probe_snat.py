@@ -252,7 +252,7 @@ END
 
 
 @pytest.mark.parametrize("arrange", [install, install_optional], ids=["required", "optional"])
-def test_what_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], None]) -> None:
+def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], None]) -> None:
     """AgentBaker's unit for another device, whose cloud is slow: nothing waits for it, and its rules are replaced."""
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + TELL + THEIR_UNIT) as machine:
         machine.wait_until_up()
@@ -290,7 +290,7 @@ END
 """
 
 
-def test_what_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
+def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
     """A start of a unit that runs already is the same start: so the last word is ours also where theirs comes then."""
     with GatedMachine(tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT) as box:
         box.wait_for("loaded", unit=UNIT)

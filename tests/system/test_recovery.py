@@ -107,7 +107,7 @@ class TestTheGatesGo:
 
 
 class TestItComesUp:
-    def test_whatever_restart_says(self, tmp_path: Path) -> None:
+    def test_a_refused_unit_starts_with_or_without_restart(self, tmp_path: Path) -> None:
         """Refused at boot and then mended by an operator, every unit runs within 15 s, with or without Restart=."""
         units = [unit_of(name) for name in SETTINGS]
         with GatedMachine(
@@ -188,7 +188,7 @@ class TestItComesUp:
             assert max(took.values()) < 30, max(took.values())
 
     @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
-    def test_the_break_glass_starts_what_is_held(self, tmp_path: Path, path: str) -> None:
+    def test_the_break_glass_starts_held_units(self, tmp_path: Path, path: str) -> None:
         """Also a unit that does not restart by itself; its journal says why it was let through."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.files.write(path, b"", mode=0o644)
@@ -208,7 +208,7 @@ class TestItComesUp:
 
 
 class TestItStaysDown:
-    def test_what_somebody_stopped_masked_or_disabled(self, tmp_path: Path) -> None:
+    def test_stopped_masked_or_disabled_units_stay_down(self, tmp_path: Path) -> None:
         """In each state of a refused unit; one that is started by hand afterwards is remembered again."""
         machines = {
             "failed": "",
@@ -291,7 +291,7 @@ class TestItStaysDown:
             said = f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
             assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
 
-    def test_a_unit_whose_gate_is_taken_away(self, tmp_path: Path) -> None:
+    def test_a_unit_whose_gate_is_removed(self, tmp_path: Path) -> None:
         """It is started once, like all others, and not again when it has come to its end."""
         short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
         with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:

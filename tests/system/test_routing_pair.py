@@ -140,7 +140,7 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         assert machine.payloads() == []
 
 
-def test_apply_ends_the_wait_for_what_it_does_away_with(tmp_path: Path) -> None:
+def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
     """At boot a script waits 30 s for an absent gateway; the apply that corrects it has the machines started."""
     typo = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}]}
     arrange = configured(staticRoutes=typo, routeOverlap=overlap("WARN"))
