@@ -1,4 +1,4 @@
-"""The contract of `RouteBackend`, on everything that claims to be one."""
+"""The contract of `RouteBackend`, on each of its implementations."""
 
 from __future__ import annotations
 

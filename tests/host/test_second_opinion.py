@@ -234,7 +234,7 @@ def _canonical(address: str) -> str:
 
 @given(st.integers(1, 133), st.none() | st.text(min_size=1, max_size=40).filter(lambda text: "\0" not in text), unknown)
 def test_a_refusal_is_told_in_the_kernels_words(number: int, said: str | None, more: list[tuple[int, bytes]]) -> None:
-    """Whatever else the extended acknowledgement has: the offset of the attribute that is wrong, or a policy."""
+    """The sentence is read also if the acknowledgement has an offset or a policy."""
     sentence = [] if said is None else [attribute(1, said.encode() + b"\0")]
     request = struct.pack("=IHHII", 16, 24, 5, 1, 0)
     words = b"".join([attribute(2, struct.pack("=I", 40)), *(attribute(*one) for one in more), *sentence])
