@@ -86,7 +86,7 @@ class TestInstall:
         assert reloads(host.services) == 1
 
     def test_only_changed_files_are_written(self, host: FakeHost, ctx: Context) -> None:
-        """Of a changed config only the script is another; systemd reads it all once more."""
+        """A changed config rewrites only the script, and systemd reloads once."""
         boot(host).install(ctx, stand_in(STATIC))
         changed = stand_in(STATIC, "echo changed\n")
         assert [str(change) for change in boot(host).plan_install(ctx, changed)] == [
@@ -140,14 +140,14 @@ class TestInstall:
         assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
 
     def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
-        """The note that systemd has yet to read the files cannot be written there; the files count."""
+        """If the note for the next reload cannot be written to /run, the files are installed all the same."""
         host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))
         assert boot(host).install(ctx, stand_in(STATIC))
         assert host.files.exists(DROP_IN)
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
     def test_permissions_are_corrected(self, host: FakeHost, ctx: Context) -> None:
-        """A script that became unreadable is a script again."""
+        """A script with wrong permissions gets mode 0755 again."""
         boot(host).install(ctx, stand_in(STATIC))
         script = stand_in(STATIC).files[0]
         host.files.write(script.path, script.content, mode=0o600)
@@ -201,7 +201,7 @@ class TestInstall:
         assert {call[0] for call in image.services.operations.calls} & changing == set()
 
     def test_a_live_run_loads_the_files_of_an_offline_run(self, host: FakeHost, ctx: Context) -> None:
-        """`--root /` prepared this very machine: nothing differs on the disk, but systemd does not know."""
+        """After `--root /` on this machine no file differs, and a live run makes systemd load the files."""
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         boot(host).install(ctx, stand_in(STATIC))
         drop_in = host.files.read(DROP_IN) or b""
@@ -352,7 +352,7 @@ class TestRemove:
         assert not host.services.state(ctx, "check-route-overlap.service").exists
 
     def test_a_disabled_unit_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
-        """To take another one away does not open the gate for it, although no link requires it now."""
+        """Removing another unit keeps the gate of a disabled one, although no link requires that now."""
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
         host.files.remove(f"{READY}.requires/check-route-overlap.service")
@@ -378,7 +378,7 @@ class TestRemove:
         assert [state.main_pid for state in host.services.running(ctx, NSPAWN)] == [machine[0].main_pid]
 
     def test_the_break_glass_stays(self, host: FakeHost, ctx: Context) -> None:
-        """It is the operator's."""
+        """Removing hostrouting keeps the break-glass file, which belongs to the operator."""
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
         boot(host).install(ctx, departure_of(stand_in(STATIC)))
@@ -430,13 +430,13 @@ class TestNotices:
 
     @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
     def test_an_open_break_glass(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """It may have been forgotten."""
+        """An open break glass is reported, as the operator may have forgotten it."""
         assert boot(host).notices(ctx) == []
         host.files.write(path, b"", mode=0o644)
         assert boot(host).notices(ctx) == [f"the gates are open, whatever the routes are: {path} exists"]
 
     def test_a_break_glass_on_the_kernels_command_line(self, host: FakeHost, ctx: Context) -> None:
-        """For a machine whose /etc cannot be written; a word that only contains it is another one."""
+        """The word on the kernel's command line is reported; a longer word that contains it is not."""
         host.files.write("/proc/cmdline", b"ro no-hostrouting.disabled=1 quiet\n", mode=0o444)
         assert boot(host).notices(ctx) == []
         host.files.write("/proc/cmdline", b"ro hostrouting.disabled quiet\n", mode=0o444)
@@ -452,14 +452,14 @@ def test_a_unit_has_its_unit_file() -> None:
 
 
 def test_every_export_exists_and_is_sorted() -> None:
-    """All that is exported exists, sorted as ruff sorts (constants, classes)."""
+    """Every exported name exists, in ruff's order (constants, classes)."""
     exported = hostrouting.boot.__all__
     assert [name for name in exported if not hasattr(hostrouting.boot, name)] == []
     assert exported == sorted(exported, key=lambda name: (not name.isupper(), name))
 
 
 class TestOnDisk:
-    """The verdict of systemd itself on the files, without running it."""
+    """The verdict of systemd's tools on the files."""
 
     @pytest.fixture
     def image(self, tmp_path: Path) -> Path:

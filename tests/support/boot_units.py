@@ -25,7 +25,7 @@ UPSTREAM_LINKS: Final = (
 def stand_in(
     name: str, program: str = "exit 0\n", *, unit: str = "After=network.target", service: str = ""
 ) -> BootUnit:
-    """Return a unit in the shape of ours that runs `program`, a few lines of bash."""
+    """Return a unit shaped like that of a capability, which runs `program`, a few lines of bash."""
     script = f"{SCRIPT_DIRECTORY}/{name}.sh"
     text = f"""\
 [Unit]

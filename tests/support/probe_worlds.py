@@ -257,7 +257,7 @@ def packet(source: str, destination: str, protocol: int, payload: bytes, *, hop_
 
 
 def checksum_is_right(data: bytes) -> bool:
-    """Whether a receiver would take the packet."""
+    """Return whether a receiver would accept the packet."""
     one = parts(data)
     return _checksum(one.source, one.destination, one.protocol, one.payload) == 0
 

@@ -41,7 +41,7 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
 
 
 def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path) -> None:
-    """No gated unit starts, and a later instance is refused; once mended, all come up by their own Restart=."""
+    """No gated unit starts, and a later instance is refused; after the repair all start by their own Restart=."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         assert machine.payloads() == []
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
@@ -56,7 +56,7 @@ def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path)
 
 
 def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
-    """There is no race that a machine could win: ten of ten boots with an overlap start none, ten without start all."""
+    """A machine never wins a race: ten of ten boots with an overlap start none, and ten without start all."""
 
     def boot(number: int) -> list[str]:
         (tmp_path / str(number)).mkdir()
@@ -68,7 +68,7 @@ def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
 
 
 def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
-    """Whatever an operator does to our units, and whatever the check finds: the same processes go on."""
+    """Verbs on our units and findings of the check do not end running processes."""
     pids = machine.pids()
     ours = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
     for verb in ("restart", "stop", "start", "reload-or-restart", "try-restart", "reset-failed", "kill"):
@@ -226,7 +226,7 @@ def test_removing_while_machines_run(machine: GatedMachine) -> None:
 
 
 def test_removing_by_hand(machine: GatedMachine) -> None:
-    """The commands in the drop-in's header do the work that they announce."""
+    """The commands in the drop-in's header remove hostrouting."""
     pids = machine.pids()
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
@@ -257,7 +257,7 @@ def traces(machine: GatedMachine) -> list[str]:
 
 
 def test_both_gates_are_named_in_the_fixture() -> None:
-    """The stories are about a template and a plain unit."""
+    """The gates of these tests are a template and a plain unit."""
     assert GATES == (NSPAWN, KUBELET)
 
 
@@ -288,7 +288,7 @@ def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
 
 
 def test_a_changed_unit_of_hostrouting_is_reported(tmp_path: Path) -> None:
-    """A condition that is never met has the check skipped, and the gate open: a warning names the drop-in."""
+    """A condition that is never met skips the check and opens the gate: a warning names the drop-in."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         path = f"{UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf"
         machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)

@@ -36,7 +36,7 @@ def _possible() -> None:
 
 
 def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
-    """Each is named by its kind, and refused before anything is changed; a masked one is only reported."""
+    """Each fault is named by its kind, and refused before any change; a masked unit is only reported."""
     with GatedMachine(tmp_path, units=()) as machine:
         for name, (settings, _) in FAULTY.items():
             text = f"{settings}\n[Service]\nExecStart=/bin/sleep infinity\n"
