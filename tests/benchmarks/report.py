@@ -85,7 +85,7 @@ def as_text(findings: Findings) -> Iterator[str]:
         yield f"memory: peak in MB of a fresh process that applies {findings.memory.items:,} routes, by stage: {peaks}"
     if findings.imports is not None:
         yield ""
-        yield "imports: milliseconds of a whole process, and what that is over bare Python"
+        yield "imports: milliseconds of a whole process, and the difference to bare Python"
         for name in findings.imports.contest.samples:
             over = "" if name == BARE else f"{findings.imports.over_bare(name):+8.1f}"
             yield f"  {name:32}{findings.imports.milliseconds(name):8.1f}{over}"

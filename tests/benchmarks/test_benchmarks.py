@@ -99,7 +99,7 @@ def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any
 
 @needs_kernel
 def test_only_the_selected_cases_are_measured() -> None:
-    """`--only` leaves the rest out of the report, and its targets unjudged."""
+    """`--only` leaves the other cases out of the report, and their targets unjudged."""
     done = run("--quick", "--rounds", "1", "--sizes", "10", "--only", "dump")
     assert done.returncode == 0, done.stderr
     assert "dump, mixed" in done.stdout
@@ -133,7 +133,7 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
 
 
 def test_boot_scripts_run_only_in_a_separate_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An operator may have made the namespace by hand, without a /run."""
+    """No boot script runs in a namespace that an operator made by hand, without a separate /run."""
     monkeypatch.setattr("benchmarks.world.ip_batch", lambda _lines: None)
     for name in "clean", "sweep":
         monkeypatch.setattr(f"benchmarks.world.{name}", lambda: None)
@@ -143,7 +143,7 @@ def test_boot_scripts_run_only_in_a_separate_run(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who is not root, so that no test of the options begins to measure."""
+    """Run as an ordinary user, so that no test of the options begins to measure."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
 
 
