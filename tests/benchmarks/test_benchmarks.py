@@ -158,7 +158,7 @@ def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_option_is_refused_before_the_work(
     option: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The median of an even number of samples would be none of them; a refusal does not come after minutes of work."""
+    """A wrong option, such as an even number of rounds, is refused before the first measurement."""
     monkeypatch.setattr("sys.argv", ["run.py", option])
     with pytest.raises(SystemExit, match="2"):
         main()

@@ -98,9 +98,9 @@ class TestInstall:
 
     @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
     def test_lost_scripts_are_missed(self, host: FakeHost, ctx: Context, lost: str) -> None:
-        """A clean-up tool took the scripts, or one, or the link to them; or a killed run left the link as it was.
+        """A plan, and so a check, reports scripts that another program removed, and an old link of a killed run.
 
-        All links are still right, and yet no unit finds its script: a plan, and so a check, reports it.
+        All other links are right, and yet no unit would find its script.
         """
         boot(host).install(ctx, stand_in(STATIC))
         [folder] = generation_folders(host.files)
@@ -122,7 +122,7 @@ class TestInstall:
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
     def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, ctx: Context, tmp_path: Path) -> None:
-        """One task is run alone after all scripts were lost: the other's refuses until its own task is run."""
+        """If one task runs alone after all scripts were lost, the other script refuses until its task runs."""
         boot(host).install(ctx, stand_in(STATIC))
         boot(host).install(ctx, stand_in(CHECK))
         [folder] = generation_folders(host.files)
@@ -174,7 +174,7 @@ class TestInstall:
             assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
 
     def test_the_drop_in_of_a_gate_that_left_goes(self, host: FakeHost, ctx: Context) -> None:
-        """Its folder goes with it, unless something else is in there."""
+        """The drop-in of a removed gate is removed with its folder, unless that has other files."""
         boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
         host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
         assert [str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))] == [
@@ -325,7 +325,7 @@ class TestUpgrade:
 
 class TestRemove:
     def test_the_last_unit_takes_everything_along(self, host: FakeHost, ctx: Context) -> None:
-        """After it the machine is as it was before, folders included."""
+        """Removing the last unit restores the machine, folders included."""
         before = host.files.tree.snapshot()
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
@@ -369,7 +369,7 @@ class TestRemove:
         assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
     def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
-        """A unit that the config no longer has is removed, whichever program installed it, and the machine goes on."""
+        """An unwanted unit of upstream is removed like one of ours, and the machine goes on."""
         install_upstream(host.files)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.running(ctx, NSPAWN)
@@ -392,7 +392,7 @@ class TestRemove:
         assert image.files.tree.snapshot() == {}
 
     def test_an_offline_run_leaves_the_note_of_a_live_one(self, host: FakeHost, ctx: Context) -> None:
-        """With `--root /` systemd reads nothing, so that the next live run still has to have it read."""
+        """A run with `--root /` does not reload systemd, and keeps the note by which the next live run does."""
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write(UNFINISHED, b"", mode=0o644)
         services = MemoryServices(host.files.tree, is_live=False)
@@ -413,7 +413,7 @@ class TestNotices:
         assert boot(host).notices(ctx) == []
 
     def test_a_gate_that_matches_nothing(self, host: FakeHost, ctx: Context) -> None:
-        """It is installed all the same, since its unit may come later."""
+        """A gate without a unit is installed all the same, since its unit may come later."""
         gated = boot(host, "kubelt.service")
         gated.install(ctx, stand_in(STATIC))
         [notice] = gated.notices(ctx)

@@ -1,4 +1,4 @@
-"""A folder is read-only or full, by real mounts: the path is told, nothing is half done, and the next run ends well."""
+"""A folder is read-only or full, by real mounts: the error has the path, no state is partial, the next run succeeds."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ def words(arguments: list[str]) -> str:
 
 
 def parts(text: str) -> list[str]:
-    """Each thing that is told by itself."""
+    """Return the parts of the output, which lines and semicolons separate."""
     return [part for line in text.splitlines() for part in line.split("; ")]

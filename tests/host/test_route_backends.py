@@ -33,7 +33,7 @@ class TestMemoryBackend(RouteBackendContract):
 
 
 class OnTheKernel(RouteBackendContract):
-    """In a new network namespace."""
+    """The contract in a new network namespace."""
 
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:

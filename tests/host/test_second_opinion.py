@@ -93,7 +93,7 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
 def test_a_link(  # noqa: PLR0917 - a value for each field
     index: int, mac: str | None, kind: str | None, master: int | None, up: bool, more: list[tuple[int, bytes]]
 ) -> None:
-    """Its name, state, hardware address, kind and bridge are those given to pyroute2."""
+    """A link is read with the name, state, hardware address, kind and bridge that pyroute2 packed."""
     attributes = [
         ("IFLA_IFNAME", NAMES[index]),
         ("IFLA_ADDRESS", mac),
@@ -127,7 +127,7 @@ def test_a_neighbour(  # noqa: PLR0917 - a value for each field
     protocol: int | None,
     more: list[tuple[int, bytes]],
 ) -> None:
-    """Of both families; and packed again, it is the message that pyroute2 packs."""
+    """A neighbour of either family is read, and packed again into the message of pyroute2."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     fields = {"family": family, "ifindex": index, "state": 0x80 if permanent else 4, "flags": flags}
     attributes = [("NDA_DST", address), ("NDA_LLADDR", mac), ("NDA_PROTOCOL", protocol)]

@@ -45,7 +45,7 @@ class TestSystemctl(LiveServiceManagerContract):
     def test_a_start_that_takes_too_long_is_left_to_itself(
         self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """At its deadline the caller is free; systemd goes on with the job until a stop."""
+        """The call ends at its deadline; systemd continues the job until a stop."""
         self.install(files, "ct-slow.service", program="/bin/sleep infinity")
         # The job exists already: on a slow machine the time might end before systemctl has asked for it.
         box.run("systemctl", "start", "--no-block", "ct-slow.service")

@@ -52,7 +52,7 @@ RequiredBy=hostrouting-ready.service
 
 
 def departure_of(unit: BootUnit) -> Departure:
-    """The unit with its files, as a capability names them when it goes."""
+    """Return the unit with its files, as a capability names them for their removal."""
     return Departure(unit.name, tuple(file.path for file in unit.files))
 
 

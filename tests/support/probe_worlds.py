@@ -190,7 +190,7 @@ def owned_table(node: KernelNode, name: str) -> Iterator[None]:
 
 
 def inside(node: KernelNode, function: Callable[[], T]) -> T:
-    """Call a function in a namespace; it is a thread that goes there, and none comes back."""
+    """Call a function in a namespace, on a thread that enters it and then ends."""
     outcome: list[T | OSError] = []
 
     def enter() -> None:

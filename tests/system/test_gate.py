@@ -84,7 +84,7 @@ def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
 
 
 def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) -> None:
-    """New scripts and another unit file are read and run, while the same processes go on."""
+    """A changed install runs the new scripts and unit file, and the same processes go on."""
     pids = machine.pids()
     assert not machine.boot.install(machine.ctx, STAND_INS[0])
     changed = stand_in(STATIC, "echo changed >> /run/aks-flex-node/static-routes.ran\n", service="Nice=5")
@@ -97,7 +97,7 @@ def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) 
 
 
 def test_each_start_of_a_machine_checks_afresh(machine: GatedMachine) -> None:
-    """A unit that crashes during an overlap stays down and heals; a unit that runs goes on."""
+    """A unit that crashes during an overlap stays down until the repair; a running unit goes on."""
     _, kubelet = machine.pids()
     machine.break_routing()
     cursor = machine.cursor()
@@ -154,7 +154,7 @@ def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
 
 
 def test_a_gate_that_left_the_config_holds_nothing(machine: GatedMachine) -> None:
-    """Its drop-in is gone from the disk and from systemd's memory; the other gate still holds."""
+    """The drop-in of a removed gate is gone from the disk and from systemd; the other gate still holds."""
     pids = machine.pids()
     assert Boot(machine.host, gates=[NSPAWN]).install(machine.ctx, STAND_INS[0])
     assert machine.pids() == pids
@@ -183,7 +183,7 @@ def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
 
 
 def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
-    """Killed before systemd has read anything: nothing differs on the disk, and yet the next run has it read."""
+    """After a run that was killed before its daemon-reload no file differs, but the next run reloads systemd."""
 
     class Killed(Systemctl):
         def daemon_reload(self, ctx: Context) -> None:
@@ -210,7 +210,7 @@ def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
 
 
 def test_removing_while_machines_run(machine: GatedMachine) -> None:
-    """The same processes go on, the disk and systemd are as before the install, and every gate is open."""
+    """Reset restores the disk and systemd, and opens every gate, while the same processes go on."""
     pids = machine.pids()
     machine.break_routing()
     with pytest.raises(UnitError):

@@ -88,7 +88,7 @@ class TestTheGatesGo:
             assert held(machine) == []
 
     def test_gates_that_come_back_at_once_remember_it(self, tmp_path: Path) -> None:
-        """A reset and an apply: the reset forgot the held unit, so it is remembered again, and started."""
+        """After a reset, which forgets the held unit, and an apply, the unit is held again, and started."""
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.install(machine.ctx, departure_of(ASKING))
@@ -140,7 +140,7 @@ class TestItComesUp:
             assert release(machine.ctx, machine.services) == []
 
     def test_a_late_lease(self, tmp_path: Path) -> None:
-        """The lease comes 5 s after the boot, and no command is run."""
+        """Held units start without a command when the lease comes 5 s after the boot."""
         late = (
             "printf '[Service]\\nExecStart=/bin/sh -c \"sleep 5; touch /run/lease\"\\n'"
             " > /etc/systemd/system/dhcp.service\n"
@@ -364,7 +364,7 @@ class TestWhatIsSaid:
             assert [line for line in machine.journal() if "hostrouting" in line] == []
 
     def test_a_refusal_is_told_once(self, tmp_path: Path) -> None:
-        """A unit that restarts again and again tells of its refusal once, as an error; and of the next one again."""
+        """A unit that restarts repeatedly logs its refusal once, as an error, and a later refusal again."""
         always = "[Service]\nRestart=always\nRestartSec=100ms"
         unit = unit_of("always")
         with GatedMachine(tmp_path, prepare=EARLY + more_machines(always=always), overlap=True) as machine:

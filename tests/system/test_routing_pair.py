@@ -155,7 +155,7 @@ def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
 
 
 def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
-    """After 30 s the units fail and say why, and the gate holds; when the route arrives at last, all comes up."""
+    """After 30 s the units fail with the reason, and the gate holds; when the default route arrives, all start."""
     # The boot is not over before routing is right; this looks earlier.
     arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
@@ -179,7 +179,7 @@ class TestLive:
             yield machine
 
     def test_apply_change_and_reset_while_machines_run(self, machine: GatedMachine) -> None:
-        """The same processes run from before the first apply to after the reset, which removes everything."""
+        """Apply, change and reset do not end the running processes, and reset removes everything."""
         pids, before = machine.pids(), everything(machine)
         other = {"enabled": True, "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}]}
         for routes in (ROUTE, other):
