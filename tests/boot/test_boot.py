@@ -369,7 +369,7 @@ class TestRemove:
         assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
     def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
-        """An unwanted unit of upstream is removed like one of ours, and the machine goes on."""
+        """An unwanted unit of upstream is removed like a unit of hostrouting, and the machine goes on."""
         install_upstream(host.files)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.running(ctx, NSPAWN)

@@ -242,7 +242,7 @@ class TestTriesAgain:
         "said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999]
     )
     def test_an_answer_other_than_http_is_an_error(self, said: bytes) -> None:
-        """Bytes of another protocol are an error of ours, not of the HTTP library."""
+        """Bytes of another protocol are a documented error, not one of the HTTP library."""
         with serving(said) as endpoint:
             client = InstanceMetadataClient(endpoint)
             with pytest.raises(BackendError, match="in 11 tries within the time that there was; the last: no answer: "):
