@@ -37,7 +37,7 @@ class Setting(NamedTuple):
     rounds: Callable[[int], int]
     folder: Path
     yardstick: Path | None
-    #: Routes of the namespace itself, which everybody has to read past.
+    #: Routes of the namespace itself, which each contender has to skip.
     own_routes: int
 
 
@@ -53,7 +53,7 @@ class Result(NamedTuple):
 
 
 def install(setting: Setting) -> list[Result]:
-    """Add routes to a table that has none of ours."""
+    """Add routes to a table without routes of hostrouting."""
     batch = _best_batch(setting, _c_install, before=world.clean)
     contests = [_install(setting, count, batch) for count in setting.sizes]
     world.clean()

@@ -41,7 +41,7 @@ class Findings(NamedTuple):
 
 
 def machine() -> dict[str, Any]:
-    """Where this was measured."""
+    """Return the description of the machine."""
     return {
         "kernel": platform.release(),
         "architecture": platform.machine(),
@@ -59,7 +59,7 @@ def _first_line(*argv: str) -> str:
 
 
 def as_text(findings: Findings) -> Iterator[str]:
-    """The report, line by line."""
+    """Yield the lines of the report."""
     about = findings.machine
     load = about["load_average"][0]
     yield (
@@ -85,7 +85,7 @@ def as_text(findings: Findings) -> Iterator[str]:
         yield f"memory: peak in MB of a fresh process that applies {findings.memory.items:,} routes, by stage: {peaks}"
     if findings.imports is not None:
         yield ""
-        yield "imports: milliseconds of a whole process, and what that is over bare Python"
+        yield "imports: milliseconds of a whole process, and the difference to bare Python"
         for name in findings.imports.contest.samples:
             over = "" if name == BARE else f"{findings.imports.over_bare(name):+8.1f}"
             yield f"  {name:32}{findings.imports.milliseconds(name):8.1f}{over}"
@@ -119,7 +119,7 @@ def _target(target: Target) -> str:
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """The same with every sample."""
+    """Return the report as JSON, with every sample."""
     memory, imports = findings.memory, findings.imports
     return {
         "machine": dict(findings.machine),

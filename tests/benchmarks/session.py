@@ -46,7 +46,7 @@ def main() -> int:
     if options.outside is None:
         world.start_inside(sys.argv)
     if options.outside == world.namespace():
-        print("The benchmarks cannot run here: this is no namespace of their own.", file=sys.stderr)
+        print("The benchmarks cannot run here: they did not get a separate network namespace.", file=sys.stderr)
         return 2
     try:
         findings = _measure(options)

@@ -24,7 +24,7 @@ LEGEND: Final = """\
 ebtables rules: microseconds a rule of the kind that azure-vnet leaves, deleted by their full description.
   ours      the library: batches of deletions, and the reading that proves that exactly these went
   tool      one `ebtables-nft-restore --noflush` with all the deletions, and nothing read back
-  each      one `ebtables-nft -t nat -D` a rule, which is what people's scripts do"""
+  each      one `ebtables-nft -t nat -D` a rule, as most scripts do"""
 
 #: Each of these takes some ten milliseconds, more the more rules there are.
 _MOST_FOR_EACH: Final = 10

@@ -82,7 +82,7 @@ def _pair(results: Mapping[str, Result]) -> list[Target]:
         Target("the same where they are in force already", again, 100, at_least=True),
         Target("upstream-style check of 1,000 CIDRs, 1,000 routes, to ours", cidrs, 15, at_least=True),
         Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
-        Target("proof of a /8 with 900,000 routes, beside dump and lookups", analysis, 0.15, unit=" s"),
+        Target("proof of a /8 with 900,000 routes, without dump and lookups", analysis, 0.15, unit=" s"),
         Target("hostrouting apply of 10,000 routes, whole process, to ip -batch", apply, 3),
     ]
 
@@ -113,7 +113,7 @@ def _worst(promise: str, result: Result | None, one: str, other: str, limit: flo
 
 
 def _growth(what: str, result: Result | None, name: str) -> Target:
-    """Whether many cost more apiece than some; that C loses ground is no miss."""
+    """Return the target that an item costs no more among many than among some; a slower C is no miss."""
     ratios = {contest.items: contest.ratio(name, C) for contest in (result.contests if result is not None else ())}
     some, many = ratios.get(_BIG), ratios.get(_BIGGEST)
     grown = many / some if some and many else None

@@ -98,8 +98,8 @@ def test_memory_imports_machine_and_targets_are_reported(findings: dict[str, Any
 
 
 @needs_kernel
-def test_only_what_was_asked_for_is_measured() -> None:
-    """`--only` leaves the rest out of the report, and its targets unjudged."""
+def test_only_the_selected_cases_are_measured() -> None:
+    """`--only` leaves the other cases out of the report, and their targets unjudged."""
     done = run("--quick", "--rounds", "1", "--sizes", "10", "--only", "dump")
     assert done.returncode == 0, done.stderr
     assert "dump, mixed" in done.stdout
@@ -132,8 +132,8 @@ def test_the_pair_alone_leaves_nothing_on_this_machine(tmp_path: Path) -> None:
     ]
 
 
-def test_only_in_a_run_of_its_own_are_boot_scripts_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An operator may have made the namespace by hand, without a /run."""
+def test_boot_scripts_run_only_in_a_separate_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No boot script runs in a namespace that an operator made by hand, without a separate /run."""
     monkeypatch.setattr("benchmarks.world.ip_batch", lambda _lines: None)
     for name in "clean", "sweep":
         monkeypatch.setattr(f"benchmarks.world.{name}", lambda: None)
@@ -143,7 +143,7 @@ def test_only_in_a_run_of_its_own_are_boot_scripts_run(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who is not root, so that no test of the options begins to measure."""
+    """Run as an ordinary user, so that no test of the options begins to measure."""
     monkeypatch.setattr("os.geteuid", lambda: 1000)
 
 
@@ -158,7 +158,7 @@ def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_option_is_refused_before_the_work(
     option: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The median of an even number of samples would be none of them; a refusal does not come after minutes of work."""
+    """A wrong option, such as an even number of rounds, is refused before the first measurement."""
     monkeypatch.setattr("sys.argv", ["run.py", option])
     with pytest.raises(SystemExit, match="2"):
         main()

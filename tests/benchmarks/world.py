@@ -60,12 +60,12 @@ def start_inside(argv: Sequence[str]) -> NoReturn:
 
 
 def has_own_run() -> bool:
-    """Whether /run is the one of `start_inside`."""
+    """Return whether /run is the one of `start_inside`."""
     return f"{_RUN_NAME} /run tmpfs " in _MOUNTS.read_text()
 
 
 def why_not() -> str | None:
-    """Why nothing can be measured here; None where all is well."""
+    """Return why nothing can be measured here, or None."""
     if os.geteuid() != 0:
         return "making a network namespace needs root"
     for tool in _TOOLS:
@@ -73,7 +73,7 @@ def why_not() -> str | None:
             return f"there is no `{tool}`"
     trial = ["unshare", "--net", "--mount", "sh", "-c", _OWN_RUN]
     if subprocess.run(trial, check=False, capture_output=True).returncode:
-        return "this root may not make network namespaces, or not mount a /run of its own"
+        return "this root may not make network namespaces, or not mount a separate /run"
     return None
 
 
@@ -102,7 +102,7 @@ def clean() -> None:
 
 
 def sweep() -> None:
-    """The same for everybody's routes."""
+    """Remove the routes of all programs, and let the kernel free them."""
     _flush(EVERYBODYS)
 
 

@@ -76,7 +76,7 @@ class TestInstall:
         assert reloads(host.services) == 1
         assert host.services.started == []
 
-    def test_what_is_right_is_not_touched(self, host: FakeHost, ctx: Context) -> None:
+    def test_correct_files_are_not_touched(self, host: FakeHost, ctx: Context) -> None:
         """A second install changes nothing, keeps every mtime and does not reload."""
         boot(host).install(ctx, stand_in(STATIC))
         before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
@@ -85,8 +85,8 @@ class TestInstall:
         assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
         assert reloads(host.services) == 1
 
-    def test_what_changed_is_written(self, host: FakeHost, ctx: Context) -> None:
-        """Of a changed config only the script is another; systemd reads it all once more."""
+    def test_only_changed_files_are_written(self, host: FakeHost, ctx: Context) -> None:
+        """A changed config rewrites only the script, and systemd reloads once."""
         boot(host).install(ctx, stand_in(STATIC))
         changed = stand_in(STATIC, "echo changed\n")
         assert [str(change) for change in boot(host).plan_install(ctx, changed)] == [
@@ -98,9 +98,9 @@ class TestInstall:
 
     @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
     def test_lost_scripts_are_missed(self, host: FakeHost, ctx: Context, lost: str) -> None:
-        """A clean-up tool took the scripts, or one, or the link to them; or a killed run left the link as it was.
+        """A plan, and so a check, reports scripts that another program removed, and an old link of a killed run.
 
-        All links are still right, and yet no unit finds its script: a plan, and so a check, reports it.
+        All other links are right, and yet no unit would find its script.
         """
         boot(host).install(ctx, stand_in(STATIC))
         [folder] = generation_folders(host.files)
@@ -122,7 +122,7 @@ class TestInstall:
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
     def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, ctx: Context, tmp_path: Path) -> None:
-        """One task is run alone after all scripts were lost: the other's refuses until its own task is run."""
+        """If one task runs alone after all scripts were lost, the other script refuses until its task runs."""
         boot(host).install(ctx, stand_in(STATIC))
         boot(host).install(ctx, stand_in(CHECK))
         [folder] = generation_folders(host.files)
@@ -140,14 +140,14 @@ class TestInstall:
         assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
 
     def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
-        """The note that systemd has yet to read the files cannot be written there; the files count."""
+        """If the note for the next reload cannot be written to /run, the files are installed all the same."""
         host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))
         assert boot(host).install(ctx, stand_in(STATIC))
         assert host.files.exists(DROP_IN)
         assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
 
-    def test_permissions_are_mended(self, host: FakeHost, ctx: Context) -> None:
-        """A script that became unreadable is a script again."""
+    def test_permissions_are_corrected(self, host: FakeHost, ctx: Context) -> None:
+        """A script with wrong permissions gets mode 0755 again."""
         boot(host).install(ctx, stand_in(STATIC))
         script = stand_in(STATIC).files[0]
         host.files.write(script.path, script.content, mode=0o600)
@@ -174,7 +174,7 @@ class TestInstall:
             assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
 
     def test_the_drop_in_of_a_gate_that_left_goes(self, host: FakeHost, ctx: Context) -> None:
-        """Its folder goes with it, unless something else is in there."""
+        """The drop-in of a removed gate is removed with its folder, unless that has other files."""
         boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
         host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
         assert [str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))] == [
@@ -200,8 +200,8 @@ class TestInstall:
         changing = {"daemon_reload", "enable", "disable", "start", "stop"}
         assert {call[0] for call in image.services.operations.calls} & changing == set()
 
-    def test_a_live_run_reads_what_an_offline_run_of_it_wrote(self, host: FakeHost, ctx: Context) -> None:
-        """`--root /` prepared this very machine: nothing differs on the disk, but systemd does not know."""
+    def test_a_live_run_loads_the_files_of_an_offline_run(self, host: FakeHost, ctx: Context) -> None:
+        """After `--root /` on this machine no file differs, and a live run makes systemd load the files."""
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         boot(host).install(ctx, stand_in(STATIC))
         drop_in = host.files.read(DROP_IN) or b""
@@ -227,7 +227,7 @@ class TestInstall:
         assert {change.subject for change in planned if change.action == "+"} == after.keys() - before.keys()
         assert {change.subject for change in planned if change.action == "-"} == before.keys() - after.keys()
 
-    def test_nothing_is_done_for_one_who_gave_up(self, host: FakeHost) -> None:
+    def test_a_cancelled_run_changes_nothing(self, host: FakeHost) -> None:
         """A cancelled context ends every method before it changes anything."""
         ctx = Context()
         ctx.cancel("enough")
@@ -325,7 +325,7 @@ class TestUpgrade:
 
 class TestRemove:
     def test_the_last_unit_takes_everything_along(self, host: FakeHost, ctx: Context) -> None:
-        """After it the machine is as it was before, folders included."""
+        """Removing the last unit restores the machine, folders included."""
         before = host.files.tree.snapshot()
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
@@ -351,8 +351,8 @@ class TestRemove:
         assert not host.files.exists("/etc/aks-flex-node")
         assert not host.services.state(ctx, "check-route-overlap.service").exists
 
-    def test_a_unit_that_somebody_disabled_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
-        """To take another one away does not open the gate for it, although no link requires it now."""
+    def test_a_disabled_unit_keeps_its_gate(self, host: FakeHost, ctx: Context) -> None:
+        """Removing another unit keeps the gate of a disabled one, although no link requires that now."""
         for name in (STATIC, CHECK):
             boot(host).install(ctx, stand_in(name))
         host.files.remove(f"{READY}.requires/check-route-overlap.service")
@@ -369,7 +369,7 @@ class TestRemove:
         assert "write" not in {call[0] for call in host.files.operations.calls[1:]}
 
     def test_upstreams_unit_goes_too(self, host: FakeHost, ctx: Context) -> None:
-        """A unit that the config no longer has is removed, whichever program installed it, and the machine goes on."""
+        """An unwanted unit of upstream is removed like a unit of hostrouting, and the machine goes on."""
         install_upstream(host.files)
         host.services.start(ctx, "systemd-nspawn@kube1.service")
         machine = host.services.running(ctx, NSPAWN)
@@ -378,7 +378,7 @@ class TestRemove:
         assert [state.main_pid for state in host.services.running(ctx, NSPAWN)] == [machine[0].main_pid]
 
     def test_the_break_glass_stays(self, host: FakeHost, ctx: Context) -> None:
-        """It is the operator's."""
+        """Removing hostrouting keeps the break-glass file, which belongs to the operator."""
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write("/etc/aks-flex-node/hostrouting.disabled", b"", mode=0o644)
         boot(host).install(ctx, departure_of(stand_in(STATIC)))
@@ -392,7 +392,7 @@ class TestRemove:
         assert image.files.tree.snapshot() == {}
 
     def test_an_offline_run_leaves_the_note_of_a_live_one(self, host: FakeHost, ctx: Context) -> None:
-        """With `--root /` systemd reads nothing, so that the next live run still has to have it read."""
+        """A run with `--root /` does not reload systemd, and keeps the note by which the next live run does."""
         boot(host).install(ctx, stand_in(STATIC))
         host.files.write(UNFINISHED, b"", mode=0o644)
         services = MemoryServices(host.files.tree, is_live=False)
@@ -413,7 +413,7 @@ class TestNotices:
         assert boot(host).notices(ctx) == []
 
     def test_a_gate_that_matches_nothing(self, host: FakeHost, ctx: Context) -> None:
-        """It is installed all the same, since its unit may come later."""
+        """A gate without a unit is installed all the same, since its unit may come later."""
         gated = boot(host, "kubelt.service")
         gated.install(ctx, stand_in(STATIC))
         [notice] = gated.notices(ctx)
@@ -430,13 +430,13 @@ class TestNotices:
 
     @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
     def test_an_open_break_glass(self, host: FakeHost, ctx: Context, path: str) -> None:
-        """It may have been forgotten."""
+        """An open break glass is reported, as the operator may have forgotten it."""
         assert boot(host).notices(ctx) == []
         host.files.write(path, b"", mode=0o644)
         assert boot(host).notices(ctx) == [f"the gates are open, whatever the routes are: {path} exists"]
 
     def test_a_break_glass_on_the_kernels_command_line(self, host: FakeHost, ctx: Context) -> None:
-        """For a machine whose /etc cannot be written; a word that only contains it is another one."""
+        """The word on the kernel's command line is reported; a longer word that contains it is not."""
         host.files.write("/proc/cmdline", b"ro no-hostrouting.disabled=1 quiet\n", mode=0o444)
         assert boot(host).notices(ctx) == []
         host.files.write("/proc/cmdline", b"ro hostrouting.disabled quiet\n", mode=0o444)
@@ -451,15 +451,15 @@ def test_a_unit_has_its_unit_file() -> None:
         BootUnit(name="a.service", files=(BootFile(path="/a", content=b"", mode=0o644),))
 
 
-def test_the_doorway_shows_what_it_says() -> None:
-    """All that is exported exists, sorted as ruff sorts (constants, classes)."""
+def test_every_export_exists_and_is_sorted() -> None:
+    """Every exported name exists, in ruff's order (constants, classes)."""
     exported = hostrouting.boot.__all__
     assert [name for name in exported if not hasattr(hostrouting.boot, name)] == []
     assert exported == sorted(exported, key=lambda name: (not name.isupper(), name))
 
 
 class TestOnDisk:
-    """The verdict of systemd itself on the files, without running it."""
+    """The verdict of systemd's tools on the files."""
 
     @pytest.fixture
     def image(self, tmp_path: Path) -> Path:

@@ -30,7 +30,7 @@ class KilledError(BaseException):
 
 
 def nothing(host: FakeHost, ctx: Context) -> None:
-    """A machine as it comes."""
+    """Return a machine without hostrouting."""
 
 
 def install(host: FakeHost, ctx: Context, *gates: str, program: str = "exit 0\n", names: tuple[str, ...] = ()) -> None:
@@ -130,7 +130,7 @@ def test_no_boot_mixes_two_configs(first: tuple[str, ...], second: tuple[str, ..
 
 
 def bring(host: FakeHost, ctx: Context, programs: dict[str, str], names: tuple[str, ...]) -> None:
-    """As Configure does: all units at once, and those that are not wanted go."""
+    """Install all wanted units at once, and remove the others, as Configure does."""
     gone = [departure_of(stand_in(name)) for name in (STATIC, CHECK)]
     Boot(host, gates=[NSPAWN]).install(
         ctx,

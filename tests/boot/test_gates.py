@@ -52,8 +52,8 @@ def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
     )
 
 
-def test_an_instance_is_named_for_what_only_it_has(host: FakeHost, ctx: Context) -> None:
-    """A running machine whose gate is open, among others that wait."""
+def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) -> None:
+    """If the gate of one running instance is open, the fault names that instance and no other."""
     machine = "systemd-nspawn@kube1.service"
     configured(host, machine, "[Service]\nExecStartPre=")
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
@@ -66,7 +66,7 @@ def test_an_instance_is_named_for_what_only_it_has(host: FakeHost, ctx: Context)
 
 
 def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
-    """It never starts, which may be meant."""
+    """A masked gate is reported and not refused, as masking may be intended."""
     host.files.tree.link(f"{UNITS}/{KUBELET}", "/dev/null")
     [fault] = gate_faults(ctx, host.services, [KUBELET])
     assert (fault.kind, fault.refused) == ("masked", False)
@@ -84,8 +84,10 @@ def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
         ("Service", "TimeoutSec=500ms", "timeout"),
     ],
 )
-def test_what_cannot_be_a_gate(host: FakeHost, ctx: Context, section: str, setting: str, kind: str) -> None:
-    """Shut for ever, or a reboot loop: install and its plan say so, and change nothing."""
+def test_a_unit_that_cannot_be_a_gate_is_refused(
+    host: FakeHost, ctx: Context, section: str, setting: str, kind: str
+) -> None:
+    """A unit that would be held for ever, or would reboot the node, is refused by install and plan without a change."""
     configured(host, NSPAWN, f"[{section}]\n{setting}")
     assert [(fault.kind, fault.refused) for fault in faults(host, ctx)] == [(kind, True)]
     before = host.files.tree.snapshot()
@@ -106,7 +108,7 @@ def test_long_enough(host: FakeHost, ctx: Context, setting: str) -> None:
 
 
 def test_why_every_gate_is_open(host: FakeHost) -> None:
-    """Two files, for /etc may be read-only, and a whole word on the kernel's command line."""
+    """Two files open every gate, as /etc may be read-only, and so does a word on the kernel's command line."""
     assert broken_glass(host.files) is None
     host.files.write("/proc/cmdline", b"quiet nohostrouting.disabled\n", mode=0o444)
     assert broken_glass(host.files) is None

@@ -22,15 +22,15 @@ def refuse(host: FakeHost, ctx: Context) -> None:
         host.services.start(ctx, f"hostrouting-held@{gate}.service")
 
 
-def test_what_is_held(host: FakeHost, ctx: Context) -> None:
-    """Plain units, instances, and names with a backslash; before anything is installed, and in an image, none."""
+def test_held_units_are_listed(host: FakeHost, ctx: Context) -> None:
+    """Held plain units, instances and names with a backslash are listed; in an image or before an install, none."""
     assert held_gates(ctx, host.services) == []
     refuse(host, ctx)
     assert held_gates(ctx, host.services) == list(GATES)
 
 
 def test_release_has_the_retry_begin_afresh(host: FakeHost, ctx: Context) -> None:
-    """Where nothing is held, it is not touched."""
+    """`release` restarts the retry if a unit is held, and otherwise does not touch it."""
     assert release(ctx, host.services) == []
     assert ("start", RETRY) not in host.services.operations.calls
     refuse(host, ctx)
@@ -48,8 +48,8 @@ def test_forget(host: FakeHost, ctx: Context) -> None:
     assert not host.services.state(ctx, RETRY).is_running
 
 
-def test_the_last_unit_takes_what_is_held_along(host: FakeHost, ctx: Context) -> None:
-    """Nothing remains in systemd's memory of units whose files are gone."""
+def test_removing_the_last_unit_forgets_held_units(host: FakeHost, ctx: Context) -> None:
+    """With the last unit, systemd forgets the held units and their markers."""
     refuse(host, ctx)
     Boot(host, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
     assert held_gates(ctx, host.services) == []

@@ -23,14 +23,14 @@ UNDER_WAY = ".{}.hostrouting-0123456789abcdef"
 
 
 def reset(host: Host | FakeHost) -> None:
-    """As `reset` does, which knows no gates."""
+    """Remove everything as `reset` does, which knows no gates."""
     gone = [departure_of(stand_in(name)) for name in (STATIC, CHECK)]
     Boot(host, gates=[]).install(Context(timeout=60), *gone)
 
 
 @pytest.mark.parametrize("again", ["apply", "reset"])
 def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> None:
-    """Also of names that the next run does not write: of an earlier config's scripts, say."""
+    """Unfinished files are removed from all our folders, also for names that the next run does not write."""
     host = Host.offline(tmp_path)
     boot = Boot(host, gates=[NSPAWN])
     boot.install(Context(timeout=60), stand_in(STATIC))
@@ -57,7 +57,7 @@ def test_files_under_way_go_from_all_our_folders(tmp_path: Path, again: str) -> 
 
 @pytest.mark.parametrize("gate", [NSPAWN, "kubelet.service", "custom.service"])
 def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
-    """One that a killed run has made or emptied, also where the next one does not know that gate any more."""
+    """A gate's folder that a killed run left empty is removed, also if the next run does not know the gate."""
     host = FakeHost()
     host.files.write(f"/lib/systemd/system/{gate}", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
     ctx = Context(timeout=60)
@@ -73,7 +73,7 @@ def test_an_empty_folder_of_a_gate_goes(gate: str) -> None:
 
 @pytest.mark.parametrize("again", ["apply", "reset"])
 def test_an_empty_folder_of_links_goes(again: str) -> None:
-    """The run that took its last link away was killed before it took the folder."""
+    """A folder of links that a killed run left empty is removed."""
     host = FakeHost()
     boot, ctx = Boot(host, gates=[]), Context(timeout=60)
     boot.install(ctx, stand_in(STATIC))
@@ -85,8 +85,8 @@ def test_an_empty_folder_of_links_goes(again: str) -> None:
     assert "hostrouting-ready.service.wants" not in host.files.tree.names(f"/{UNITS}")
 
 
-def test_empty_folders_of_ours_go_though_nothing_is_to_be_changed() -> None:
-    """A run that was killed after the last of our files has left them."""
+def test_our_empty_folders_are_removed_by_a_run_without_changes() -> None:
+    """The empty folders of a run that was killed after its last removal are removed by the next one."""
     host = FakeHost()
     for folder in (
         "/etc/aks-flex-node",

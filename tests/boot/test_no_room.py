@@ -1,4 +1,4 @@
-"""A folder is read-only or full, by real mounts: the path is told, nothing is half done, and the next run ends well."""
+"""A folder is read-only or full, by real mounts: the error has the path, no state is partial, the next run succeeds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OTHER = {**CONFIG, "staticRoutes": {"enabled": True, "routes": [{"destination": 
 @pytest.mark.parametrize("trouble", ["read-only", "full"])
 @pytest.mark.parametrize("folder", ["etc/systemd/system", "etc/aks-flex-node", "run"])
 @pytest.mark.parametrize("story", ["first", "again", "reset"])
-def test_what_cannot_be_written_is_named(tmp_path: Path, story: str, folder: str, trouble: str) -> None:
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, story: str, folder: str, trouble: str) -> None:
     """Exit status 3 and a path, but where the lock needs no room; once there is room, the same command completes."""
     image = tmp_path / "image"
     (image / folder).mkdir(parents=True)
@@ -83,5 +83,5 @@ def words(arguments: list[str]) -> str:
 
 
 def parts(text: str) -> list[str]:
-    """Each thing that is told by itself."""
+    """Return the parts of the output, which lines and semicolons separate."""
     return [part for line in text.splitlines() for part in line.split("; ")]

@@ -11,7 +11,7 @@ __all__ = ["LoopbackService"]
 
 
 class LoopbackService:
-    """It runs from the first use to the end of the process, for a fuzzer asks it some thousand times a second."""
+    """A service that runs until the process ends, as a fuzzer asks it thousands of times a second."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -21,16 +21,16 @@ class LoopbackService:
     @classmethod
     @cache
     def running(cls) -> LoopbackService:
-        """The one of this process."""
+        """Return the service of this process, which the first call starts."""
         return cls()
 
     @property
     def endpoint(self) -> str:
-        """Where it is."""
+        """Return its URL."""
         return f"http://127.0.0.1:{self._server.getsockname()[1]}"
 
     def says(self, answer: bytes) -> None:
-        """Answer so from now on."""
+        """Set the answer to all later requests."""
         self._answer = answer
 
     def _serve(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_BYTES, _MOST_BYTES_OF_NETLINK = 1 << 16, 1 << 12
 #: A reader that does not end is called a hang after so many seconds; of one that ends `Target.run` complains earlier.
 _HANG: Final = 20
-#: How a process that found nothing ends, one whose reader failed, and where there is no fuzzer.
+#: Exit statuses: no reader failed, a reader failed, there is no fuzzer.
 _FINE, _FAILED, _NO_FUZZER = 0, 1, 3
 _LINES_OF_A_FAILURE: Final = 60
 

@@ -1,4 +1,4 @@
-"""What reads bytes that others wrote: each parser and decoder, and the errors that it may raise.
+"""The readers of foreign bytes: each parser and decoder, and the errors that it may raise.
 
 A new one is a line in `TARGETS` and a folder of examples under `cases/`. A target may have several readers of the same
 bytes; each has to stand them.
@@ -69,7 +69,7 @@ class Target(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where its inputs are kept: examples of what is right, and what was once too much for a reader."""
+        """Return the folder of its inputs: valid examples, and inputs that once made a reader fail."""
         return CASES / self.name
 
     def cases(self) -> list[Path]:
@@ -82,7 +82,7 @@ class Target(NamedTuple):
 
 def _config(data: bytes) -> None:
     config = HostRoutingConfig.from_json(data)
-    # What was read can be written and read again, or an agent that passes it on would lose something.
+    # A value that was read is written and read again, or an agent that passes it on would lose a part.
     assert HostRoutingConfig.from_mapping(json.loads(json.dumps(config.to_mapping()))) == config
 
 
@@ -97,7 +97,7 @@ def _as_shown(text: str) -> None:
         links.is_as_shown(ObservedRoute.parse(text, "e0", metric=1, protocol=3))
 
 
-# --- what tools print
+# --- the output of tools
 
 
 class _SaidSystemctl(Systemctl):
@@ -138,7 +138,7 @@ def _unit_file(data: bytes) -> None:
     UnitFiles(host.files).ordered_before("kubelet.service")
 
 
-# --- files that others wrote, and ours after others had them
+# --- files of other programs, and ours after a change by them
 
 
 def _file(path: str, read: Callable[[MemoryFiles], object]) -> Callable[[bytes], object]:
@@ -176,7 +176,7 @@ def _metadata(data: bytes) -> None:
     service.says(data)
     client = InstanceMetadataClient(service.endpoint)
     answer = client._ask(Context())
-    assert str(answer).isprintable(), "a terminal may not obey what an error says"
+    assert str(answer).isprintable(), "a terminal may not obey an error message"
     if not answer.is_transient:
         client._document(answer)
 

@@ -1,4 +1,4 @@
-"""Every input that is kept, through every reader of its sort: no fuzzer needed."""
+"""Every kept input, through every reader of its sort, without a fuzzer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     [pytest.param(target, case, id=f"{target.name}-{case.name}") for target in TARGETS for case in target.cases()],
 )
 def test_a_kept_input_raises_nothing_but_documented_errors(target: Target, case: Path) -> None:
-    """An input that once failed is read by every run of the tests."""
+    """Every kept input is read, or refused with a documented error."""
     target.run(case.read_bytes())
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = needs_kernel
 
 CIDRS = ["10.96.0.0/16", "10.97.0.0/16"]
-#: Everything is imported before the user changes, for a checkout may be closed to others.
+#: Import everything before the user changes, since other users may not be able to read a checkout.
 PROGRAM = """
 import json, os, sys
 from pyroute2 import IPRoute
@@ -67,21 +67,21 @@ def answers(node: KernelNode, user: int) -> list[object]:
     return found
 
 
-def test_root_and_nobody_get_the_same_proof(node: KernelNode) -> None:
-    """A rule on uidrange tells users apart; both backends ask for root's packets, plainly, by source and resolved."""
+def test_root_and_another_user_get_the_same_proof(node: KernelNode) -> None:
+    """A rule on uidrange selects by user; both backends look up root's packets, with and without a source."""
     of_root = answers(node, 0)
     assert answers(node, 65534) == of_root
     assert of_root[0] == of_root[1]
 
 
 def test_the_boot_script_asks_for_root(node: KernelNode) -> None:
-    """Run without root it finds the same as with root, also with a rule that selects by source."""
+    """The boot script reports the same with root and without, also if a rule selects by source."""
     as_nobody = ("setpriv", "--reuid=65534", "--clear-groups")
     for command in ["rule", "show"], ["rule", "add", "from", "10.224.0.9", "lookup", "main", "priority", "60"]:
         node.ip(*command)
         runs = []
         for through in (), as_nobody:
-            # pytest's own folders are closed to nobody.
+            # The user `nobody` may not enter pytest's own folders.
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder).chmod(0o777)
                 runs.append(run_script(node, Path(folder), CIDRS, through=through))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host import Ebtables
 
-#: Debian 11's: rules that nft alone can show end it, or are shown differently.
+#: Debian 11's ebtables-save ends at rules that only nft can show, or shows them differently.
 _LACKS_CARE = version_of("ebtables-nft") < (1, 8, 8)
 
 
@@ -59,7 +59,7 @@ class TestMemoryLegacy(TestMemory):
 
 
 def namespace(ebtables: Ebtables) -> str:
-    """The name of the namespace that an adapter made here works in."""
+    """Return the name of the namespace in which the adapter works."""
     assert isinstance(ebtables, EbtablesCommand)
     return ebtables._prefix[3]
 
@@ -74,12 +74,12 @@ def run(name: str, *argv: str, stdin: str = "") -> str:
 
 
 def load(name: str, lines: Sequence[str], *, chains: Sequence[str] = ()) -> None:
-    """Append rules, by the tool that the adapter does not use for that."""
+    """Append rules with a tool that the adapter does not use for this."""
     run(name, "ebtables-nft-restore", "--noflush", stdin="\n".join(["*nat", *chains, *lines, "COMMIT", ""]))
 
 
 def saved(name: str) -> list[str]:
-    """Return the output of ebtables-save, without the comments that have the date."""
+    """Return the output of ebtables-save without its dated comments."""
     return [line for line in run(name, "ebtables-nft-save").split("\n") if not line.startswith("#")]
 
 
@@ -126,7 +126,7 @@ def write_tool(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The legacy tool is asked, whatever modules this kernel has; only for tests that put a stand-in in its place."""
+    """Make the adapter ask the legacy tool on any kernel; for tests that replace the tool with a stand-in."""
     monkeypatch.setattr("hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: True)
 
 
@@ -147,7 +147,7 @@ if "legacy" in BACKENDS:
         def test_rules_are_those_of_the_other_tool_in_another_spelling(
             self, command: EbtablesCommand, ctx: Context
         ) -> None:
-            """In their normal form they are the same, each in its chain and place, and none is of nft."""
+            """Both tools list the same rules in normal form, each in its chain and place, and none from nft."""
             expected = [
                 EbtablesRule.parse(line, backend="legacy", position=position)
                 for line, position in ((ONE, 1), (DNAT, 2), (TWO, 3), (ONE, 4), (THREE, 5), (LOG, 1), (SNAT, 1))
@@ -158,9 +158,9 @@ if "legacy" in BACKENDS:
             ]
 
         def test_what_was_deleted_comes_back_where_it_was(self, command: EbtablesCommand, ctx: Context) -> None:
-            """Of rules that are alike, too; the tool's own listing is the same again."""
+            """The tool's own listing is the same after deletion and restore, also for identical rules."""
             before = command.read(ctx)
-            # Of identical rules the first goes.
+            # Of identical rules the first is deleted.
             chosen = [before.rules[number] for number in (6, 1, 0, 5, 4)]
             command.delete(ctx, chosen)
             assert len(command.read(ctx).rules) == 2
@@ -168,7 +168,7 @@ if "legacy" in BACKENDS:
             assert command.read(ctx) == before
 
         def test_a_refusal_leaves_everything_as_it_was(self, command: EbtablesCommand, ctx: Context) -> None:
-            """The last of several insertions names a chain that is not there: the others are taken back."""
+            """If the last of several insertions names an absent chain, the others are rolled back."""
             before = command.read(ctx)
             with pytest.raises(BackendError, match="are as they were; nothing has changed"):
                 command.insert(ctx, [*before.rules[:2], before.rules[0]._replace(chain="NOWHERE")])
@@ -207,7 +207,7 @@ class TestWhatCannotBeSeen:
     def test_not_installed_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
     ) -> None:
-        """If there is no ebtables, a reading says so and names the package; a change is refused."""
+        """Without ebtables a reading has a note that names the package, and a change is refused."""
         for prefix in ((*command, "/usr/bin/env", f"PATH={tmp_path}"), ("/usr/bin/env", f"PATH={tmp_path}")):
             ebtables = EbtablesCommand(prefix)
             reading = ebtables.read(ctx)
@@ -224,7 +224,7 @@ class TestWhatCannotBeSeen:
     def test_not_installed_on_the_path_of_this_process(
         self, ctx: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, legacy_is_loaded: None
     ) -> None:
-        """Without a prefix it is a note as well, if there is none where administrators have their programs, either."""
+        """Without a command prefix it is a note, too, if the tool is neither on PATH nor in the sbin folders."""
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr("hostrouting.host.search_path._FOLDERS", ())
         assert len(EbtablesCommand().read(ctx).notes) == 2
@@ -233,7 +233,7 @@ class TestWhatCannotBeSeen:
     def test_a_path_without_sbin_will_do(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The PATH of a user has neither the tools nor the `ip` that leads to them; they are found all the same."""
+        """The tools and `ip` are found with the PATH of an ordinary user, which has no sbin folder."""
         load(node.name, [ONE, TWO])
         with monkeypatch.context() as patch:
             patch.setenv("PATH", "/nonexistent")
@@ -261,7 +261,7 @@ class TestWhatCannotBeSeen:
         backend: str,
         legacy_is_loaded: None,
     ) -> None:
-        """Where there is only `ebtables`, its version says whose rules it has; the other backend is not there."""
+        """If only `ebtables` is installed, its version tells the backend; the other backend is absent."""
         load(node.name, [ONE, TWO])
         if backend == "nft":
             for name in ("ebtables", "ebtables-save", "ebtables-restore"):
@@ -279,7 +279,7 @@ class TestWhatCannotBeSeen:
     def test_legacy_that_the_kernel_lacks_is_a_note(
         self, command: tuple[str, ...], ctx: Context, tmp_path: Path, legacy_is_loaded: None
     ) -> None:
-        """The note has the tool's own words: those of ebtables 2.0.11 on a kernel without the table."""
+        """The note quotes the tool: here ebtables 2.0.11 on a kernel without the table."""
         words = "The kernel doesn't support the ebtables 'nat' table."
         refusal = f'#!/bin/sh\n[ "$1" = --version ] && exit\necho "{words}" >&2\nexit 255\n'
         write_tool(tmp_path, "ebtables-legacy", refusal)
@@ -289,14 +289,14 @@ class TestWhatCannotBeSeen:
     def test_legacy_without_its_module_has_no_rules(
         self, ebtables: EbtablesCommand, ctx: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The tool is not asked, as that would load the module; and nothing is missing from the reading."""
+        """The tool is not called, as that would load the module; the reading is complete all the same."""
         monkeypatch.setattr("hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: False)
         assert ebtables.read(ctx).notes == ()
 
     def test_no_privilege_is_a_note_and_a_refusal(
         self, command: tuple[str, ...], node: KernelNode, ctx: Context
     ) -> None:
-        """A reading says why it saw nothing, a change names the privilege that it needs."""
+        """Without privilege a reading has a note with the reason, and a change names the privilege that it needs."""
         load(node.name, [ONE])
         ebtables = EbtablesCommand((*command, "setpriv", "--reuid=65534", "--clear-groups"))
         reading = ebtables.read(ctx)
@@ -309,7 +309,9 @@ class TestWhatCannotBeSeen:
             ebtables.insert(ctx, [EbtablesRule.parse(ONE, backend="nft")])
         assert ONE in saved(node.name)
 
-    def test_what_only_nft_can_show_is_a_note(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
+    def test_a_rule_that_only_nft_can_show_is_a_note(
+        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
+    ) -> None:
         """A base chain that is not ebtables' own is named; the other rules are read."""
         load(node.name, [ONE])
         node.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
@@ -329,19 +331,19 @@ class TestWhatCannotBeSeen:
         node.run("nft", "add set bridge nat x { type ipv4_addr; }")
         node.run("nft", "add rule bridge nat PREROUTING ip saddr @x counter")
         if _LACKS_CARE:
-            # It shows them all, as well as it can; such a rule is none that we would take for a pod's.
+            # It shows them all, as well as it can; no such rule looks like a pod's.
             assert [rule.line for rule in ebtables.read(ctx).rules] == [ONE, "-A PREROUTING -j CONTINUE"]
             return
         with pytest.raises(BackendError, match="cannot read the rules of ebtables"):
             ebtables.read(ctx)
 
     def test_reading_makes_nothing(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
-        """An empty ruleset is empty after a reading: no table, no chain."""
+        """A reading leaves an empty ruleset empty: it adds no table and no chain."""
         assert ebtables.read(ctx).rules == ()
         assert node.run("nft", "list", "ruleset") == ""
 
     def test_legacy_is_asked_only_where_that_loads_no_module(self, tmp_path: Path) -> None:
-        """The old table is asked for if it is there already, or if the kernel has no modules to load."""
+        """The legacy table is read if it is loaded already, or if the kernel has no modules to load."""
         modules, built_in = tmp_path / "modules", tmp_path / "modules.builtin"
         assert legacy_may_have_rules(str(modules), str(built_in))
         modules.write_text("ebtable_filter 12288 0 - Live 0x0\nebtables 45056 1 ebtable_filter, Live 0x0\n")
@@ -356,7 +358,7 @@ class TestWhatCannotBeSeen:
 @needs("kernel", "ebtables-nft")
 class TestAllOrNothing:
     def test_thousands_go_and_come_in_batches(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
-        """3,000 rules among 3,100 take three processes, and ebtables-save is the same afterwards, byte for byte."""
+        """3,000 of 3,100 rules take three processes; after the undo, ebtables-save prints the same bytes."""
         lines = [arp_rule(number) for number in range(3100)]
         load(node.name, lines)
         before = saved(node.name)
@@ -373,7 +375,7 @@ class TestAllOrNothing:
     def test_a_batch_that_fails_puts_the_earlier_ones_back(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """A rule of the third batch vanishes during the first: the tool refuses it, and all others are as before."""
+        """If a rule of the third batch vanishes during the first, the tool refuses it, and the others are restored."""
         load(node.name, [SNAT, *(arp_rule(number) for number in range(2500))])
         before = saved(node.name)
         calls: list[int] = []
@@ -391,10 +393,10 @@ class TestAllOrNothing:
         assert calls == [1000, 2000]
         assert saved(node.name) == [line for line in before if line != arp_rule(2400)]
 
-    def test_what_cannot_be_put_back_is_named(
+    def test_rules_that_cannot_be_restored_are_named(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """When the chain of some is gone by then, those are named, and all others are restored."""
+        """Rules whose chain is gone at the rollback are named, and all others are restored."""
         load(
             node.name,
             [*(arp_rule(number) for number in range(1500)), "-A MINE -p ARP -j DROP"],
@@ -420,7 +422,7 @@ class TestAllOrNothing:
     def test_rules_stand_where_ascending_insertion_would_have_put_them(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """In every chain: between the rules that are there, after them, and if two claim the same place."""
+        """In each chain rules stand as after an ascending insertion, also beyond its end, or if two claim one place."""
         load(node.name, [*(arp_rule(number) for number in range(4)), SNAT])
         positions = {10: 1, 11: 3, 12: 3, 13: 4, 14: 7, 15: 9, 16: 40, 17: 0}
         rules = [
@@ -428,7 +430,7 @@ class TestAllOrNothing:
             for number, position in positions.items()
         ]
         other = EbtablesRule.parse(SNAT.replace("eth0", "eth1"), backend="nft", position=1)
-        fake = MemoryEbtables()  # which goes in ascending order; for the tool, it is from the back to the front
+        fake = MemoryEbtables()  # which inserts in ascending order; the adapter inserts from the end to the beginning
         for rule in ebtables.read(ctx).rules:
             fake.add(rule.line, backend="nft")
         fake.insert(ctx, [*rules, other])
@@ -438,7 +440,7 @@ class TestAllOrNothing:
     def test_an_insertion_that_fails_is_taken_back(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """The batches before the refused one are deleted again."""
+        """If a batch is refused, the rules of the batches before it are deleted again."""
         load(node.name, [ONE, LOG])
         before = saved(node.name)
         more = [EbtablesRule.parse(arp_rule(number), backend="nft", position=number) for number in range(10, 1510)]
@@ -450,7 +452,7 @@ class TestAllOrNothing:
     def test_a_context_that_ends_midway_leaves_nothing_changed(
         self, node: KernelNode, ebtables: EbtablesCommand, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Rules that were deleted by then are restored, though the context is over."""
+        """If the context ends midway, the rules that were deleted are restored."""
         load(node.name, [arp_rule(number) for number in range(2500)])
         before = saved(node.name)
         ctx = Context()
@@ -462,7 +464,7 @@ class TestAllOrNothing:
     def test_a_process_that_is_killed_after_its_work_is_taken_back(
         self, node: KernelNode, command: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The kernel has the batch, but the tool did not say so before the context ended: a reading finds out."""
+        """If the context ends after the kernel took a batch, a reading finds the batch, and it is rolled back."""
         load(node.name, [ONE, TWO, THREE])
         before = saved(node.name)
         for name in ("ebtables-nft", "ebtables-nft-save"):
@@ -491,10 +493,10 @@ class TestAllOrNothing:
         assert "the 2 rules that had been deleted" in caplog.text
         assert saved(node.name) == before
 
-    def test_somebody_who_puts_a_rule_back_at_once_is_reported(
+    def test_a_rule_that_another_program_restores_at_once_is_reported(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """The reading after the deletion finds the rule there again: all is restored, and the error says why."""
+        """If the reading after the deletion finds the rule again, all is restored, and the error says why."""
         load(node.name, [ONE, TWO, THREE])
 
         def progress(_done: int) -> None:
@@ -507,7 +509,7 @@ class TestAllOrNothing:
     def test_foreign_rules_chains_and_policies_stay(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """Other chains, their policies, other tables and rules between ours are the same bytes afterwards."""
+        """Other chains, their policies, other tables and the rules between ours keep every byte."""
         load(
             node.name,
             [ONE, "-A PREROUTING -p LLDP -j MINE", TWO, "-A MINE -d BGA -j RETURN", DNAT, SNAT],
@@ -524,7 +526,7 @@ class TestAllOrNothing:
     def test_a_rule_that_the_tool_cannot_delete_stops_its_batch(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
     ) -> None:
-        """The error has the tool's words; no rule is blamed where the tool does not know which it is."""
+        """The error quotes the tool, and names no rule if the tool does not name one."""
         load(node.name, [ONE, "-A PREROUTING --among-dst 1:2:3:4:5:6 -j DROP"])
         before = saved(node.name)
         try:
@@ -551,7 +553,7 @@ def normal_forms(rules: Sequence[EbtablesRule]) -> list[tuple[str, object]]:
 @needs("kernel", "ebtables-nft", "nft")
 @given(lines=st.lists(cni_lines() | rule_lines(), max_size=15), data=st.data())
 def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data: st.DataObject) -> None:
-    """Loaded rules read as equal; a random part of them goes, alone, and comes back so that no byte differs."""
+    """Loaded rules read as equal; any part of them is deleted alone, and restored without a different byte."""
     node = shared
     node.run("nft", "flush", "ruleset")
     if _LACKS_CARE:
@@ -563,7 +565,7 @@ def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data
     assert normal_forms(rules) == normal_forms([EbtablesRule.parse(line, backend="nft") for line in lines])
     assert [rule.line for rule in rules] == [line for line in saved(node.name) if line.startswith("-A")]
     before = saved(node.name)
-    # Of identical rules the first go, so all of them are chosen or none.
+    # Of identical rules the first are deleted, so all of them are chosen or none.
     lines_chosen = data.draw(st.sets(st.sampled_from(sorted({rule.line for rule in rules})))) if rules else set()
     chosen = [rule for rule in rules if rule.line in lines_chosen]
     ebtables.delete(ctx, data.draw(st.permutations(chosen)))

@@ -38,7 +38,7 @@ def normal(words: str) -> dict[str, str]:
 
 @given(line=st.sampled_from(["nft", "legacy"]).flatmap(lambda backend: cni_lines(backend) | rule_lines(backend)))
 def test_a_line_is_parsed_and_rendered_to_the_same_line(line: str) -> None:
-    """Whatever a backend prints comes back character for character, and its normal form does not change either."""
+    """A line of either backend is rendered to the same characters, and normalising twice changes nothing."""
     rule = EbtablesRule.parse(line, backend="nft")
     assert rule.line == line
     assert why_unsafe(rule) is None
@@ -47,7 +47,7 @@ def test_a_line_is_parsed_and_rendered_to_the_same_line(line: str) -> None:
 
 @given(lines=st.lists(rule_lines(), max_size=8), counters=st.sampled_from(["{}", "[3:84] {}", "{} -c 3 84"]))
 def test_a_save_is_parsed_with_positions_and_without_counters(lines: list[str], counters: str) -> None:
-    """In all the ways in which counters are printed; chain by chain, other tables left out."""
+    """Rules have their chain and position in any style of counters; other tables are left out."""
     chains = ("PREROUTING", "OUTPUT", "POSTROUTING")
     ordered = [line for chain in chains for line in lines if line.split()[1] == chain]
     text = "\n".join(
@@ -161,7 +161,7 @@ def test_words_that_are_read_as_printed_are_safe(word: str) -> None:
     asked=st.lists(st.integers(0, 4), max_size=6),
 )
 def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -> None:
-    """The first of each kind, in the order of the chain; the surplus was asked for in vain."""
+    """The first rules of each kind match, in the order of the chain; a surplus request matches none."""
     rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(present, 1)]
     wanted = [EbtablesRule("nft", "OUTPUT", 99, ("--mark", str(mark))) for mark in asked]
     found, absent = matches(rules, wanted)
@@ -175,7 +175,7 @@ def test_as_many_match_as_were_asked_for(present: list[int], asked: list[int]) -
 
 @given(chain=st.lists(st.integers(0, 3), max_size=12), data=st.data())
 def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], data: st.DataObject) -> None:
-    """Taken out in any choice and restored in any order, the rules stand where they stood."""
+    """Any choice of rules, deleted and restored in any order, has its old positions."""
     rules = [EbtablesRule("nft", "OUTPUT", place, ("--mark", str(mark))) for place, mark in enumerate(chain, 1)]
     gone = data.draw(st.permutations(data.draw(st.lists(st.sampled_from(rules), unique=True)) if rules else []))
     left = [rule for rule in rules if rule not in gone]
@@ -201,8 +201,8 @@ def test_insertions_are_placed_so_that_a_deletion_is_undone(chain: list[int], da
         (f"*nat\n{'x' * 1000}", 2),
     ],
 )
-def test_what_ebtables_save_does_not_print_is_an_error(text: str, number: int) -> None:
-    """It names the line, and shows its beginning: half of the rules must not pass for all of them."""
+def test_a_line_that_ebtables_save_never_prints_is_an_error(text: str, number: int) -> None:
+    """The error has the number and the beginning of the line, so that half of the rules never counts as all of them."""
     with pytest.raises(BackendError, match=rf"ebtables \(nft\): line {number} of them is no line of") as caught:
         parse_save(text, backend="nft")
     assert repr(text.split("\n")[number - 1][:100])[:-1] in str(caught.value)
@@ -210,7 +210,7 @@ def test_what_ebtables_save_does_not_print_is_an_error(text: str, number: int) -
 
 
 def test_other_tables_are_none_of_our_business() -> None:
-    """Whatever is in them."""
+    """Any text in another table is ignored."""
     assert parse_save("*filter\nwhatever\n:\n*nat\n-A OUTPUT -j DROP\nCOMMIT\n# end\n", backend="nft")[0].line == (
         "-A OUTPUT -j DROP"
     )
@@ -218,7 +218,7 @@ def test_other_tables_are_none_of_our_business() -> None:
 
 @given(text=st.text(st.sampled_from('*:-A[]0 nat"\t,#\nCOMIT=pcb\u2028'), max_size=60))
 def test_any_text_is_rules_or_an_error(text: str) -> None:
-    """Nothing but our own error, and rules that come back as they were printed."""
+    """Any text raises the documented error, or is parsed into rules that render to it."""
     for start in "", "*nat\n":
         try:
             rules = parse_save(start + text, backend="nft")
@@ -229,6 +229,6 @@ def test_any_text_is_rules_or_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("piece", [" ", "\t ", "-c ", " -c 1", " -c 1 1", ", pcnt = 1", '"', "[1:1] ", "1", '" '])
 def test_a_long_line_takes_its_time_once(piece: str) -> None:
-    """A long text that may begin a counter is read in one pass; it took hours when each blank was a new beginning."""
+    """A long text that may begin a counter is read in one pass; matching from each blank took hours."""
     line = f"-A OUTPUT -j DROP{piece * (200_000 // len(piece))}x"
     assert parse_save(f"*nat\n{line}\n", backend="nft")[0].spec[:1] == ("-j",)

@@ -131,7 +131,7 @@ class TestMemoryServicesOfAnImage(ServiceManagerContract):
         return MemoryServices(files, is_live=False)
 
     def test_nothing_is_started(self, ctx: Context) -> None:
-        """In an image a start does nothing, be the unit there or not."""
+        """In an image a start does nothing, for a present unit and for an absent one."""
         services = MemoryServices(MemoryTree(), is_live=False)
         services.start(ctx, "ct-absent.service")
         assert services.started == []
@@ -148,21 +148,21 @@ class TestMemoryLock(RunLockContract):
         """The lock of another run."""
         return lock
 
-    def test_a_test_may_let_somebody_else_have_it(self) -> None:
-        """`holder` is a process that has the lock, and that the error names."""
+    def test_a_test_may_let_another_process_hold_it(self) -> None:
+        """`holder` is the process that holds the lock; the error names it."""
         lock = MemoryLock()
         lock.holder = 4711
         assert lock.is_held
         hurried = Context(timeout=1, clock=ManualClock(auto=True))
         with pytest.raises(Exception, match=r"\(process 4711\)"), lock.hold(hurried):
-            pytest.fail("somebody else has it")
+            pytest.fail("another process has it")
         lock.holder = None
         with lock.hold(Context()):
             assert lock.is_held
         assert not lock.is_held
 
     def test_the_chosen_operation_fails(self) -> None:
-        """`fail_at` lets the lock be unavailable."""
+        """`fail_at` makes the lock unavailable."""
         lock = MemoryLock()
         lock.fail_at(1)
         with pytest.raises(HostFileError, match="cannot open the lock: Read-only file system"), lock.hold(Context()):

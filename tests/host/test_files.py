@@ -66,14 +66,14 @@ class TestRootedFiles(FileStoreContract):
             yield
 
     def test_the_other_kind_of_lock_is_seen(self, files: FileStore) -> None:
-        """Newer programs lock by fcntl instead of flock; to look does not turn anybody away."""
+        """A lock by fcntl, as newer programs take it, is seen; looking for it does not block another process."""
         files.write("/run/other/a", b"", mode=0o644)
         with self.outside(files, "/run/other/a").open("r+") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
             assert files.is_locked("/run/other/a")
 
     def outside(self, files: FileStore, path: str) -> Path:
-        """The path as it is outside the image."""
+        """Return the path outside of the image."""
         assert isinstance(files, RootedFiles)
         return Path(files._root + path)
 
@@ -85,13 +85,13 @@ class TestTheRoot:
             RootedFiles(str(tmp_path)).read("etc/a")
 
     def test_of_this_machine_is_named_plainly(self) -> None:
-        """Errors name the path as one would type it."""
+        """Errors name the path as an operator would type it."""
         with pytest.raises(HostFileError) as caught:
             RootedFiles().read("/proc")
         assert str(caught.value) == "cannot read /proc: Is a directory"
 
     def test_of_an_image_is_part_of_the_name(self, tmp_path: Path) -> None:
-        """Errors name the file on the machine where the reader can find it."""
+        """Errors name the file by its path on this machine."""
         (tmp_path / "etc").mkdir()
         with pytest.raises(HostFileError) as caught:
             RootedFiles(f"{tmp_path}/").read("/etc")
@@ -112,7 +112,7 @@ class TestTheRoot:
 
     @pytest.mark.parametrize("climb", ["{outside}", "../../../../../../../../{outside}"])
     def test_is_never_left(self, tmp_path: Path, climb: str) -> None:
-        """Links in an image that name a folder of this machine make and find one inside the image."""
+        """An absolute link in an image leads to a folder inside the image."""
         outside = tmp_path / "outside"
         image = tmp_path / "image"
         outside.mkdir()
@@ -149,15 +149,15 @@ class TestFolders:
 
 class TestOddities:
     def test_a_fifo_does_not_keep_us_waiting(self, tmp_path: Path) -> None:
-        """A fifo without writer is replaced like anything else that is no file, and reads as empty."""
+        """A fifo without writer is replaced like any object that is no file, and reads as empty."""
         os.mkfifo(tmp_path / "a")
         files = RootedFiles(str(tmp_path))
         assert files.read("/a") == b""
         assert files.write("/a", b"", mode=0o644) is True
         assert (tmp_path / "a").is_file()
 
-    def test_readers_keep_what_they_opened(self, tmp_path: Path) -> None:
-        """A program that has the old file open reads the old file to its end."""
+    def test_readers_keep_the_file_that_they_opened(self, tmp_path: Path) -> None:
+        """A program that has the old file open reads the old content to its end."""
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"old\n", mode=0o644)
         with (tmp_path / "a").open("rb") as reader:
@@ -165,7 +165,7 @@ class TestOddities:
             assert reader.read() == b"old\n"
 
     def test_a_loss_of_power_finds_all_on_the_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Content is synced before it gets its name, the folder after: a name never leads to less than the whole."""
+        """The content is synced before the rename and the folder after it, so that a name never has partial content."""
         steps: list[object] = []
         rename = os.rename
 
@@ -190,7 +190,7 @@ class TestOddities:
         assert steps[5:] == [("sync", "folder"), ("sync", 0), "rename", ("sync", "folder")]
 
     def test_a_full_disk_leaves_the_old_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A write that fails midway leaves the old content and nothing beside it."""
+        """A write that fails midway leaves the old content and no other file."""
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"old\n", mode=0o644)
 
@@ -208,7 +208,7 @@ class TestOddities:
 class TestWithoutPrivilege:
     @pytest.fixture
     def locked(self) -> Generator[Path]:
-        """A folder of root's with a file that only root may read; other users may not pass through."""
+        """Return a folder of root with a file that only root may read; other users may not list it."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             folder.chmod(0o711)
@@ -219,8 +219,8 @@ class TestWithoutPrivilege:
             yield folder
             folder.chmod(0o700)
 
-    def test_reading_what_is_open_to_all_works(self, locked: Path) -> None:
-        """A folder that one may only pass through is no obstacle to `plan`."""
+    def test_a_readable_file_is_read_without_root(self, locked: Path) -> None:
+        """A file that all may read is read from a folder that may only be searched."""
         with plain_user():
             assert RootedFiles(str(locked)).read("/open") == b"open"
 
@@ -232,10 +232,10 @@ class TestWithoutPrivilege:
             ("write", lambda files: files.write("/new/a", b"", mode=0o644)),
         ],
     )
-    def test_what_is_not_allowed_asks_for_root(
+    def test_a_lack_of_permission_asks_for_root(
         self, locked: Path, verb: str, ask: Callable[[RootedFiles], object]
     ) -> None:
-        """The error names path and reason, and asks the obvious."""
+        """The error has the path and the reason, and suggests root."""
         with plain_user(), pytest.raises(HostFileError) as caught:
             ask(RootedFiles(str(locked)))
         said = str(caught.value)
@@ -245,7 +245,7 @@ class TestWithoutPrivilege:
 
 @contextmanager
 def plain_user() -> Generator[None]:
-    """Become the user nobody; do nothing if that is the case already."""
+    """Drop root's privileges; do nothing without them."""
     if os.geteuid() != 0:
         yield
         return
@@ -267,7 +267,7 @@ def entries(folder: Path) -> list[str]:
 @pytest.mark.thorough
 class TestKilledWriters:
     def test_a_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
-        """Killed before any line of it, a write has left the old file or the new one; the next write cleans up."""
+        """A write that is killed before any line leaves the old file or the new one; the next write cleans up."""
         files = RootedFiles(str(tmp_path))
         seen = set()
         for line in range(1, 1000):
@@ -286,11 +286,11 @@ class TestKilledWriters:
                 break
         else:
             pytest.fail("the write never came to its end")
-        # All that can be was met: killed before the new file, while it was under way, and after.
+        # All three states occurred: killed before the new file, during its write, and after it.
         assert seen == {(b"old\n", False), (b"old\n", True), (b"new\n", False)}
 
     def test_a_first_write_is_whole_wherever_it_is_killed(self, tmp_path: Path) -> None:
-        """The same where neither file nor folder exist: there is nothing, or the whole; the next write completes it."""
+        """Without an old file, a killed write leaves nothing or the whole file; the next write completes it."""
         for line in range(1, 1000):
             root = tmp_path / str(line)
             root.mkdir()
@@ -306,7 +306,7 @@ class TestKilledWriters:
             pytest.fail("the write never came to its end")
 
     def test_leftovers_go_with_the_file(self, tmp_path: Path) -> None:
-        """Removing a file removes the leftovers of its killed writers, so that the folder can go, too."""
+        """Removing a file removes the leftovers of its killed writers, so that the folder can be removed, too."""
         files = RootedFiles(str(tmp_path))
         (tmp_path / "ours").mkdir()
         (tmp_path / "ours/.a.hostrouting-0123456789abcdef").touch()
@@ -315,7 +315,7 @@ class TestKilledWriters:
         assert files.remove_directory_if_empty("/ours") is True
 
     def test_leftovers_go_when_there_is_nothing_to_write(self, tmp_path: Path) -> None:
-        """A file that is right already is cleaned up after all the same."""
+        """Leftovers are removed even if the file has the wanted content already."""
         files = RootedFiles(str(tmp_path))
         files.write("/a", b"one\n", mode=0o644)
         (tmp_path / ".a.hostrouting-0123456789abcdef").touch()
@@ -345,8 +345,8 @@ class TestKilledWriters:
         assert entries(tmp_path / "etc/ours") == ["a"]
 
     @needs("root")
-    def test_what_another_user_has_under_our_name_stays(self, tmp_path: Path) -> None:
-        """It is none of our writers'."""
+    def test_a_file_of_another_user_stays(self, tmp_path: Path) -> None:
+        """A file of another user is not a leftover of our writers, whatever its name."""
         (tmp_path / ".a.hostrouting-0123456789abcdef").touch()
         os.chown(tmp_path / ".a.hostrouting-0123456789abcdef", NOBODY, -1)
         assert RootedFiles(str(tmp_path)).sweep("/") is False
@@ -386,7 +386,7 @@ class TestKilledWriters:
 def killed_at(line: int, action: Callable[[], object]) -> bool:
     """Run `action` in a child that is killed before a line of the file code; return False if it ended before."""
     with warnings.catch_warnings():
-        # Python 3.12 warns of forks beside threads, which the test runner may have: the child touches none of theirs.
+        # Python 3.12 warns of forks while threads run, as the test runner may have: the child touches none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:

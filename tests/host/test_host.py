@@ -59,7 +59,7 @@ class TestOffline:
         assert (tmp_path / "image/a").exists()
 
     def test_there_must_be_an_image(self, tmp_path: Path) -> None:
-        """A root that is not there, or is no folder, is refused before anything is made of it."""
+        """A root that is absent or not a folder is refused before anything is created."""
         (tmp_path / "file").touch()
         for name in ("typo", "file"):
             with pytest.raises(HostFileError) as caught:
@@ -67,7 +67,7 @@ class TestOffline:
             assert str(caught.value) == f"cannot prepare the image {tmp_path / name}: there is no such folder"
 
     def test_it_has_no_kernel_to_ask(self, tmp_path: Path) -> None:
-        """Every question about routes is refused: no answer would be true."""
+        """An offline host refuses every lookup and reading of routes, as no answer would be true."""
         routes = Host.offline(tmp_path).routes
         change = RouteChange.add(Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0"))
         for ask in (
@@ -93,8 +93,8 @@ def test_a_host_is_a_value(tmp_path: Path) -> None:
         host.files = RootedFiles("/")  # type: ignore[misc]  # that it is refused is the point
 
 
-def test_the_doorway_shows_what_it_says() -> None:
-    """All that is exported exists, sorted as ruff sorts (constants, classes)."""
+def test_every_export_exists_and_is_sorted() -> None:
+    """Every exported name exists, in ruff's order (constants, classes)."""
     exported = hostrouting.host.__all__
     assert [name for name in exported if not hasattr(hostrouting.host, name)] == []
     assert exported == sorted(exported, key=lambda name: (not name.isupper(), name))

@@ -34,13 +34,13 @@ PATH = "/metadata/instance/network/interface?api-version=2021-02-01"
 
 
 def hurried(timeout: float | None = None) -> tuple[Context, ManualClock]:
-    """A context whose pauses take no time, and its clock, which has counted them."""
+    """Return a context whose pauses take no time, and the clock that counts them."""
     clock = ManualClock(auto=True)
     return Context(timeout=timeout, clock=clock), clock
 
 
 class ClockThatActs(ManualClock):
-    """At the `number`-th pause something happens."""
+    """A clock that calls a function at the `number`-th pause."""
 
     def __init__(self, number: int, action: object) -> None:
         super().__init__(auto=True)
@@ -75,7 +75,7 @@ def serving(said: bytes) -> Iterator[str]:
 
 
 def gone_threads() -> bool:
-    """Whether no thread of the client is left, a moment later at most."""
+    """Return True when no thread of the client is left; wait a moment for it."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
         if not any(thread.name.startswith("ask ") for thread in threading.enumerate()):
@@ -87,7 +87,7 @@ def gone_threads() -> bool:
 class TestAnswers:
     @pytest.mark.parametrize("document", [WITH_IPV6, WITHOUT, [], {"error": "none"}, None, "é"])
     def test_a_document_passes_through(self, document: object) -> None:
-        """Whatever JSON says is handed on as it is; one request was enough, and it was as the cloud wants it."""
+        """Any JSON is returned unchanged, after one request with the header and version that the cloud requires."""
         with FakeIMDS(IMDSAnswer.of(document)) as imds:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == document
         [request] = imds.requests
@@ -96,13 +96,13 @@ class TestAnswers:
 
     @pytest.mark.parametrize("suffix", ["", "/", "/a/b-c", "/a/"])
     def test_an_endpoint_may_have_a_path(self, suffix: str) -> None:
-        """The path of the service comes after it."""
+        """The path of the service is appended to the path of the endpoint."""
         with FakeIMDS() as imds:
             InstanceMetadataClient(imds.endpoint + suffix).network_interfaces(Context())
         assert imds.requests[0].path == suffix.rstrip("/") + PATH
 
     def test_an_endpoint_may_be_an_ipv6_address(self) -> None:
-        """In brackets, as in every URL."""
+        """An IPv6 address stands in brackets, as in every URL."""
         with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
 
             def serve() -> None:
@@ -130,14 +130,14 @@ class TestAnswers:
             "http://h\r\nX: y",
         ],
     )
-    def test_what_is_no_endpoint_is_refused(self, endpoint: str) -> None:
-        """Before anything is asked."""
+    def test_an_invalid_endpoint_is_refused(self, endpoint: str) -> None:
+        """An endpoint that is no HTTP URL is refused before the first request."""
         with pytest.raises(ValueError, match="is no endpoint"):
             InstanceMetadataClient(endpoint)
 
     @pytest.mark.parametrize(("timeout", "limit"), [(0, 60), (2, -1), (float("nan"), 60)])
     def test_no_time_is_refused(self, timeout: float, limit: float) -> None:
-        """Both times are more than nothing."""
+        """A timeout or limit of zero or less is refused."""
         with pytest.raises(ValueError, match="more than 0 seconds"):
             InstanceMetadataClient(timeout=timeout, limit=limit)
 
@@ -150,7 +150,7 @@ class TestAnswers:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == WITHOUT
 
     def test_the_adapter_loads_no_http_before_it_is_asked(self) -> None:
-        """Making a `Host` costs nothing for it."""
+        """Making a `Host` does not import an HTTP library."""
         program = (
             "import sys; from hostrouting.host.imds import InstanceMetadataClient; InstanceMetadataClient();"
             "assert not {'http.client', 'email', 'json', 'urllib.parse'} & set(sys.modules)"
@@ -168,15 +168,15 @@ class TestTriesAgain:
         ],
         ids=lambda answer: "closes" if answer.closes else "truncated" if answer.status == 200 else str(answer.status),
     )
-    def test_what_may_get_better(self, bad: IMDSAnswer) -> None:
-        """Twice nothing, then an answer: it is the answer, half a second and a second later."""
+    def test_a_temporary_fault_is_retried(self, bad: IMDSAnswer) -> None:
+        """After two failures a good answer is returned; the pauses were half a second and a second."""
         ctx, clock = hurried()
         with FakeIMDS(bad, bad, WITH_IPV6) as imds:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(ctx) == WITH_IPV6
         assert (len(imds.requests), clock.monotonic()) == (3, 1.5)
 
     def test_waiting_is_told_of(self, caplog: pytest.LogCaptureFixture) -> None:
-        """The first try that failed is logged for all; later ones at a lower level."""
+        """The first failed try is logged for operators; later ones have a lower level."""
         caplog.set_level(logging.DEBUG)
         with FakeIMDS(IMDSAnswer(status=429), IMDSAnswer(status=503), WITHOUT) as imds:
             InstanceMetadataClient(imds.endpoint).network_interfaces(hurried()[0])
@@ -190,14 +190,14 @@ class TestTriesAgain:
         [("7", 7), ("0", 0.5), ("3600", 0.5), ("Fri, 20 Nov 2026 11:00:00 GMT", 0.5), ("-1", 0.5)],
     )
     def test_a_small_retry_after_is_honoured(self, header: str, seconds: float) -> None:
-        """A server that says when is believed, unless that is far away or sooner than we would."""
+        """A Retry-After is used, unless it is far away or shorter than our own pause."""
         ctx, clock = hurried()
         with FakeIMDS(IMDSAnswer(status=429, headers={"Retry-After": header}), WITHOUT) as imds:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(ctx) == WITHOUT
         assert clock.monotonic() == seconds
 
     def test_5xx_for_ever_ends_at_its_own_limit(self) -> None:
-        """A minute, in growing pauses; the error names place, reason, number of tries and the next step."""
+        """The tries end after a minute of growing pauses; the error has URL, reason, number of tries and next step."""
         ctx, clock = hurried()
         with (
             FakeIMDS(IMDSAnswer(status=503, body=b"maintenance")) as imds,
@@ -231,8 +231,8 @@ class TestTriesAgain:
             imds.__exit__(None, None, None)
         assert (len(imds.requests), clock.monotonic()) == (1, 3.5)
 
-    def test_nobody_listens(self) -> None:
-        """The reason is the kernel's."""
+    def test_a_closed_port_is_an_error(self) -> None:
+        """The error has the kernel's reason."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with pytest.raises(BackendError, match="the last: no answer: Connection refused"):
@@ -241,8 +241,8 @@ class TestTriesAgain:
     @pytest.mark.parametrize(
         "said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 99_999]
     )
-    def test_what_is_no_http(self, said: bytes) -> None:
-        """Another service on that port is no answer, and no foreign error."""
+    def test_an_answer_other_than_http_is_an_error(self, said: bytes) -> None:
+        """Bytes of another protocol are a documented error, not one of the HTTP library."""
         with serving(said) as endpoint:
             client = InstanceMetadataClient(endpoint)
             with pytest.raises(BackendError, match="in 11 tries within the time that there was; the last: no answer: "):
@@ -252,7 +252,7 @@ class TestTriesAgain:
 class TestRefusals:
     @pytest.mark.parametrize("status", [204, 400, 401, 403, 405])
     def test_other_statuses_are_final(self, status: int) -> None:
-        """One request, and an error that shows status and body."""
+        """Any other status ends the call after one request, with an error that shows status and body."""
         answer = IMDSAnswer(status=status, body=b"" if status == 204 else b"no\n")
         with FakeIMDS(answer) as imds, pytest.raises(BackendError, match=f"answered with {status} ") as caught:
             InstanceMetadataClient(imds.endpoint).network_interfaces(Context())
@@ -269,8 +269,8 @@ class TestRefusals:
         ],
         ids=["reason", "location", "body", "no HTTP"],
     )
-    def test_what_the_other_side_says_is_shown_harmlessly(self, said: bytes) -> None:
-        """Whatever it sends, no terminal obeys it, and the message stays short."""
+    def test_text_of_the_service_is_shown_harmlessly(self, said: bytes) -> None:
+        """The message stays short, and has no control character, whatever the service sends."""
         with serving(said) as endpoint, pytest.raises(BackendError) as caught:
             InstanceMetadataClient(endpoint).network_interfaces(hurried()[0])
         assert "\\x1b[2J" in str(caught.value)
@@ -278,7 +278,7 @@ class TestRefusals:
         assert len(str(caught.value)) < 600
 
     def test_a_redirect_is_not_followed(self) -> None:
-        """It is an error that says where it would have led."""
+        """A redirect is an error that shows its target."""
         with FakeIMDS(WITHOUT) as other:
             answer = IMDSAnswer(status=302, headers={"Location": other.endpoint})
             with (
@@ -301,8 +301,8 @@ class TestRefusals:
         ],
         ids=["empty", "blank", "HTML", "truncated", "no UTF-8", "deep", "Python"],
     )
-    def test_what_is_no_json(self, body: bytes, shown: str) -> None:
-        """An answer of another sort does not get better: an error that shows its start."""
+    def test_an_answer_other_than_json_is_an_error(self, body: bytes, shown: str) -> None:
+        """An answer other than JSON is not retried; the error shows its start."""
         with (
             FakeIMDS(IMDSAnswer(body=body)) as imds,
             pytest.raises(BackendError, match=f"answered with .*{shown}; is some"),
@@ -311,7 +311,7 @@ class TestRefusals:
         assert len(imds.requests) == 1
 
     def test_an_endless_answer_is_not_read(self) -> None:
-        """Of 10 MB only so much is read as shows that it is too much."""
+        """An answer of 10 MB is refused after the limit is read, not at its end."""
         body = json.dumps(["x" * 10_000_000]).encode()
         with (
             FakeIMDS(IMDSAnswer(body=body)) as imds,
@@ -321,7 +321,7 @@ class TestRefusals:
         assert len(imds.requests) == 1
 
     def test_as_much_as_is_allowed_is_read(self) -> None:
-        """256 KiB are no byte too many."""
+        """An answer of exactly 256 KiB is read."""
         document = ["x" * (256 * 1024 - 4)]
         with FakeIMDS(document) as imds:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == document
@@ -334,7 +334,7 @@ class TestTime:
         ids=["silent", "dripping headers", "dripping body"],
     )
     def test_a_slow_answer_is_given_up(self, slow: IMDSAnswer) -> None:
-        """Nothing at all, or a byte now and then: a request has so long for all of it, and then comes the next."""
+        """A request that gets no byte, or one now and then, ends at its timeout, and the next try follows."""
         ctx, _ = hurried()
         with FakeIMDS(slow, WITHOUT) as imds:
             assert InstanceMetadataClient(imds.endpoint, timeout=0.15).network_interfaces(ctx) == WITHOUT
@@ -343,7 +343,7 @@ class TestTime:
             assert gone_threads()
 
     def test_slow_answers_for_ever(self) -> None:
-        """The error says how long each was waited for."""
+        """The error has the timeout of each request."""
         ctx, _ = hurried(timeout=1.2)
         with (
             FakeIMDS(IMDSAnswer(delay=60)) as imds,
@@ -352,13 +352,13 @@ class TestTime:
             InstanceMetadataClient(imds.endpoint, timeout=0.05).network_interfaces(ctx)
 
     def test_an_answer_that_is_only_late(self) -> None:
-        """Within the time of a request it counts."""
+        """An answer that is late, but within the timeout, is used."""
         with FakeIMDS(IMDSAnswer(body=b"[]", delay=0.1)) as imds:
             assert InstanceMetadataClient(imds.endpoint).network_interfaces(Context()) == []
         assert len(imds.requests) == 1
 
     def test_cancelling_ends_a_slow_answer(self) -> None:
-        """Long before the request's own time is over, and no thread stays."""
+        """Cancelling ends a request long before its timeout, and leaves no thread."""
         ctx = Context()
         threading.Timer(0.05, ctx.cancel, ["maintenance"]).start()
         begin = time.monotonic()
@@ -369,7 +369,7 @@ class TestTime:
             assert gone_threads()
 
     def test_cancelling_ends_a_pause(self) -> None:
-        """Between two tries, too."""
+        """Cancelling ends the pause between two tries."""
         clock = ClockThatActs(1, lambda: ctx.cancel("maintenance"))
         ctx: Context = Context(clock=clock)
         with FakeIMDS(IMDSAnswer(status=500)) as imds, pytest.raises(CancelledError, match="maintenance"):
@@ -377,12 +377,12 @@ class TestTime:
         assert len(imds.requests) == 1
 
     def test_a_deadline_ends_the_first_try(self) -> None:
-        """The error says that nothing had come."""
+        """The error of a deadline during the first try says that no answer arrived."""
         with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError, match=r"in 1 try .* not answered yet"):
             InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.5))
 
     def test_a_context_that_is_over_asks_nothing(self) -> None:
-        """Its own error passes through."""
+        """A context that is over sends no request, and its error is raised unchanged."""
         with FakeIMDS() as imds, pytest.raises(DeadlineExceededError):
             InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0))
         assert imds.requests == []
@@ -401,7 +401,7 @@ class TestFakeIMDS:
             connection.close()
 
     def test_it_is_as_strict_as_the_cloud(self) -> None:
-        """400 without the header, without an api-version, or through a proxy; no answer is used up by that."""
+        """A request without header or api-version, or through a proxy, gets 400, and uses up no arranged answer."""
         true = {"Metadata": "true"}
         with FakeIMDS(IMDSAnswer(body=b"[1]"), IMDSAnswer(status=500)) as imds:
             assert self.get(imds, PATH, {}) == 400
@@ -414,7 +414,7 @@ class TestFakeIMDS:
         assert [request.headers.get("x-forwarded-for") for request in imds.requests[2:5]] == [None, "10.0.0.1", None]
 
     def test_it_ends_at_once(self) -> None:
-        """A client that it lets wait does not keep it from ending."""
+        """The fake service ends although a client still waits for an answer."""
         begin = time.monotonic()
         with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError):
             InstanceMetadataClient(imds.endpoint, timeout=0.02, limit=0.02).network_interfaces(Context())
@@ -422,8 +422,8 @@ class TestFakeIMDS:
 
 
 class TestMemoryMetadata:
-    def test_it_says_what_it_is_told(self) -> None:
-        """By default one interface with IPv6; a caller that changes the answer changes nothing here."""
+    def test_it_returns_the_arranged_answer(self) -> None:
+        """The default is one interface with IPv6; a caller that changes the answer does not change the fake."""
         metadata = MemoryMetadata()
         port: InstanceMetadata = metadata
         assert port.network_interfaces(Context()) == [network_interface(ipv6=["fd00:10:224::4"])]
@@ -433,7 +433,7 @@ class TestMemoryMetadata:
         assert metadata.network_interfaces(Context()) is None
 
     def test_it_fails_as_it_is_told(self) -> None:
-        """Always, by `error`; at one chosen call, by `fail_at`; never for a context that is over."""
+        """`error` makes every call fail, `fail_at` one call; a context that is over raises its own error."""
         metadata = MemoryMetadata([])
         metadata.error = BackendError("no route to host")
         with pytest.raises(BackendError, match="no route to host"):

@@ -1,4 +1,4 @@
-"""What only the kernel shows of IPv6 on a node, and of the BPF programs of a device."""
+"""Facts of IPv6 on a node, and of the BPF programs of a device, that only the kernel shows."""
 
 from __future__ import annotations
 
@@ -54,34 +54,34 @@ class TestOnTheKernel:
     """Facts that the fake does not model."""
 
     @pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit", "throw"])
-    def test_whatever_blocks_leads_nowhere(self, node: KernelLinks, layer: NetlinkLinkLayer, kind: str) -> None:
-        """Each kind is answered with its own errno."""
+    def test_a_route_that_blocks_leads_nowhere(self, node: KernelLinks, layer: NetlinkLinkLayer, kind: str) -> None:
+        """A route of a blocking kind gives no way; the kernel answers each kind with another errno."""
         ip_route(node, "add", kind, "fd00:3::/64")
         assert layer.leaves_by("fd00:3::9") == ()
 
     def test_a_rule_may_decide(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The lookup goes through the policy rules, not just through main."""
+        """The lookup follows the policy rules, not only the main table."""
         ip_route(node, "add", "fd00:2::/64", "dev", "ib0", "table", "77")
         node.add_route("::/0", "eth0", gateway="fe80::1")
         node.kernel.ip("-6", "rule", "add", "to", "fd00:2::/64", "lookup", "77")
         assert layer.leaves_by("fd00:2::9") == ("ib0",)
 
     def test_only_unicast_defaults_of_main_count(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Neither a default that blocks nor one of another table."""
+        """A default that blocks does not count, nor one of another table."""
         ip_route(node, "add", "unreachable", "default", "metric", "1")
         ip_route(node, "add", "default", "dev", "ib0", "table", "77", "metric", "1")
         ip_route(node, "add", "default", "dev", "eth0")
         assert best_default_devs(layer.routes()) == ("eth0",)
 
     def test_a_routers_preference_decides_among_equals(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """As the kernel does for routes of one metric."""
+        """Of default routes with one metric, the router preference decides, as in the kernel."""
         ip_route(node, "add", "default", "dev", "eth0", "pref", "low")
         ip_route(node, "append", "default", "dev", "ib0", "pref", "high")
         assert best_default_devs(layer.routes()) == ("ib0",)
         assert "dev ib0" in ip_route(node, "get", "2001:db8::1")
 
     def test_nexthop_objects_are_followed(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Also where the kernel shows only their numbers."""
+        """A route is read with its nexthop objects, though the kernel shows only their numbers."""
         node.kernel.ip("nexthop", "add", "id", "7", "via", "fe80::1", "dev", "ib0")
         ip_route(node, "add", "fd00:7::/64", "nhid", "7")
         assert layer.leaves_by("fd00:7::9") == ("ib0",)
@@ -89,8 +89,8 @@ class TestOnTheKernel:
         assert layer.leaves_by("fd00:7::9") == ("ib0",)
 
     def test_only_usable_addresses_of_global_scope_count(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Not link-local ones, and none whose uniqueness is still being tried; but those that may be used meanwhile."""
-        # Without carrier, nothing is tried, so it stays tentative.
+        """Link-local and tentative addresses do not count; those with a peer and deprecated ones do."""
+        # Without carrier, no duplicate is looked for, so the address stays tentative.
         node.kernel.ip("link", "set", "eth0-far", "down")
         node.kernel.ip("address", "add", "fd00:1::5/64", "dev", "eth0")
         node.kernel.ip("address", "add", "fd00:1::6/128", "peer", "fd00:1::7", "dev", "eth0", "nodad")
@@ -105,7 +105,7 @@ class TestOnTheKernel:
 
     @needs("bpf")
     def test_the_name_is_that_of_the_attachment(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Not the one under which the program was loaded, which tc shows after it."""
+        """The name is not that under which the program was loaded, which tc shows after it."""
         node.attach("eth0", "in", "ipv6_hp_ingress")
         node.attach("eth0", "in", "ipv6_hp.o:[classifier]")
         assert layer.classifiers("eth0") == ("ipv6_hp.o:[classifier]", "ipv6_hp_ingress")
@@ -115,9 +115,9 @@ class TestOnTheKernel:
 
     @needs("bpf")
     def test_programs_of_tcx_are_named(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Which rtnetlink does not show; in both directions, each with the name under which it was loaded."""
+        """Programs of tcx, which rtnetlink does not show, are named by the name of their load, in both directions."""
         if bpf.why_no_tcx() is not None:
-            # Kernels before 6.6: nothing is there, and that is no error.
+            # Kernels before 6.6 have no tcx, and that is no error.
             assert layer.classifiers("eth0") == ()
             return
         bpf.attach_by_tcx(node.name, "eth0", "in", "cil_from_netdev")
@@ -135,7 +135,7 @@ class TestOnTheKernel:
     def test_a_kernel_without_tcx_has_no_programs(
         self, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
-        """Before 6.6 the question is invalid, and where bpf(2) is forbidden there is none: no names, and no error."""
+        """Before 6.6 bpf(2) refuses the query, and a sandbox may forbid the call: no names, and no error."""
 
         def refuse(*_: object) -> int:
             raise OSError(number, "refused")
@@ -143,10 +143,10 @@ class TestOnTheKernel:
         monkeypatch.setattr("hostrouting.host.netlink.classifiers._system_call", lambda: refuse)
         assert layer.classifiers("eth0") == ()
 
-    def test_what_may_not_be_seen_is_said(
+    def test_programs_that_may_not_be_read_are_logged(
         self, layer: NetlinkLinkLayer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Without privilege the programs of tcx are unknown; the log says so; any other failure is an error."""
+        """Without privilege the programs of tcx are unknown, and the log says so; any other failure is an error."""
         caplog.set_level("INFO")
 
         def refuse(*_: object) -> int:
@@ -161,7 +161,7 @@ class TestOnTheKernel:
             layer.classifiers("eth0")
 
     def test_reading_needs_no_privilege(self, node: KernelLinks) -> None:
-        """An ordinary user may ask all of it."""
+        """An ordinary user may read all of it."""
         node.add_route("::/0", "eth0", gateway="fe80::1")
         program = (
             "from hostrouting.host.netlink.link_layer import NetlinkLinkLayer; n = NetlinkLinkLayer();"
@@ -175,7 +175,7 @@ class TestOnTheKernel:
 
 @pytest.mark.parametrize(("added", "age"), [(1000, 90.0), (10_001, 0.0), (2**32 - 500, 105.0)])
 def test_the_age_of_an_address(added: int, age: float) -> None:
-    """Its time of birth may be a tick ahead of our clock, and begins anew every 497 days."""
+    """The creation time of an address may be a tick ahead of our clock, and wraps after 497 days."""
     packed = struct.pack("=BBBBI", 10, 64, 0, 0, 3) + attribute(6, struct.pack("=IIII", 1, 1, added, added))
     assert parse_youngest([packed], 3, 100.0) == age
     assert parse_youngest([packed], 4, 100.0) is None
@@ -185,7 +185,7 @@ def test_the_age_of_an_address(added: int, age: float) -> None:
     ("flags", "usable"), [(0x80, True), (0xC0, False), (0x40, False), (0x44, True), (0x48, False), (0x88, False)]
 )
 def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> None:
-    """Tentative ones are not unless they are optimistic; those that failed (dadfailed) are not in any case."""
+    """A tentative address is usable only if it is optimistic; one with dadfailed never is."""
     packed = struct.pack("=BBBBI", 10, 64, flags, 0, 3) + attribute(1, bytes(15) + b"\4")
     link = struct.pack("=BxHiII", 0, 1, 3, 0x1, 0) + attribute(3, b"eth0\0")
     [device] = parse_devices([link], [packed])
@@ -193,7 +193,7 @@ def test_flags_say_whether_an_address_is_usable(flags: int, usable: bool) -> Non
 
 
 def test_other_families_are_passed_over() -> None:
-    """A kernel without IPv6 (`ipv6.disable=1`) answers with all that it has of the others."""
+    """Messages of other families are skipped: a kernel with `ipv6.disable=1` answers with those."""
     to, by = attribute(1, bytes([10, 0, 0, 0])), attribute(4, struct.pack("=I", 3))
     routes = [struct.pack("=8BI", family, 8, 0, 0, 254, 3, 0, 1, 0) + to + by for family in (2, 7, 28)]
     assert parse_ipv6_routes(routes, {3: "eth0"}) == []
@@ -204,7 +204,7 @@ def test_other_families_are_passed_over() -> None:
 
 @pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EOPNOTSUPP])
 def test_without_ipv6_nothing_leads_anywhere(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """A kernel that does not know of IPv6 refuses the question for a way, and that is the answer."""
+    """A kernel without IPv6 refuses the lookup, which counts as no way."""
 
     def refuse(_conversation: object, _request: object) -> bytes:
         raise OSError(number, "not supported")
@@ -214,7 +214,7 @@ def test_without_ipv6_nothing_leads_anywhere(monkeypatch: pytest.MonkeyPatch, nu
 
 
 def test_a_dead_next_hop_is_none() -> None:
-    """Nothing leaves by a device of several that is down."""
+    """A dead next hop of a multipath route is left out."""
     hops = struct.pack("=HBBI", 8, 0, 0, 3) + struct.pack("=HBBI", 8, 0x1, 0, 4) + struct.pack("=HBBI", 8, 0x10, 0, 5)
     packed = struct.pack("=8BI", 10, 0, 0, 0, 254, 3, 0, 1, 0) + attribute(9, hops)
     names = {3: "eth0", 4: "ib0", 5: "ib1"}
@@ -223,7 +223,7 @@ def test_a_dead_next_hop_is_none() -> None:
 
 
 def test_a_filter_without_program_has_no_name() -> None:
-    """Other kinds of filters have other options under the same numbers."""
+    """A filter of another kind has no program name, though its options use the same numbers."""
     head = struct.pack("=BxxxiIII", 0, 3, 0, 0, 0)
     other = attribute(1, b"u32\0") + attribute(2, attribute(7, b"not-a-name\0"))
     bare = attribute(1, b"bpf\0")

@@ -1,4 +1,4 @@
-"""The contract of `LinkLayer` on the fake and on the kernel, and what only the kernel can show."""
+"""The contract of `LinkLayer` on the fake and on the kernel, and facts that only the kernel can show."""
 
 from __future__ import annotations
 
@@ -142,10 +142,10 @@ def listing(node: KernelLinks) -> tuple[list[str], list[str]]:
 
 @needs_kernel
 class TestAgainstIproute2:
-    """What `ip` and `bridge` say of the same namespace."""
+    """The layer reads the same as `ip` and `bridge` print in one namespace."""
 
     def test_devices_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Names, indexes, addresses, kinds, masters, and whether there is carrier."""
+        """Names, indexes, addresses, kinds, masters and carrier are those that `ip` prints."""
         shown = [
             (
                 link["ifname"],
@@ -162,7 +162,7 @@ class TestAgainstIproute2:
         assert [(*device[:6], tuple(map(str, device.addresses)), device.carrier) for device in layer.devices()] == shown
 
     def test_neighbours_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Those with a hardware address, whatever their state; failed and incomplete ones are left out."""
+        """Neighbours with a hardware address are read in any state; failed and incomplete ones are left out."""
         variety(node)
         node.kernel.ip("neigh", "add", "10.240.0.12", "dev", "azure0", "nud", "failed")
         node.kernel.ip("neigh", "add", "10.240.0.13", "dev", "azure0", "nud", "incomplete")
@@ -178,7 +178,7 @@ class TestAgainstIproute2:
         assert by_address["fd00:1::9"].flags == 0x80
 
     def test_routes_are_those_of_ip(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Every table but the local one, one entry each, whatever they are made of."""
+        """Routes of every kind are read from all tables except the local one."""
         variety(node)
         shown = []
         for one in node.shown("-6", "-d", "-N", "route", "show", "table", "all"):
@@ -203,7 +203,7 @@ class TestAgainstIproute2:
         assert len(shown) >= 11
 
     def test_stations_are_those_of_bridge(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Those with the bridge as master, in every VLAN in which `bridge` shows them."""
+        """Stations with the bridge as master are read, in every VLAN in which `bridge` shows them."""
         node.learn(POD_MAC, "azv1")
         node.learn("02:00:00:00:00:07", "azv1", permanent=True)
         shown = [
@@ -216,7 +216,7 @@ class TestAgainstIproute2:
 
 
 def test_a_station_has_its_vlan() -> None:
-    """As the kernel packs it; not every kernel can be made to (bridges filter VLANs only where it was built in)."""
+    """The VLAN of a station is read from a message that is packed here, as not every kernel has VLANs."""
     entry = struct.pack("=BxxxiHBB", 7, 5, 0x2, 0, 0) + attribute(2, bytes.fromhex(POD_MAC.replace(":", "")))
     packed = entry + attribute(9, struct.pack("=I", 3)) + attribute(5, struct.pack("=H", 33))
     names = {3: "azure0", 5: "azv1"}
@@ -226,7 +226,7 @@ def test_a_station_has_its_vlan() -> None:
 
 @needs_kernel
 class TestPuttingBack:
-    """What was removed and is added again."""
+    """Objects that are removed and added again."""
 
     def test_all_details_come_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
         """`ip -d neigh` and `ip -6 -d route` print the same lines: several next hops, tunnels, metrics, sources, ..."""
@@ -241,7 +241,7 @@ class TestPuttingBack:
         assert listing(node) == before
 
     def test_a_batch_that_is_refused_leaves_all_details(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The rollback, too, is exact."""
+        """The rollback of a refused batch restores every detail."""
         variety(node)
         before = listing(node)
         things = everything(layer)
@@ -253,7 +253,7 @@ class TestPuttingBack:
         assert listing(node) == before
 
     def test_a_route_that_ends_is_not_made_immortal(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """It comes back with the time that was left to it, and can be removed however little that has become."""
+        """A route is restored with its remaining lifetime, and can be removed at any remaining lifetime."""
         node.kernel.ip("-6", "route", "add", "fd00:c::/64", "dev", "azv2", "expires", "500")
         (route,) = [route for route in layer.routes() if route.destination == "fd00:c::/64"]
         assert 490 < route.expires <= 500
@@ -264,7 +264,7 @@ class TestPuttingBack:
         assert 490 < again.expires <= route.expires
 
     def test_a_place_that_traffic_has_asked_for_is_free(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A packet to the removed neighbour leaves an entry without hardware address; it hinders nobody."""
+        """A packet to a removed neighbour leaves an entry without hardware address, which does not block a restore."""
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         before = layer.neighbours()
         layer.apply(remove=before)
@@ -274,7 +274,7 @@ class TestPuttingBack:
         assert layer.neighbours() == before
 
     def test_a_neighbour_in_use_is_removed_and_put_back(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The kernel keeps an entry that somebody refers to, as failed; it is removed and replaced all the same."""
+        """The kernel keeps a referenced entry as failed; it counts as removed, and is replaced at a restore."""
         node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
         node.kernel.run(
             *(sys.executable, "-c"),
@@ -291,7 +291,7 @@ class TestPuttingBack:
 
 @needs_kernel
 def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> None:
-    """The kernel refuses those steps and says so; the others are done, before and after a reading."""
+    """The kernel refuses the steps on an absent device; the others are done."""
     wanted: list[LinkThing] = [
         Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0", "azv2")
     ]
@@ -308,7 +308,7 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
 
 @needs_kernel
 def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -> None:
-    """The kernel would remove it, since it goes by address and device alone: so the rollback reads first."""
+    """The kernel removes a neighbour by address and device alone, so the rollback reads it first."""
     ours: list[LinkThing] = [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)]
     with open_conversation(node.name) as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
@@ -346,7 +346,7 @@ def test_a_removal_that_would_hit_another_route_is_refused(
 
 @needs_kernel
 def test_without_privilege_nothing_is_changed(node: KernelLinks) -> None:
-    """Reading is free; changing is a `PermissionDeniedError`."""
+    """Reading needs no privilege; changing without it is a `PermissionDeniedError`."""
     node.add_neighbour("10.240.0.9", "azure0", POD_MAC)
     program = """
 from hostrouting.exceptions import PermissionDeniedError
@@ -364,7 +364,7 @@ except PermissionDeniedError as error:
 
 
 def test_a_missing_namespace_is_a_clear_error() -> None:
-    """The namespace is named."""
+    """The error names the namespace."""
     with pytest.raises(BackendError, match="rtnetlink in network namespace no-such-namespace: No such file"):
         NetlinkLinkLayer(netns="no-such-namespace").devices()
 
@@ -402,7 +402,7 @@ def _packed(address: str) -> bytes:
     )
 )
 def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
-    """What is sent says every detail."""
+    """A packed neighbour has every detail."""
     assert parse_neighbours([pack_neighbour(neighbour, 3)], {3: "azure0"}).known == [neighbour]
 
 
@@ -424,12 +424,12 @@ def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
     )
 )
 def test_a_packed_route_parses_to_itself(route: ObservedRoute) -> None:
-    """What is sent says every detail; but for the expiry, which the kernel shows in another form."""
+    """A packed route has every detail, except the expiry, which the kernel shows in another form."""
     assert parse_route(pack_route(route, {"azv1": 5}), {5: "azv1"}, family=IPV6) == route
 
 
 def test_pyroute2_reads_the_same_messages() -> None:
-    """The second opinion on what is sent: addresses, states, flags, and attributes by their names."""
+    """pyroute2 reads the same addresses, states, flags and attributes from our messages."""
     from pyroute2.netlink.rtnl.ndmsg import ndmsg
     from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
@@ -478,7 +478,7 @@ def arranged() -> MemoryLinkLayer:
 
 @pytest.mark.parametrize("change", range(1, 8))
 def test_a_failure_at_any_change_takes_the_others_back(change: int) -> None:
-    """Whichever change of a batch is refused, all is as before, and that change is named."""
+    """If any change of a batch is refused, the others are rolled back, and the refused one is named."""
     layer = arranged()
     before = layer.neighbours(), layer.routes()
     pods = [route for route in layer.routes() if route.destination.endswith("/128")]
@@ -497,7 +497,7 @@ def test_a_failure_at_any_change_takes_the_others_back(change: int) -> None:
 
 
 def test_a_device_that_vanishes_midway_is_told() -> None:
-    """A neighbour that the batch removed from it cannot be restored, and is named; the rest is restored."""
+    """A neighbour of a vanished device cannot be restored and is named; the rest is restored."""
     layer = arranged()
     layer.add_device("azv9")
     layer.add_neighbour("10.240.0.3", "azv9", POD_MAC)
@@ -512,8 +512,8 @@ def test_a_device_that_vanishes_midway_is_told() -> None:
     assert layer.neighbours() == before
 
 
-def test_a_rollback_that_fails_says_what_is_missing() -> None:
-    """Nothing is hidden: what could not be put back is named."""
+def test_a_rollback_that_fails_names_the_missing_objects() -> None:
+    """The error names every object that could not be restored."""
     layer = arranged()
     layer.refuse_at(3)
     layer.refuse_at(4)
@@ -524,7 +524,7 @@ def test_a_rollback_that_fails_says_what_is_missing() -> None:
 
 
 def test_the_fake_fails_where_it_is_told_to() -> None:
-    """Calls of the port are counted and remembered, arrangements are not."""
+    """`fail_at` counts the calls of the port, and not those that arrange the fake."""
     layer = arranged()
     layer.fail_at(2)
     layer.devices()
@@ -537,7 +537,7 @@ def test_the_fake_fails_where_it_is_told_to() -> None:
 
 
 class Script:
-    """A way to the kernel with planned answers; the readings come one after the other, and the last one stays."""
+    """A conversation with planned answers; each reading takes the next one, and the last one repeats."""
 
     def __init__(self, readings: Sequence[Sequence[Any]], *, refusals: dict[int, Failure] | None = None) -> None:
         self.readings = [*readings]
@@ -561,12 +561,12 @@ POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
 
 
 def test_lost_answers_are_found_out_by_reading() -> None:
-    """When the answers are lost but the changes were made, all is well."""
+    """If the answers are lost, reading back shows that the changes were made."""
     commit_links(Script([[POD], []]), remove=[POD], add=[], devices={"azure0"})
 
 
-def test_what_is_put_back_meanwhile_is_a_refusal() -> None:
-    """A removal that does not last, since somebody puts the neighbour back at once, is told."""
+def test_a_removal_that_does_not_last_is_a_refusal() -> None:
+    """If another program restores a removed neighbour at once, the batch is refused."""
     script = Script([[POD], [POD]], refusals={})
     with pytest.raises(RouteRejectedError, match="is still there") as caught:
         commit_links(script, remove=[POD], add=[], devices={"azure0"})
@@ -575,13 +575,13 @@ def test_what_is_put_back_meanwhile_is_a_refusal() -> None:
 
 
 def test_an_addition_that_does_not_last_is_a_refusal() -> None:
-    """Nor does one that is not there on reading back count as made."""
+    """An added neighbour that is absent on reading back is a refusal."""
     with pytest.raises(RouteRejectedError, match="not refused, but not there on reading back"):
         commit_links(Script([[], []], refusals={}), remove=[], add=[POD], devices={"azure0"})
 
 
 def test_a_route_that_counts_down_is_restored_with_its_time() -> None:
-    """A removal may be named without the time that is left; its rollback has it as it was read."""
+    """A removal may leave out the remaining lifetime; its rollback restores the one that was read."""
     wanted = ObservedRoute.parse("fd00:9::/64", "azure0", metric=1024, protocol=3)
     standing = wanted._replace(expires=50)
     layer = arranged()

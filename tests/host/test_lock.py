@@ -60,7 +60,7 @@ class TestFileLock(RunLockContract):
         return FileLock(root=str(tmp_path))
 
     def test_another_process_is_named(self, tmp_path: Path) -> None:
-        """The error says which process to look for, and on which file; the log says so when the waiting begins."""
+        """The error names the process and the file; the log does so when the wait begins."""
         with (
             another_run(tmp_path) as holder,
             pytest.raises(LockHeldError) as caught,
@@ -73,7 +73,7 @@ class TestFileLock(RunLockContract):
         )
 
     def test_the_log_says_whom_we_wait_for(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        """One line when the waiting begins, not one for every look."""
+        """The log has one line at the begin of the wait, not one for each try."""
         with (
             another_run(tmp_path) as holder,
             caplog.at_level("INFO"),
@@ -84,7 +84,7 @@ class TestFileLock(RunLockContract):
         assert caplog.messages == [f"waiting for another run of hostrouting (process {holder.pid})"]
 
     def test_a_child_is_told_that_its_parent_holds_it(self, tmp_path: Path) -> None:
-        """A process that a run has started, directly or not, waits until its deadline and then says who holds it."""
+        """A direct or indirect child of a run waits until its deadline, and its error names the holder."""
         child = HOLDER.replace("Context()", "Context(timeout=0.2)")
         argv = ["sh", "-c", 'true; "$@"; exit $?', "sh", sys.executable, "-I", "-c", child, str(tmp_path)]
         with FileLock(root=str(tmp_path)).hold(Context()):
@@ -111,8 +111,8 @@ class TestFileLock(RunLockContract):
             assert (tmp_path / "run/hostrouting.lock").read_text() == f"{os.getpid()}\n"
 
     @needs("root")
-    def test_a_full_disk_locks_nobody_out(self, tmp_path: Path) -> None:
-        """The holder cannot be written down there, and nothing else is missing."""
+    def test_a_full_disk_does_not_prevent_locking(self, tmp_path: Path) -> None:
+        """On a full disk the lock is taken without the id of its holder."""
         script = f"""
             mount -t tmpfs -o size=4k tmpfs {tmp_path} && mkdir {tmp_path}/run || exit 1
             head -c 4096 /dev/zero > {tmp_path}/full
@@ -139,7 +139,7 @@ class TestFileLock(RunLockContract):
             assert stat.S_IMODE((tmp_path / "run/hostrouting.lock").stat().st_mode) == 0o600
 
     def test_a_fifo_in_its_place_is_refused(self, tmp_path: Path) -> None:
-        """A file that cannot contain a process id is an error with its path, and nobody waits for its writer."""
+        """A fifo in place of the lock file is an error with its path, and no run waits for its writer."""
         (tmp_path / "run").mkdir()
         os.mkfifo(tmp_path / "run/hostrouting.lock")
         lock = FileLock(root=str(tmp_path))
@@ -156,8 +156,8 @@ class TestFileLock(RunLockContract):
             pass
         assert list((tmp_path / "run").iterdir()) == []
 
-    def test_it_does_not_mind_who_removes_it(self, tmp_path: Path) -> None:
-        """Another program cleans up /run meanwhile: the run ends well, and leaves the lock of another run alone."""
+    def test_another_program_may_remove_it(self, tmp_path: Path) -> None:
+        """If another program cleans up /run, the run still succeeds, and leaves the lock of another run alone."""
         third = FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True)))
         with FileLock(root=str(tmp_path)).hold(Context()):
             (tmp_path / "run/hostrouting.lock").unlink()

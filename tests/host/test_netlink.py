@@ -48,7 +48,7 @@ def backend(node: KernelNode) -> NetlinkBackend:
 
 @pytest.fixture
 def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sockets with room for few answers, whatever the kernel gives them; a number for each one opened."""
+    """Give sockets room for few answers; return a list with an entry for each socket that is opened."""
     numbers: list[int] = []
 
     class Short(Conversation):
@@ -102,7 +102,7 @@ def test_a_missing_namespace_is_a_clear_error() -> None:
 
 
 def test_visiting_a_namespace_leaves_our_threads_where_they_were(backend: NetlinkBackend) -> None:
-    """Whatever thread asks, it is in its own namespace afterwards."""
+    """Any thread that asks is in its old namespace afterwards."""
     ours = Path("/proc/thread-self/ns/net")
     before = ours.readlink()
     backend.routes()
@@ -110,7 +110,7 @@ def test_visiting_a_namespace_leaves_our_threads_where_they_were(backend: Netlin
 
 
 def test_reading_needs_no_privilege(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Links, routes, rules and lookups are everybody's."""
+    """Any user may read links, routes and rules, and do lookups."""
     seen = without_privilege(
         node,
         "from hostrouting.host.netlink import NetlinkBackend as B; b = B();"
@@ -134,7 +134,7 @@ def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> 
 
 @pytest.mark.usefixtures("short_queues")
 def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> None:
-    """More refusals in one send than the queue holds: the kernel goes on unheard, and reading back finds it all out."""
+    """If one send has more refusals than the queue holds, reading back finds each result."""
     backend._batch = 4096
     with pytest.raises(RouteRejectedError) as caught:
         backend.apply(many(2000, every=2))
@@ -152,7 +152,7 @@ def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> Non
 
 
 def test_lost_lookups_are_asked_again(backend: NetlinkBackend, short_queues: list[int]) -> None:
-    """Asking is free of consequences: when answers are lost, the same is asked in smaller portions."""
+    """Lookups change nothing, so lost ones are sent again in smaller portions."""
     backend._batch = 4096
     asked = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]
     answers = backend.lookup(asked)
@@ -184,8 +184,8 @@ def test_long_answers_are_not_cut(backend: NetlinkBackend) -> None:
         "9.0.0.0/8 via 1.2.3.4 dev eth0 onlink metric 5 proto bird",
     ],
 )
-def test_a_rollback_puts_back_what_nobody_models(node: KernelNode, backend: NetlinkBackend, words: str) -> None:
-    """Metrics, realms, IPv6 gateways, nexthop objects: a foreign route comes back whole, by the witness of `ip`."""
+def test_a_rollback_restores_details_without_a_field(node: KernelNode, backend: NetlinkBackend, words: str) -> None:
+    """A foreign route is restored with metrics, realms, IPv6 gateway or nexthop object; `ip` prints it unchanged."""
     node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
     node.ip("route", "add", *words.split())
     before = node.ip("-details", "route", "show", "table", "all")
@@ -210,7 +210,7 @@ def test_a_rollback_puts_back_what_nobody_models(node: KernelNode, backend: Netl
     ],
 )
 def test_over_pyroute2_a_rollback_restores_every_route(node: KernelNode, backend: NetlinkBackend, words: str) -> None:
-    """Metrics, realms, nexthop objects, tunnels and IPv6 gateways are carried, on a leg of several, too."""
+    """Metrics, realms, nexthop objects, tunnels and IPv6 gateways are restored, also in one of several next hops."""
     from pyroute2 import NetNS
 
     node.ip("nexthop", "add", "id", "7", "via", "10.224.0.1", "dev", "eth0")
@@ -244,8 +244,8 @@ def test_a_route_reads_as_ip_prints_it(node: KernelNode, backend: NetlinkBackend
     assert sorted(map(str, backend.routes())) == sorted(printed)
 
 
-def test_rules_name_what_a_lookup_does_not_cover(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Marks, interfaces, protocols, ports, users: a proof by address alone learns of these rules."""
+def test_rules_name_the_selectors_that_a_lookup_does_not_cover(node: KernelNode, backend: NetlinkBackend) -> None:
+    """A rule by mark, interface, protocol, port or user names its selectors, which a lookup by address ignores."""
     for words in (
         "priority 10 fwmark 7/0xff lookup 88",
         "priority 11 iif eth0 lookup 88",
@@ -271,7 +271,7 @@ def test_rules_name_what_a_lookup_does_not_cover(node: KernelNode, backend: Netl
 
 
 def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Links, addresses, rules, routes: ours and pyroute2's eyes agree to the last field."""
+    """Our backend and pyroute2's read the same links, addresses, rules and routes, in every field."""
     from pyroute2 import NetNS
 
     node.add_address("ib0", "10.3.0.1/32", peer="10.3.0.2")
@@ -287,7 +287,7 @@ def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -
 
 
 def test_a_deleted_device_takes_its_multipath_routes(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Nothing is left that names a device without a name."""
+    """No route remains whose device is gone."""
     node.add_address("ib0", "10.5.0.1/24")
     words = "9.0.0.0/8 nexthop via 10.224.0.1 dev eth0 nexthop via 10.5.0.9 dev ib0"
     node.ip("route", "add", *words.split())
@@ -296,7 +296,7 @@ def test_a_deleted_device_takes_its_multipath_routes(node: KernelNode, backend: 
 
 
 def test_tables_that_change_while_they_are_read_are_read(node: KernelNode, backend: NetlinkBackend) -> None:
-    """Readers get whole answers while a writer works: every route that stays is in each of them."""
+    """Each reading during the changes of another process has every route that stays."""
     backend.apply(many(3000))
     stop = threading.Event()
 

@@ -43,7 +43,7 @@ class TestMemoryNftables(NftablesContract):
         return lambda family, name: nftables.unreadable.add((family, name))
 
     def test_without_nft(self, nftables: MemoryNftables) -> None:
-        """`is_installed` lets it be absent: every method says which package has it."""
+        """With `is_installed=False` every method raises an error that names the package."""
         nftables.is_installed = False
         with pytest.raises(ToolNotFoundError, match="install the package nftables"):
             nftables.load(Context(), "flush ruleset")
@@ -51,15 +51,15 @@ class TestMemoryNftables(NftablesContract):
             nftables.table(Context(), "ip6", "ours")
 
     def test_without_privilege(self, nftables: MemoryNftables) -> None:
-        """`may_read` takes the privilege away, which reading needs, too."""
+        """`may_read` removes the privilege, which reading needs, too."""
         nftables.may_read = False
         with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
             nftables.check(Context(), "flush ruleset")
         with pytest.raises(PermissionDeniedError, match="Operation not permitted"):
             nftables.table(Context(), "ip6", "ours")
 
-    def test_somebody_may_be_quicker(self, nftables: MemoryNftables) -> None:
-        """`after_load` is called when a script has taken effect; `flush` is another program's."""
+    def test_another_program_may_be_quicker(self, nftables: MemoryNftables) -> None:
+        """`after_load` is called after a script took effect; `flush` stands for another program."""
         nftables.after_load = nftables.flush
         nftables.load(Context(), "table ip6 ours")
         assert nftables.table(Context(), "ip6", "ours") is None
@@ -78,7 +78,7 @@ class TestMemoryNftables(NftablesContract):
             ("table", "ip6", "ours"),
         ]
 
-    def test_what_is_looked_at_is_a_copy(self, nftables: MemoryNftables) -> None:
+    def test_a_listing_is_a_copy(self, nftables: MemoryNftables) -> None:
         """A change of a listing changes no rule."""
         nftables.load(Context(), "table ip6 ours { chain a { accept; }; }")
         nftables.tables["ip6", "ours"][-1]["rule"]["expr"].clear()
@@ -112,10 +112,10 @@ class TestNftCommand(NftablesContract):
         return lambda family, name: nftables.load(Context(), f"table {family} {name} {{\nflags dormant\n}}\n")
 
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
-        """It is there; that it is refused for its owner is said, not that root is missing, which is not."""
+        """A table of another process exists; the refusal of a change names the owner, and does not ask for root."""
         with owned_table(node, "ours"):
             listed = nftables.table(Context(), "ip6", "ours")
-            # Before 1.0.0, nft does not know of owners.
+            # nft before 1.0.0 does not know owners.
             unreadable = {"unreadable": True} if version_of("nft") >= (1, 0, 0) else {}
             assert listed == [{"table": {"family": "ip6", "name": "ours", **unreadable}}]
             for refused_by in nftables.check, nftables.load:
@@ -125,11 +125,11 @@ class TestNftCommand(NftablesContract):
                     refused_by(Context(), "table ip6 ours\ndelete table ip6 ours\n")
                 assert not isinstance(caught.value, PermissionDeniedError)
                 assert "are you root" not in str(caught.value)
-        # With its owner it goes.
+        # The table is removed with its owner.
         assert nftables.table(Context(), "ip6", "ours") is None
 
     def test_ranges_and_sets_are_listed(self, nftables: Nftables) -> None:
-        """Rules of another program have them, and nft prints the names of numbers."""
+        """Ranges and sets of another program's rules are listed, and numbers that nft prints by name."""
         nftables.load(
             Context(), "table inet t {\nchain c {\nmeta l4proto { udp, tcp } drop\nicmpv6 type 133-137 return\n}\n}"
         )
@@ -149,7 +149,7 @@ class TestNftCommand(NftablesContract):
     def test_a_path_without_sbin_will_do(
         self, node: KernelNode, nftables: Nftables, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The PATH of a user has neither `nft` nor the `ip` that leads to it; they are found all the same."""
+        """`nft` and `ip` are found with the PATH of an ordinary user, which has no sbin folder."""
         with monkeypatch.context() as patch:
             patch.setenv("PATH", "/nonexistent")
             nftables.load(Context(), "table ip6 ours")
@@ -157,7 +157,7 @@ class TestNftCommand(NftablesContract):
         assert "table ip6 ours" in node.run("nft", "list", "ruleset")
 
     def test_errors_have_the_words_of_nft(self, nftables: Nftables) -> None:
-        """Status, place and reason, from nft or from the kernel."""
+        """An error has the exit status, the place and the reason, from nft or from the kernel."""
         with pytest.raises(
             BackendError, match=r"cannot load the ruleset: nft said \(status 1\)\n.*1:10-10: Error: syntax"
         ):
@@ -166,9 +166,9 @@ class TestNftCommand(NftablesContract):
             nftables.check(Context(), "delete table ip6 absent")
 
     def test_reading_and_changing_need_privilege(self, node: KernelNode) -> None:
-        """The user nobody gets a `PermissionDeniedError` from every method: reading, changing and checking."""
+        """Without privilege every method raises a `PermissionDeniedError`: reading, changing and checking."""
         nobody = ("setpriv", "--reuid=65534", "--clear-groups")
-        # Through a pipe of their own: nft 0.9.8 opens its input by name.
+        # Through a pipe that the user owns: nft 0.9.8 opens its input by name.
         piped = ("bash", "-c", 'cat | nft "$@"', "bash")
         nftables = NftCommand(("ip", "netns", "exec", node.name, *nobody, *piped))
         with pytest.raises(PermissionDeniedError, match=r"(?s)needs root or CAP_NET_ADMIN.*Operation not permitted"):
@@ -179,7 +179,7 @@ class TestNftCommand(NftablesContract):
             nftables.check(Context(), "table ip6 ours")
 
     def test_counters_that_count_do_not_differ(self, node: KernelNode, nftables: Nftables) -> None:
-        """Packets pass between two readings, and the readings are the same."""
+        """Readings before and after counted packets are equal."""
         hook = "type filter hook output priority 0; counter name mine counter;"
         counting = f"table ip6 c {{ counter mine {{ }}; chain o {{ {hook} }}; }}"
         nftables.load(Context(), counting)
@@ -236,8 +236,8 @@ def shared_node() -> Iterator[KernelNode]:
 @needs("kernel", "nft")
 @settings(max_examples=50)
 @given(chains=st.lists(st.lists(rules(), max_size=5), min_size=1, max_size=3))
-def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, chains: list[list[str]]) -> None:
-    """Whatever rules a script has, the listing in memory is nft's."""
+def test_a_script_means_the_same_to_the_fake_and_to_nft(shared_node: KernelNode, chains: list[list[str]]) -> None:
+    """The fake lists the rules of any script as nft does."""
     fake, real = MemoryNftables(), inside(shared_node)
     hook = "type filter hook prerouting priority -150\npolicy drop\n"
     script = ""
@@ -250,7 +250,7 @@ def test_what_the_fake_loads_means_the_same_to_nft(shared_node: KernelNode, chai
 
 
 class TestNftCommandAlone:
-    """Tests without nft: another program answers in its place."""
+    """Tests without nft: another program stands in for it."""
 
     def ask(self, answer: str, ctx: Context | None = None) -> object:
         """List a table with a line of bash in the place of nft."""
@@ -272,7 +272,7 @@ class TestNftCommandAlone:
             nftables.check(Context(), "")
 
     def test_nft_is_not_on_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Neither there nor where administrators have their programs: a machine without nft."""
+        """A machine without nft on PATH and in the sbin folders lacks the package."""
         monkeypatch.setenv("PATH", "/nonexistent")
         monkeypatch.setattr("hostrouting.host.search_path._FOLDERS", ())
         with pytest.raises(ToolNotFoundError, match="install the package nftables"):
@@ -301,31 +301,31 @@ class TestNftCommandAlone:
         ids=["nothing", "text", "list", "number", "numbers", "words", "cut", "empty", "deep"],
     )
     def test_an_answer_that_is_no_listing(self, answer: str, tmp_path: Path) -> None:
-        """Whatever nft may say with status 0: an error that shows its start."""
+        """Output other than a listing, with status 0, is an error that shows its start."""
         (tmp_path / "answer").write_text(answer)
         with pytest.raises(BackendError, match="cannot list the table ip6 ours: nft printed no listing"):
             self.ask(f"cat {tmp_path}/answer")
 
-    def test_flags_that_are_whatever_was_in_memory(self) -> None:
-        """The JSON of flags, cut off or whole, is ignored; the text counts."""
+    def test_flags_of_uninitialised_memory(self) -> None:
+        """The JSON of flags, damaged or whole, is ignored; they are read from the text."""
         for said in '{"nftables": [{"table": {"flags": ', '{"nftables": [{"table": {"flags": "Lester Gooch #5"}}]}':
             script = f"[[ $0 == -j ]] && echo '{said}' || echo 'table ip6 ours {{ flags dormant'"
             assert self.ask(script) == [{"table": {"family": "ip6", "name": "ours", "unreadable": True}}]
 
     def test_a_newer_nft_has_a_suggestion(self) -> None:
-        """It is still the answer for a table that is not there; a missing namespace is not."""
+        """Nft's message with a suggestion still means an absent table; a missing namespace does not."""
         said = "Error: No such file or directory; did you mean table 'hours' in family ip6?"
         assert self.ask(f'echo "{said}" >&2; exit 1') is None
         with pytest.raises(BackendError, match="Cannot open network namespace"):
             self.ask("echo 'Cannot open network namespace \"x\": No such file or directory' >&2; exit 1")
 
     def test_nft_that_dies_says_how(self) -> None:
-        """A crash without a word is told by its signal."""
+        """The error of a crash without output names the signal."""
         with pytest.raises(BackendError, match=r"cannot list the table ip6 ours: .*was killed by SIGABRT"):
             self.ask("kill -ABRT $$")
 
     def test_a_context_that_ends(self) -> None:
-        """Deadline and cancellation end an nft that hangs, and pass through."""
+        """A deadline or cancellation ends an nft that hangs, and its error is raised unchanged."""
         with pytest.raises(DeadlineExceededError):
             self.ask("sleep 60", Context(timeout=0.05))
         ctx = Context()

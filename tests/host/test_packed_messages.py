@@ -47,14 +47,14 @@ def theirs(message: bytes) -> rtmsg:
 
 
 @given(strategies.routes(protocols=(0, 3, 142, 255)))
-def test_pyroute2_reads_what_we_pack(route: Route) -> None:
+def test_pyroute2_reads_our_messages(route: Route) -> None:
     """pyroute2 reads every route that we pack as the same route."""
     observed = pyroute_reading.route(theirs(packed([route])), NAMES)
     assert observed.fulfils(route)
 
 
 @given(strategies.routes())
-def test_we_read_what_pyroute2_packs(route: Route) -> None:
+def test_we_read_the_messages_of_pyroute2(route: Route) -> None:
     """We read every route that pyroute2 packs as the same route."""
     message = rtmsg()
     attributes: list[object] = [("RTA_TABLE", route.table)]
@@ -99,7 +99,7 @@ def test_we_read_what_pyroute2_packs(route: Route) -> None:
 
 @given(st.lists(strategies.routes(), max_size=8), st.integers(1, 30))
 def test_reading_is_the_reverse_of_packing(routes: list[Route], times: int) -> None:
-    """Runs of equal and of different routes come back as they went, whichever way they are unpacked."""
+    """Runs of equal and of different routes are read as they were packed, by either way of unpacking."""
     wanted = [route for route in routes for _ in range(times)]
     observed = read(packed(wanted))
     assert len(observed) == len(wanted)
@@ -108,13 +108,13 @@ def test_reading_is_the_reverse_of_packing(routes: list[Route], times: int) -> N
 
 @given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=16, max_size=40), strategies.routes())
 def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[int], route: Route) -> None:
-    """The fast way through a uniform table gives the result of the slow way."""
+    """The fast path for a uniform table gives the result of the slow one."""
     wanted = [attrs.evolve(route, network=network, prefix_length=32, tos=0, extra=()) for network in networks]
     assert [o[0] if isinstance(o, ObservedRoute) else o for o in read(packed(wanted))] == networks
 
 
-def test_the_echo_of_a_route_is_what_was_sent() -> None:
-    """A dump that shows the packed routes strikes every echo, and leaves those that it does not show."""
+def test_the_echo_of_a_route_equals_its_message() -> None:
+    """A dump strikes the echo of each route that it shows, and leaves the others."""
     routes = [
         Route(network=number << 8, prefix_length=24, gateway=Address(IPV4, 1), dev="e0") for number in range(1, 5)
     ]
@@ -128,7 +128,7 @@ def test_the_echo_of_a_route_is_what_was_sent() -> None:
 
 
 def test_batches_end_at_their_size_and_number_their_messages() -> None:
-    """No batch has more messages than answers fit in the queue, and each message knows its place."""
+    """No batch has more messages than the queue has room for answers, and each message has its number."""
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
     steps = Steps[Route | ObservedRoute](["add"] * len(routes), [*routes], [*range(len(routes))])
     sizes, numbers = [], []
@@ -164,7 +164,7 @@ def test_lookups_are_packed_as_pyroute2_reads_them(asked: list[tuple[int, int | 
 
 
 def test_a_dump_can_be_of_one_table_and_protocol() -> None:
-    """The kernel filters for us, so that a verification does not read a foreign million of routes."""
+    """The kernel filters a dump by table and protocol, so that a verification does not read all foreign routes."""
     message = theirs(dump_request(table=1000, protocol=142))
     assert (message["header"]["flags"], message["proto"], message.get_attr("RTA_TABLE")) == (0x301, 142, 1000)
 
@@ -184,17 +184,17 @@ def test_a_refusal_has_the_kernels_own_words() -> None:
 
 
 def test_a_refusal_without_words_has_the_errnos() -> None:
-    """Where the kernel says nothing, the errno's text is all there is."""
+    """Without a sentence of the kernel the message is the text of the errno."""
     assert frames.error_of(refusal(errno.EEXIST, 0x100, b"")) == (errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def test_an_acknowledgement_is_no_refusal() -> None:
-    """Errno 0 is the kernel's yes."""
+    """A message with errno 0 is an acknowledgement."""
     assert frames.error_of(refusal(0, 0x100, b"")) == (0, "")
 
 
 def test_an_interrupted_dump_is_read_again() -> None:
-    """A dump during which the table changed says so, and is not believed."""
+    """A dump that the kernel marks as interrupted by a change raises InterruptedError, and so is read again."""
     message = frames.message(NEWROUTE, 2 | frames.DUMP_INTERRUPTED, bytes(12))
     with pytest.raises(InterruptedError):
         RouteReader({}).read_dump(memoryview(message), [])
@@ -207,8 +207,8 @@ def test_a_dump_that_fails_midway_is_an_error() -> None:
         RouteReader({}).read_dump(memoryview(message), [])
 
 
-def test_a_device_that_nobody_knows_is_asked_for_again() -> None:
-    """A route over a device that came after the link dump is not given a made-up name."""
+def test_an_unknown_device_is_asked_for_again() -> None:
+    """A route by a device that is newer than the link dump raises an error, and the links are read again."""
     message = packed([Route(network=9 << 24, prefix_length=8, dev="e0")])
     with pytest.raises(UnknownDeviceError) as caught:
         RouteReader({}).read_answers(memoryview(message))

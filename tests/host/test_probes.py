@@ -62,15 +62,15 @@ def advertisement(address: bytes, options: bytes = b"\2\1" + OTHER_MAC, *, hops:
 
 
 def test_the_question_for_an_ipv4_address_is_an_arp_probe() -> None:
-    """To everybody, from a hardware address, in the name of 0.0.0.0."""
+    """The question is a broadcast ARP request from our hardware address, with 0.0.0.0 as sender."""
     assert question(MAC, pack_address("10.240.0.9")).hex(" ") == (
         "ff ff ff ff ff ff 02 00 00 00 0a 01 08 06 "
         "00 01 08 00 06 04 00 01 02 00 00 00 0a 01 00 00 00 00 00 00 00 00 00 00 0a f0 00 09"
     )
 
 
-def test_the_question_for_an_ipv6_address_has_a_sender_that_is_nobody() -> None:
-    """To the address's solicited-node group, hop limit 255; answers are to go to a group that no bridge passes on."""
+def test_the_question_for_an_ipv6_address_has_an_unused_sender() -> None:
+    """The question goes to the solicited-node group, hop limit 255; answers to a group that no bridge forwards."""
     assert question(MAC, pack_address("fd00:1::12:3456")).hex(" ") == (
         "33 33 ff 12 34 56 02 00 00 00 0a 01 86 dd "
         "60 00 00 00 00 20 3a ff fe 80 00 00 00 00 00 00 03 80 c2 ff fe 00 00 01 "
@@ -82,7 +82,7 @@ def test_the_question_for_an_ipv6_address_has_a_sender_that_is_nobody() -> None:
 
 @given(macs, ipv4s | ipv6s)
 def test_a_question_is_no_answer(mac: bytes, address: bytes) -> None:
-    """The sender of a question does not have the address."""
+    """A question does not prove that its sender has the address."""
     assert answered_address(question(mac, address)) is None
 
 
@@ -98,19 +98,19 @@ def test_the_checksum_of_a_question_is_right(mac: bytes, address: bytes) -> None
 
 @given(ipv4s, st.binary(max_size=20))
 def test_an_arp_reply_names_its_sender(address: bytes, padding: bytes) -> None:
-    """Whatever follows it in the frame."""
+    """An ARP reply is read, and any bytes after it are ignored."""
     assert answered_address(reply(address) + padding) == address
 
 
 @given(ipv6s, options, st.binary(max_size=20))
 def test_an_advertisement_names_its_target(address: bytes, options: bytes, padding: bytes) -> None:
-    """With any options, and whatever follows them in the frame."""
+    """An advertisement is read with any options, and any bytes after it are ignored."""
     assert answered_address(advertisement(address, options) + padding) == address
 
 
 @given(st.binary(max_size=150))
 def test_no_bytes_raise(frame: bytes) -> None:
-    """Other bytes are no answer, be they a frame or not; also after the beginning of one."""
+    """Any other bytes are no answer and raise nothing, also after the beginning of an answer."""
     assert answered_address(frame) is None or len(frame) >= 42
     for start in (reply(bytes(4))[:14], advertisement(bytes(16))[:14], advertisement(bytes(16))[:62]):
         answered_address(start + frame)
@@ -118,14 +118,14 @@ def test_no_bytes_raise(frame: bytes) -> None:
 
 @given(st.data(), ipv4s, ipv6s)
 def test_an_answer_that_was_cut_is_none(data: st.DataObject, ipv4: bytes, ipv6: bytes) -> None:
-    """Every byte is needed."""
+    """An answer that lacks any byte is no answer."""
     for frame in (reply(ipv4), advertisement(ipv6)):
         assert answered_address(frame[: data.draw(st.integers(0, len(frame) - 1))]) is None
 
 
 @given(st.data(), ipv6s)
 def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address: bytes) -> None:
-    """Its checksum covers addresses and message, and the rest is compared."""
+    """An advertisement with any wrong bit is no answer: the checksum or a comparison shows it."""
     frame = bytearray(advertisement(address))
     bit = data.draw(st.integers(18 * 8, len(frame) * 8 - 1))
     frame[bit // 8] ^= 1 << bit % 8
@@ -143,8 +143,8 @@ def test_an_advertisement_with_a_wrong_bit_is_none(data: st.DataObject, address:
         pytest.param(reply(bytes(4)).replace(b"\x08\x00\x06\x04", b"\x08\x00\x06\x10"), id="of long addresses"),
     ],
 )
-def test_what_no_host_may_heed_is_no_answer(frame: bytes) -> None:
-    """RFC 4861 names the messages that a host has to discard."""
+def test_an_invalid_advertisement_is_no_answer(frame: bytes) -> None:
+    """Advertisements that a host must discard by RFC 4861 are no answers."""
     assert answered_address(frame) is None
 
 
@@ -155,7 +155,7 @@ def test_what_no_host_may_heed_is_no_answer(frame: bytes) -> None:
 def node() -> Iterator[KernelLinks]:
     """A bridge with a pod on it, and a pod next to it."""
     with KernelNode.made() as made, KernelLinks(made) as links:
-        # Without link-local addresses nothing happens by itself.
+        # Without link-local addresses the kernel sends nothing by itself.
         made.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
         links.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
         links.add_pod("azv1", "10.240.0.9", "fd00:1::9", master="azure0")
@@ -187,8 +187,8 @@ class TestOnTheKernel:
             for words in listings
         ]
 
-    def test_nobody_notices(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The neighbours of node and pods stay as they are, whatever the node was told; no address becomes invalid."""
+    def test_a_question_changes_no_neighbour(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """A question and its answer change no neighbour of node or pods, and invalidate no address."""
         wrong = "02:00:00:00:00:99"
         for dev, address in [*THERE, ("azure0", "10.240.0.9"), ("azure0", "fd00:1::9")]:
             node.add_neighbour(address, dev, wrong)
@@ -199,8 +199,8 @@ class TestOnTheKernel:
         assert layer.answering(Context(), [("azv2", "10.240.0.77"), ("azv1", "fd00:1::77")]) == set()
         assert self.shown(node) == before
 
-    def test_a_node_that_knew_nobody_knows_nobody(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """An answer makes no neighbour, neither on the port nor on its bridge."""
+    def test_an_answer_adds_no_neighbour(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """An answer adds no neighbour on the port or on its bridge."""
         before = self.shown(node)
         assert layer.answering(Context(), THERE) == set(THERE)
         assert self.shown(node) == before
@@ -208,19 +208,19 @@ class TestOnTheKernel:
     def test_multicast_answers_are_heard_on_every_sort_of_device(
         self, node: KernelLinks, layer: NetlinkLinkLayer
     ) -> None:
-        """Also if the bridge snoops with its own querier, and if the node has no IPv6 on the device."""
+        """Answers are heard if the bridge snoops with a querier, and if the node has no IPv6 on the device."""
         node.kernel.ip("link", "set", "azure0", "type", "bridge", "mcast_snooping", "1", "mcast_querier", "1")
         node.kernel.run("sysctl", "-qw", "net.ipv6.conf.azv1.disable_ipv6=1", "net.ipv6.conf.azv2.disable_ipv6=1")
         assert layer.answering(Context(), THERE[2:]) == set(THERE[2:])
 
     def test_a_pod_whose_end_is_down_does_not_answer(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """The device is up, but has no carrier; its neighbour answers."""
+        """A pod whose device has no carrier does not answer; the pod next to it does."""
         node.pods["azv1"].set_up("eth0", up=False)
         node.pods["azv2"].ip("address", "add", "fd00:1::10/64", "dev", "lo", "nodad")
         assert layer.answering(Context(), THERE) == {place for place in THERE if place[0] == "azv2"}
 
     def test_devices_that_vanish_or_go_down_are_passed_over(self, node: KernelLinks) -> None:
-        """Also when that happens between our reading of the devices and the question; the others are asked."""
+        """A device that vanishes or goes down before its question is skipped, and the others are asked."""
         node.kernel.set_up("azv1", up=False)
         asked = [("azv9", "10.240.0.9"), *THERE, ("azv9", "fd00:1::9")]
         answers = probes.ask(Context(), asked, dict.fromkeys(("azv1", "azv2", "azv9"), MAC), netns=node.name)
@@ -228,7 +228,7 @@ class TestOnTheKernel:
 
     @pytest.mark.parametrize("filtered", [True, False])
     def test_only_the_asked_device_counts(self, node: KernelLinks, filtered: bool) -> None:
-        """Not an answer from elsewhere, nor one that goes out there; with the kernel's help or without."""
+        """An answer on another device does not count, nor one that is sent; with the kernel's filter and without."""
         ipv4, ipv6 = pack_address("10.240.0.77"), pack_address("fd00:1::77")
         places = [("azv1", ipv4), ("azv1", ipv6)]
         with (
@@ -250,8 +250,8 @@ class TestOnTheKernel:
             somebody.run(Context())
         assert (nobody.answered, somebody.answered) == (set(), set(places))
 
-    def test_whoever_is_silent_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A frame may be lost; a pod that has answered is left alone."""
+    def test_a_silent_pod_is_asked_twice(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
+        """A silent pod is asked a second time, as a frame may be lost; a pod that answered is not."""
         asked = [("azv2", "10.240.0.10"), ("azv2", "10.240.0.77"), ("azv2", "fd00:1::77"), ("azv2", "fd00:1::10")]
         with tap(node.pods["azv2"]) as heard:
             layer.answering(Context(), asked)
@@ -262,7 +262,7 @@ class TestOnTheKernel:
             assert frames.count(question(mac, pack_address(address))) == times
 
     def test_a_device_that_takes_nothing_is_an_error(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """If asking failed, the silence means nothing: the error says that, and not that no pod answers."""
+        """If a device takes no frame, the error says so: silence does not mean that no pod answers."""
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("1kbit", 30))
         with pytest.raises(BackendError) as caught:
             layer.answering(Context(), THERE)
@@ -272,22 +272,22 @@ class TestOnTheKernel:
         )
 
     def test_a_device_that_is_slow_is_waited_for(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """Two frames at a time is all that it takes; everybody is asked all the same."""
+        """Every pod is asked over a device that takes only two frames at a time."""
         node.pods["azv2"].ip("route", "add", "local", "10.200.0.0/16", "dev", "lo")
         node.kernel.run("tc", "qdisc", "add", "dev", "azv2", *shaped("100kbit", 100))
         asked = [("azv2", f"10.200.0.{number}") for number in range(1, 50)]
         assert layer.answering(Context(), asked) == set(asked)
 
     def test_the_context_ends_the_waiting(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A deadline that comes before the answers is one."""
+        """A deadline during the wait for answers raises its error."""
         with pytest.raises(DeadlineExceededError):
             layer.answering(Context(timeout=0.1), [("azv1", "10.240.0.77")])
 
     def test_an_address_that_is_being_tried_out_stays(self, node: KernelLinks, layer: NetlinkLinkLayer) -> None:
-        """A pod that is not sure yet (tentative) keeps the address, says nothing, and answers when it is sure."""
+        """A pod with a tentative address keeps it, and answers as soon as the address is valid."""
         asked = [("azv1", "fd00:1::77"), ("azv2", "fd00:1::77")]
         for pod in node.pods.values():
-            # It takes eight seconds or nine: longer than we ask, on a loaded machine, too.
+            # This takes eight or nine seconds: longer than we ask, on a loaded machine, too.
             pod.run("sysctl", "-qw", "net.ipv6.conf.eth0.dad_transmits=8")
             pod.ip("address", "add", "fd00:1::77/64", "dev", "eth0")
         assert layer.answering(Context(), asked) == set()
@@ -308,7 +308,7 @@ class TestOnTheKernel:
     def test_the_answers_do_not_concern_the_node(
         self, node: KernelLinks, layer: NetlinkLinkLayer, forwarding: int, addr_gen_mode: int
     ) -> None:
-        """It neither forwards nor refuses them, whether it routes or not, with and without link-local addresses.
+        """The node neither forwards nor refuses the answers, with or without forwarding and link-local addresses.
 
         Either would make it look for the pod, or for us, and so give it a new neighbour.
         """
@@ -326,7 +326,7 @@ class TestOnTheKernel:
         assert ("fe80::" in "".join(self.shown(node)[1])) == (addr_gen_mode == 0)
 
     def test_a_namespace_may_be_given_by_its_path(self, node: KernelLinks) -> None:
-        """As for all that netlink reads."""
+        """A namespace may be given by its path, as for every reading by netlink."""
         layer = NetlinkLinkLayer(netns=f"/run/netns/{node.name}")
         assert layer.answering(Context(), THERE) == set(THERE)
 
@@ -355,7 +355,7 @@ REFUSED = f"{errno.EPERM} asking for addresses on the link needs root or CAP_NET
     ids=["root", "powerless", "CAP_NET_RAW"],
 )
 def test_asking_needs_a_capability(node: KernelLinks, who: tuple[str, ...], outcome: str) -> None:
-    """CAP_NET_RAW is enough; without it nobody is asked, and the error says what is missing."""
+    """CAP_NET_RAW is enough; without it no pod is asked, and the error names the capability."""
     assert node.kernel.run(*who, sys.executable, "-c", PROGRAM) == outcome
 
 
@@ -370,7 +370,7 @@ def tap(node: KernelNode) -> socket.socket:
 
 
 def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int, int, bytes]]]:
-    """All that is there."""
+    """Return every frame that has arrived."""
     while True:
         try:
             yield opened.recvfrom(2048)
@@ -381,8 +381,8 @@ def received(opened: socket.socket) -> Iterator[tuple[bytes, tuple[str, int, int
 # --- the fake
 
 
-def test_the_fake_remembers_what_it_was_asked() -> None:
-    """One call, with every question."""
+def test_the_fake_remembers_its_questions() -> None:
+    """The fake records one call with all of its questions."""
     layer = MemoryLinkLayer()
     layer.add_pod("azv1", "10.240.0.9")
     layer.answering(Context(), [("azv1", "10.240.0.9"), ("azv1", "fd00:1::9")])
@@ -390,7 +390,7 @@ def test_the_fake_remembers_what_it_was_asked() -> None:
 
 
 def test_the_fake_may_lack_the_privilege() -> None:
-    """It gives the message of the real one; and an empty question needs no privilege."""
+    """The fake raises the message of the adapter; asking for no address needs no privilege."""
     layer = MemoryLinkLayer()
     layer.add_pod("azv1", "10.240.0.9")
     layer.may_probe = False
@@ -400,7 +400,7 @@ def test_the_fake_may_lack_the_privilege() -> None:
     assert layer.answering(Context(), []) == set()
 
 
-def test_who_answers_on_the_fake_is_arranged() -> None:
+def test_the_answers_of_the_fake_are_arranged() -> None:
     """Pairs may be added and removed at any time; a device that is not there has no pod."""
     layer = MemoryLinkLayer()
     layer.add_device("azv1", kind="veth")

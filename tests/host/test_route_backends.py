@@ -1,4 +1,4 @@
-"""The contract of `RouteBackend`, on everything that claims to be one."""
+"""The contract of `RouteBackend`, on each of its implementations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestMemoryBackend(RouteBackendContract):
 
 
 class OnTheKernel(RouteBackendContract):
-    """In a new network namespace."""
+    """The contract in a new network namespace."""
 
     @pytest.fixture
     def node(self) -> Iterator[KernelNode]:

@@ -93,7 +93,7 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
 def test_a_link(  # noqa: PLR0917 - a value for each field
     index: int, mac: str | None, kind: str | None, master: int | None, up: bool, more: list[tuple[int, bytes]]
 ) -> None:
-    """Its name, state, hardware address, kind and bridge are those given to pyroute2."""
+    """A link is read with the name, state, hardware address, kind and bridge that pyroute2 packed."""
     attributes = [
         ("IFLA_IFNAME", NAMES[index]),
         ("IFLA_ADDRESS", mac),
@@ -127,7 +127,7 @@ def test_a_neighbour(  # noqa: PLR0917 - a value for each field
     protocol: int | None,
     more: list[tuple[int, bytes]],
 ) -> None:
-    """Of both families; and packed again, it is the message that pyroute2 packs."""
+    """A neighbour of either family is read, and packed again into the message of pyroute2."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     fields = {"family": family, "ifindex": index, "state": 0x80 if permanent else 4, "flags": flags}
     attributes = [("NDA_DST", address), ("NDA_LLADDR", mac), ("NDA_PROTOCOL", protocol)]
@@ -234,7 +234,7 @@ def _canonical(address: str) -> str:
 
 @given(st.integers(1, 133), st.none() | st.text(min_size=1, max_size=40).filter(lambda text: "\0" not in text), unknown)
 def test_a_refusal_is_told_in_the_kernels_words(number: int, said: str | None, more: list[tuple[int, bytes]]) -> None:
-    """Whatever else the extended acknowledgement has: the offset of the attribute that is wrong, or a policy."""
+    """The sentence is read also if the acknowledgement has an offset or a policy."""
     sentence = [] if said is None else [attribute(1, said.encode() + b"\0")]
     request = struct.pack("=IHHII", 16, 24, 5, 1, 0)
     words = b"".join([attribute(2, struct.pack("=I", 40)), *(attribute(*one) for one in more), *sentence])

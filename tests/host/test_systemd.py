@@ -45,9 +45,9 @@ class TestSystemctl(LiveServiceManagerContract):
     def test_a_start_that_takes_too_long_is_left_to_itself(
         self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
     ) -> None:
-        """At its deadline the caller is free; systemd goes on with the job until a stop."""
+        """The call ends at its deadline; systemd continues the job until a stop."""
         self.install(files, "ct-slow.service", program="/bin/sleep infinity")
-        # The job is there already, or on a slow machine the time might end before systemctl has asked for it.
+        # The job exists already: on a slow machine the time might end before systemctl has asked for it.
         box.run("systemctl", "start", "--no-block", "ct-slow.service")
         with pytest.raises(DeadlineExceededError):
             services.start(Context(timeout=0.5), "ct-slow.service")
@@ -106,7 +106,7 @@ class TestOfflineUnits(ServiceManagerContract):
 class TestErrors:
     @pytest.fixture
     def unbooted(self) -> Systemctl:
-        """Systemctl on a machine whose PID 1 is something else."""
+        """Return systemctl on a machine whose PID 1 is not systemd."""
         if not Path("/run/systemd/system").exists():
             return Systemctl()
         require("root")  # to hide the systemd that runs here

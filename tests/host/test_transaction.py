@@ -57,8 +57,8 @@ def test_a_failing_step_takes_the_earlier_ones_back(node: MemoryBackend) -> None
     assert node.routes() == before
 
 
-def test_a_rollback_that_fails_says_what_it_left(node: MemoryBackend) -> None:
-    """Steps of a rollback can fail, too; remaining differences are named, and no error says 'nothing was changed'."""
+def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> None:
+    """If a step of the rollback fails, the error names the differences, and does not say 'nothing was changed'."""
     node.add_route("7.0.0.0/8", dev="eth0")
     seven = next(route for route in node.routes() if route.network >> 24 == 7)
     node.fail_at(3)
@@ -77,7 +77,7 @@ def test_a_rollback_that_fails_says_what_it_left(node: MemoryBackend) -> None:
 
 
 def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) -> None:
-    """The kernel limits the mtu; if it does not remove what it made of the route, the error says so."""
+    """The kernel limits the mtu; if it does not remove the route that it changed, the error names that route."""
     metrics = (8, struct.pack("=HHI", 8, 2, 70_000))
     node.fail_at(3)
     with pytest.raises(RouteRejectedError) as caught:
@@ -88,7 +88,7 @@ def test_a_changed_route_that_cannot_be_removed_is_named(node: MemoryBackend) ->
 
 
 def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> None:
-    """The changes after the link went are refused, those before it went with it: nothing of the batch is left."""
+    """If a link vanishes midway, the later changes are refused, and the earlier routes are gone with the link."""
     node.vanish_at(2, "eth0")
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)])
@@ -100,7 +100,7 @@ def test_a_link_that_vanishes_midway_fails_the_batch(node: MemoryBackend) -> Non
 
 
 def test_a_route_that_did_not_last_counts_as_refused() -> None:
-    """Reading back finds a route that was accepted and is not there, and the whole batch is taken back."""
+    """If reading back does not find an accepted route, the whole batch is rolled back."""
     node = with_eth0(Forgetful())
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)])
@@ -111,8 +111,8 @@ def test_a_route_that_did_not_last_counts_as_refused() -> None:
     assert [route for route in node.routes() if route.protocol == 142] == []
 
 
-def test_without_verification_nobody_looks() -> None:
-    """A caller that does not want to read back gets the kernel's word only."""
+def test_without_verification_nothing_is_read_back() -> None:
+    """With `verify=False` the kernel's acceptance counts, and nothing is read back."""
     node = with_eth0(Forgetful())
     node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)], verify=False)
     assert [str(route) for route in node.routes() if route.protocol == 142] == [
@@ -120,14 +120,14 @@ def test_without_verification_nobody_looks() -> None:
     ]
 
 
-def test_a_lack_of_privilege_is_an_error_of_its_own(node: MemoryBackend) -> None:
-    """EPERM is about us, not about a route."""
+def test_a_lack_of_privilege_is_a_separate_error(node: MemoryBackend) -> None:
+    """EPERM is a `PermissionDeniedError`, not the refusal of a route."""
     node.fail_at(1, number=errno.EPERM)
     with pytest.raises(PermissionDeniedError, match="needs root or CAP_NET_ADMIN; nothing was changed"):
         node.apply([RouteChange.add(NINE)])
 
 
-def test_what_one_batch_does_twice_is_verified_by_its_end(node: MemoryBackend) -> None:
+def test_a_batch_is_verified_by_its_final_state(node: MemoryBackend) -> None:
     """A route that a batch adds, replaces and removes again is expected to be gone."""
     node.apply([RouteChange.add(NINE)])
     nine = next(route for route in node.routes() if route.protocol == 142)
@@ -136,7 +136,7 @@ def test_what_one_batch_does_twice_is_verified_by_its_end(node: MemoryBackend) -
 
 
 def test_a_refused_addition_keeps_the_removals_from_being_tried(node: MemoryBackend) -> None:
-    """A route that could not be restored as it was is not removed first: here the first of two in one place."""
+    """After a refused addition no route is removed, since the first of two in one place could not be restored there."""
     node.add_route("7.0.0.0/8", dev="eth0", protocol=4)
     node.add_route("7.0.0.0/8", dev="eth0", protocol=16)
     before = node.routes()

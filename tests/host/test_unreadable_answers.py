@@ -1,4 +1,4 @@
-"""A kernel with impossible answers: an error that names the question, for each question; and nothing is misread."""
+"""Impossible answers of a kernel are an error that names the request, and are never misread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIXED = {"devices": 16, "addresses": 8, "neighbours": 12, "rules": 12, "routes":
 
 
 def said(kind: str, case: str) -> list[bytes]:
-    """Answers that a real kernel gave once."""
+    """Return answers that were recorded from a real kernel."""
     return [
         bytes(one)
         for one in messages(memoryview((CASES / f"netlink-{kind.replace('devices', 'links')}" / case).read_bytes()))
@@ -97,7 +97,7 @@ REQUESTS = {
 @pytest.mark.parametrize("lie", ["longer than all", "no length", "cut", "another kind"])
 @pytest.mark.parametrize(("kind", "command"), [(kind, command) for kind in REQUESTS for command in asked(kind)])
 def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: str) -> None:
-    """Also a length of 0, at which a reader that believes it stays for ever."""
+    """A wrong length is an error that names the request and a next step, also 0, which could make a reader loop."""
     answer_kind = REQUESTS[kind] - 2
     answer = {
         "longer than all": struct.pack("=IHHII", 4000, answer_kind, 2, 1, 0) + bytes(40),
@@ -180,14 +180,14 @@ def test_a_next_hop_that_lies_about_its_length_is_noticed(length: int) -> None:
 
 
 def test_an_answer_that_is_neither_route_nor_refusal_is_no_answer() -> None:
-    """An acknowledgement was taken for 'no route leads there'."""
+    """An answer that is neither route nor refusal is an error; an acknowledgement once counted as 'no route'."""
     acknowledged = message(ERROR, 0, word.pack(0) + bytes(16))
     with played({played_kernel.ROUTES: acknowledged}), pytest.raises(BackendError, match="acknowledged, and not"):
         NetlinkBackend().lookup([1])
 
 
 def test_the_namespace_is_named_too() -> None:
-    """An agent that asks several namespaces has to know which one's answer it was."""
+    """The error names the namespace, for agents that ask several."""
     lie = message(played_kernel.RULES - 2, 2, b"")
     with played({played_kernel.RULES: lie}), pytest.raises(BackendError) as raised:
         NetlinkBackend(netns="pod").rules()
@@ -206,7 +206,7 @@ def test_the_namespace_is_named_too() -> None:
     ],
 )
 def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: bytes) -> None:
-    """Some changes may have been made by then, so that reading back decides, and an error alone would say nothing."""
+    """After an unreadable answer to a change the routes are read back, since some changes may have been made."""
     kernel = PlayedKernel({played_kernel.NEW_ROUTE: answer})
     with pytest.raises(AnswersLostError):
         Conversation(kernel).deliver([message(24, 1, bytes(12), sequence=1 << 24)], 1)  # type: ignore[arg-type]
@@ -215,8 +215,8 @@ def test_an_answer_to_a_change_that_cannot_be_read_is_as_good_as_lost(answer: by
 
 
 @given(st.data())
-def test_whatever_is_cut_off_or_overwritten_is_an_error_that_we_document(data: st.DataObject) -> None:
-    """Of every answer that a real kernel gave, and through every method that reads such."""
+def test_a_damaged_answer_is_a_documented_error(data: st.DataObject) -> None:
+    """Any recorded answer that is cut off or overwritten raises a documented error in each method that reads it."""
     kind = data.draw(st.sampled_from(sorted(READERS)))
     case = data.draw(st.sampled_from(sorted((CASES / f"netlink-{kind}").iterdir())))
     answer = bytearray(case.read_bytes())

@@ -25,7 +25,7 @@ UPSTREAM_LINKS: Final = (
 def stand_in(
     name: str, program: str = "exit 0\n", *, unit: str = "After=network.target", service: str = ""
 ) -> BootUnit:
-    """Return a unit in the shape of ours that runs `program`, a few lines of bash."""
+    """Return a unit shaped like that of a capability, which runs `program`, a few lines of bash."""
     script = f"{SCRIPT_DIRECTORY}/{name}.sh"
     text = f"""\
 [Unit]
@@ -52,7 +52,7 @@ RequiredBy=hostrouting-ready.service
 
 
 def departure_of(unit: BootUnit) -> Departure:
-    """The unit with its files, as a capability names them when it goes."""
+    """Return the unit with its files, as a capability names them for their removal."""
     return Departure(unit.name, tuple(file.path for file in unit.files))
 
 

@@ -1,4 +1,4 @@
-"""Where packets of a node go, address by address: the proof's judge, which shares no code with the proof.
+"""The way of a node's packets, address by address: it judges the proof, and shares no code with it.
 
 The kernel is asked through `ip`, with as many flows as it takes to meet every next hop; a node in memory through the
 fake's own model, which the contract suite holds to the kernel.

@@ -168,7 +168,7 @@ class GatedMachine(SystemdBox):
         return self.services.state(self.ctx, unit)
 
     def pids(self) -> tuple[int, int]:
-        """The main processes of both that are gated; 0 for one that does not run."""
+        """Return the main process of each gated unit; 0 for one that does not run."""
         return self.state(KUBE).main_pid, self.state(KUBELET).main_pid
 
     def payloads(self) -> list[str]:
@@ -202,7 +202,7 @@ class GatedMachine(SystemdBox):
         self.files.write("/etc/overlap", b"", mode=0o644)
 
     def mend_routing(self) -> None:
-        """Now it finds none."""
+        """From now on the check finds no overlap."""
         self.files.remove("/etc/overlap")
 
     def crash(self, unit: str = KUBELET) -> None:

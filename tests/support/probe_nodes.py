@@ -58,7 +58,7 @@ table ip6 azureSLBProbe {
 }
 """
 NEIGHBOUR: Final = "table ip6 theirs {\nchain theirs {\ntype filter hook forward priority 0\ndrop\n}\n}\n"
-#: Reasons for which a node needs no rules of ours.
+#: Reasons for which a node needs no rules of hostrouting.
 REASONS: Final = ["off", "no IPv6, says the cloud", "no IPv6 address", "eBPF"]
 
 
@@ -90,7 +90,7 @@ def lead(host: FakeHost, *devs: str) -> None:
 
 
 def takes_no_part(host: FakeHost, why: str) -> HostRoutingConfig:
-    """Arrange a node that needs no rules of ours; return the config that finds it out."""
+    """Arrange a node that needs no rules of hostrouting; return a config with which the task finds the reason."""
     if why == "off":
         return OFF
     if why == "no IPv6, says the cloud":

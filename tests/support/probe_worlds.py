@@ -190,7 +190,7 @@ def owned_table(node: KernelNode, name: str) -> Iterator[None]:
 
 
 def inside(node: KernelNode, function: Callable[[], T]) -> T:
-    """Call a function in a namespace; it is a thread that goes there, and none comes back."""
+    """Call a function in a namespace, on a thread that enters it and then ends."""
     outcome: list[T | OSError] = []
 
     def enter() -> None:
@@ -257,7 +257,7 @@ def packet(source: str, destination: str, protocol: int, payload: bytes, *, hop_
 
 
 def checksum_is_right(data: bytes) -> bool:
-    """Whether a receiver would take the packet."""
+    """Return whether a receiver would accept the packet."""
     one = parts(data)
     return _checksum(one.source, one.destination, one.protocol, one.payload) == 0
 

@@ -50,7 +50,7 @@ class World(NamedTuple):
 
 @st.composite
 def default_routes(draw: DrawFn) -> Route:
-    """A default route of whatever kind; some carry our mark, which is wrong of them."""
+    """Draw a default route of any kind; some wrongly carry our mark."""
     route = draw(strategies.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast"))
     return Route(
         network=0,

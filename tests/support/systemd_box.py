@@ -68,15 +68,15 @@ class SystemdBox:
         return self.run("journalctl", "--boot", "--quiet", "--output=cat", *options).stdout.splitlines()
 
     def cursor(self) -> str:
-        """Where the journal ends now."""
+        """Return the cursor of the journal's end."""
         return self.run("journalctl", "--lines=0", "--show-cursor").stdout.partition("-- cursor: ")[2].strip()
 
     def wait_for(self, message: str, *, unit: str, after: str | None = None, timeout: int = 120) -> None:
         """Wait until a unit has said this very message, since the boot or `after` a cursor."""
-        # Without pipe: that would wait for journalctl, too, which ends when it has something more to say.
+        # Without a pipe, which would wait for journalctl, too: that ends only when it writes another line.
         follow = "journalctl --boot --follow --no-tail --output=cat --unit=$2 ${3:+--after-cursor=$3}"
         heard_it = 'grep --quiet --line-regexp --fixed-strings --max-count=1 -e "$1"'
-        # Again and again from the beginning, for a run that began early in a boot may miss some messages.
+        # Repeatedly from the beginning, for a reader that starts early in a boot may miss some messages.
         script = f"until timeout 5 {heard_it} < <({follow}); do :; done"
         command = ("timeout", str(timeout), "bash", "-c", script, "bash", message, unit, after or "")
         heard = self.run(*command, check=False).returncode == 0
@@ -141,7 +141,7 @@ class SystemdBox:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], notifications: socket.socket) -> bool:
-    """Whether PID 1 told that its boot is over (READY=1) before its end, or ours."""
+    """Return whether PID 1 sent READY=1 after its boot, before its end and before the timeout."""
     deadline = time.monotonic() + _LONGEST_BOOT
     death = os.pidfd_open(process.pid)
     try:

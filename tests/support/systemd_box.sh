@@ -1,17 +1,17 @@
 #!/bin/bash
-# Becomes PID 1 of a machine of its own: the systemd that is installed here, on a copy of / that vanishes with it.
+# Becomes PID 1 of a throw-away machine: the systemd that is installed here, on a copy of / that vanishes with it.
 # Run by systemd_box.py in fresh mount, pid, net, uts and ipc namespaces:
 #   systemd_box.sh SCRATCH ROOT      SCRATCH: an empty folder; SCRATCH/host/notify is the socket that is told READY=1
-#                                    ROOT: what the machine is a copy of, such as /
+#                                    ROOT: the tree of which the machine is a copy, such as /
 # SCRATCH/host/image, if there, is a folder of files to be laid over those of the new machine.
 # SCRATCH/prepare, if there, is sourced in the new machine right before systemd begins.
 set -eu
 scratch=$1 lower=$2
-# Or mount(8) would keep its books in the /run of the machine outside.
+# Otherwise mount(8) would write its table into the /run of the machine outside.
 export LIBMOUNT_UTAB=/dev/null
 
 if [[ ${3-} != inside ]]; then
-    # systemd wants a cgroup tree that it owns: join a group of our own, and make that the root of all that we see.
+    # systemd needs a cgroup tree that it owns: join a new group, and make it the root of the visible tree.
     mkdir "$scratch/cgroup"
     mount -t cgroup2 none "$scratch/cgroup"
     group=$scratch/cgroup/${scratch##*/}
@@ -61,7 +61,7 @@ mkdir -p etc/systemd/system
 : > etc/fstab
 echo box > etc/hostname
 tr -d - < proc/sys/kernel/random/uuid > etc/machine-id
-# What wants hardware, consoles or kernel file systems, none of which are ours.
+# Units that need hardware, consoles or kernel file systems, none of which belong to this machine.
 for unit in systemd-udevd.service systemd-udev-trigger.service systemd-logind.service getty.target \
     systemd-networkd.service systemd-resolved.service systemd-journald-audit.socket systemd-ask-password-wall.path \
     dev-hugepages.mount dev-mqueue.mount sys-kernel-debug.mount sys-kernel-tracing.mount \
@@ -77,7 +77,7 @@ umount -l /.outside
 rmdir /.outside
 [[ ! -d run/host/image ]] || cp -a run/host/image/. /
 eval "$prepare"
-# container=: systemd then leaves alone what belongs to the machine outside. The capabilities: it could not, anyway.
+# container=: systemd then does not touch objects of the machine outside. Without the capabilities it could not.
 exec setpriv --bounding-set=-sys_time,-sys_module,-sys_rawio,-syslog --inh-caps=-all env -i container=box TERM=linux \
     PATH=/usr/sbin:/usr/bin:/sbin:/bin NOTIFY_SOCKET=/run/host/notify \
     /lib/systemd/systemd --system --show-status=no

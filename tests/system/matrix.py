@@ -110,7 +110,7 @@ class Node(GatedMachine):
         return self.run(*program, str(killed_after), "apply", f"{_CONFIGS}/{name}.json", check=False)
 
     def installed(self, **configs: Mapping[str, Any]) -> str:
-        """Which of the configs is installed for every boot: `nothing`, one of the names, or `a mixture`."""
+        """Return the config that is installed for the boot: `nothing`, one of the names, or `a mixture`."""
         if not self.files.exists("/etc/systemd/system/hostrouting-ready.service"):
             return "nothing"
         for name, sections in configs.items():
@@ -122,7 +122,7 @@ class Node(GatedMachine):
         return "a mixture"
 
     def live(self, **configs: Mapping[str, Any]) -> str:
-        """Whose routes carry our mark: `nothing`'s, those of one of the names, or `a mixture`."""
+        """Return the config whose routes carry our mark: `nothing`, one of the names, or `a mixture`."""
         ours = {route.destination for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL}
         if not ours:
             return "nothing"
@@ -141,11 +141,11 @@ class Node(GatedMachine):
         return found
 
     def gate(self) -> str:
-        """Whether a machine of systemd-nspawn that is started now passes."""
+        """Start a machine of systemd-nspawn; return whether its gate lets it pass."""
         return "open" if self.systemctl("start", "systemd-nspawn@late.service") == 0 else "shut"
 
     def outcome_of_boot(self) -> str:
-        """Whether the machine that is started at boot runs."""
+        """Return whether the machine that is started at boot runs."""
         if self.state(KUBE).is_running:
             return "started"
         return "held" if KUBE in held_gates(self.ctx, self.services) else "lost"
@@ -174,7 +174,7 @@ def measure(folder: Path, trouble: Trouble, apply: str, mode: str) -> tuple[Outc
 
 
 def _mend(node: Node, trouble: Trouble) -> str:
-    """End the trouble, and wait until the machine that is held starts by itself."""
+    """End the trouble, and wait until the held machine starts by itself."""
     if trouble.mend:
         node.bash(trouble.mend)
     else:
@@ -223,7 +223,7 @@ def survive(folder: Path, apply: str, mode: str, *, step: int, wanted: Disk, boo
 
 
 def _end(node: Node) -> int:
-    """Apply to the end; the number of steps that it took."""
+    """Apply a config to the end; return the number of steps."""
     result = node.apply("new")
     assert result.returncode == 0, result.stderr
     return int(result.stderr.rpartition("steps: ")[2])

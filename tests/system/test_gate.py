@@ -40,8 +40,8 @@ def machine(tmp_path: Path) -> Generator[GatedMachine]:
         yield machine
 
 
-def test_an_overlap_at_boot_holds_every_machine_until_it_is_mended(tmp_path: Path) -> None:
-    """No gated unit starts, and a later instance is refused; once mended, all come up by their own Restart=."""
+def test_an_overlap_at_boot_holds_every_machine_until_its_repair(tmp_path: Path) -> None:
+    """No gated unit starts, and a later instance is refused; after the repair all start by their own Restart=."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         assert machine.payloads() == []
         assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
@@ -56,7 +56,7 @@ def test_an_overlap_at_boot_holds_every_machine_until_it_is_mended(tmp_path: Pat
 
 
 def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
-    """There is no race that a machine could win: ten of ten boots with an overlap start none, ten without start all."""
+    """A machine never wins a race: ten of ten boots with an overlap start none, and ten without start all."""
 
     def boot(number: int) -> list[str]:
         (tmp_path / str(number)).mkdir()
@@ -67,8 +67,8 @@ def test_ten_boots_are_ten_times_the_same(tmp_path: Path) -> None:
         assert list(pool.map(boot, range(20))) == [[], ["kube1", "kubelet"]] * 10
 
 
-def test_no_verb_disturbs_what_runs(machine: GatedMachine) -> None:
-    """Whatever an operator does to our units, and whatever the check finds: the same processes go on."""
+def test_no_verb_disturbs_running_units(machine: GatedMachine) -> None:
+    """Verbs on our units and findings of the check do not end running processes."""
     pids = machine.pids()
     ours = [*(unit.name for unit in STAND_INS), "hostrouting-ready.service"]
     for verb in ("restart", "stop", "start", "reload-or-restart", "try-restart", "reset-failed", "kill"):
@@ -84,7 +84,7 @@ def test_no_verb_disturbs_what_runs(machine: GatedMachine) -> None:
 
 
 def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) -> None:
-    """New scripts and another unit file are read and run, while the same processes go on."""
+    """A changed install runs the new scripts and unit file, and the same processes go on."""
     pids = machine.pids()
     assert not machine.boot.install(machine.ctx, STAND_INS[0])
     changed = stand_in(STATIC, "echo changed >> /run/aks-flex-node/static-routes.ran\n", service="Nice=5")
@@ -97,7 +97,7 @@ def test_a_changed_install_leaves_running_machines_alone(machine: GatedMachine) 
 
 
 def test_each_start_of_a_machine_checks_afresh(machine: GatedMachine) -> None:
-    """A unit that crashes during an overlap stays down and heals; a unit that runs goes on."""
+    """A unit that crashes during an overlap stays down until the repair; a running unit goes on."""
     _, kubelet = machine.pids()
     machine.break_routing()
     cursor = machine.cursor()
@@ -154,7 +154,7 @@ def test_links_without_carrier_do_not_slow_the_boot(tmp_path: Path) -> None:
 
 
 def test_a_gate_that_left_the_config_holds_nothing(machine: GatedMachine) -> None:
-    """Its drop-in is gone from the disk and from systemd's memory; the other gate still holds."""
+    """The drop-in of a removed gate is gone from the disk and from systemd; the other gate still holds."""
     pids = machine.pids()
     assert Boot(machine.host, gates=[NSPAWN]).install(machine.ctx, STAND_INS[0])
     assert machine.pids() == pids
@@ -182,8 +182,8 @@ def test_a_gate_that_starts_too_early_is_refused(machine: GatedMachine) -> None:
     assert not machine.files.exists("/etc/systemd/system/early.service.d")
 
 
-def test_the_next_run_ends_what_a_killed_one_began(tmp_path: Path) -> None:
-    """Killed before systemd has read anything: nothing differs on the disk, and yet the next run has it read."""
+def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
+    """After a run that was killed before its daemon-reload no file differs, but the next run reloads systemd."""
 
     class Killed(Systemctl):
         def daemon_reload(self, ctx: Context) -> None:
@@ -210,7 +210,7 @@ def test_the_next_run_ends_what_a_killed_one_began(tmp_path: Path) -> None:
 
 
 def test_removing_while_machines_run(machine: GatedMachine) -> None:
-    """The same processes go on, the disk and systemd are as before the install, and every gate is open."""
+    """Reset restores the disk and systemd, and opens every gate, while the same processes go on."""
     pids = machine.pids()
     machine.break_routing()
     with pytest.raises(UnitError):
@@ -226,7 +226,7 @@ def test_removing_while_machines_run(machine: GatedMachine) -> None:
 
 
 def test_removing_by_hand(machine: GatedMachine) -> None:
-    """The commands in the drop-in's header do the work that they announce."""
+    """The commands in the drop-in's header remove hostrouting."""
     pids = machine.pids()
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
@@ -257,7 +257,7 @@ def traces(machine: GatedMachine) -> list[str]:
 
 
 def test_both_gates_are_named_in_the_fixture() -> None:
-    """The stories are about a template and a plain unit."""
+    """The gates of these tests are a template and a plain unit."""
     assert GATES == (NSPAWN, KUBELET)
 
 
@@ -287,8 +287,8 @@ def test_a_machine_that_starts_is_no_error_of_the_node(tmp_path: Path) -> None:
         assert findings(machine) == []
 
 
-def test_a_unit_of_ours_that_somebody_has_changed(tmp_path: Path) -> None:
-    """A condition that is never met has the check skipped, and the gate open: a warning names the drop-in."""
+def test_a_changed_unit_of_hostrouting_is_reported(tmp_path: Path) -> None:
+    """A condition that is never met skips the check and opens the gate: a warning names the drop-in."""
     with GatedMachine(tmp_path, overlap=True) as machine:
         path = f"{UNIT_DIRECTORY}/{CHECK_UNIT}.d/override.conf"
         machine.files.write(path, b"[Unit]\nConditionPathExists=/nowhere\n", mode=0o644)

@@ -35,8 +35,8 @@ def _possible() -> None:
     require_nspawn()
 
 
-def test_what_cannot_be_a_gate(tmp_path: Path) -> None:
-    """Each is named by its kind, and refused before anything is changed; a masked one is only reported."""
+def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
+    """Each fault is named by its kind, and refused before any change; a masked unit is only reported."""
     with GatedMachine(tmp_path, units=()) as machine:
         for name, (settings, _) in FAULTY.items():
             text = f"{settings}\n[Service]\nExecStart=/bin/sleep infinity\n"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _logger = logging.getLogger(__name__)
-#: The command as it is: it waits for nothing in this machine, and no sibling of the pair may give up under load.
+#: The unchanged command: it does not wait in this machine, and no sibling of the pair may time out under load.
 COMMAND: Final = ("env", f"PYTHONPATH={PROGRAM}", str(PYTHON), "-B", "-m", "hostrouting")
 #: Calls that change files, names in folders, and the kernel's tables. A new file is covered by its lock. Orders
 #: to systemd are given by other processes; after each of these the matrix kills.
@@ -79,7 +79,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.mark.parametrize("name", SAMPLED)
 def test_killed_before_some_calls(node: Node, name: str) -> None:
-    """A sample, spread over the run."""
+    """A run that is killed before a sample of its calls is completed by the next one."""
     story = STORIES[name]
     kinds, calls = ends(node, story)
     for part in range(SAMPLE):
@@ -89,7 +89,7 @@ def test_killed_before_some_calls(node: Node, name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", STORIES)
 def test_killed_before_each_call(node: Node, name: str) -> None:
-    """Every one of them."""
+    """A run that is killed before any call is completed by the next one."""
     story = STORIES[name]
     kinds, _ = ends(node, story)
     number = 1

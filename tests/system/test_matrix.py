@@ -65,7 +65,7 @@ def test_killed_after_each_step(tmp_path: Path, apply: str, mode: str, part: int
 
 
 def test_the_table_is_whole() -> None:
-    """It has a row for each cell of the matrix, and nothing else."""
+    """The table has a row for each cell of the matrix, and no other row."""
     if os.environ.get("HOSTROUTING_MATRIX") == "write":
         return
     rows = committed()

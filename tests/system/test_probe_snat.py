@@ -101,7 +101,7 @@ def witnessed(machine: GatedMachine) -> list[str]:
 
 @pytest.mark.parametrize("order", ["Before=systemd-nspawn@kube1.service", ""])
 def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None:
-    """At boot, after a slow flush, whether or not the machine waits for that by itself; and at its next start again."""
+    """The rules are loaded before the machine starts: at boot, after a slow flush, and at its next start."""
     with GatedMachine(
         tmp_path, units=(), arrange=install, prepare=LINKS + WITNESS + FLUSH.format(order=order)
     ) as machine:
@@ -118,7 +118,7 @@ def test_before_the_machine_starts_and_again(tmp_path: Path, order: str) -> None
 
 
 def test_wherever_nft_is(tmp_path: Path) -> None:
-    """Live we look for it on PATH, the unit where systemd looks: the machine starts where it is in neither's first."""
+    """The machine starts though nft is in no first folder: a live run searches PATH, and the unit systemd's path."""
     elsewhere = "mv /usr/sbin/nft /usr/local/sbin/nft\n"
     with GatedMachine(tmp_path, units=(), arrange=install, prepare=LINKS + elsewhere) as machine:
         machine.wait_until_up()
@@ -142,7 +142,7 @@ def test_afresh_at_each_start(tmp_path: Path) -> None:
 
 
 def test_a_broken_ruleset_holds_and_heals(tmp_path: Path) -> None:
-    """No machine starts, nft's own words are in the journal, and the gate says where to look; mended, all come up."""
+    """No machine starts, the journal quotes nft, and the gate names the unit; after the repair all start."""
 
     def broken(image: Host) -> None:
         install(image)
@@ -187,7 +187,7 @@ def test_where_they_are_optional_nothing_waits(tmp_path: Path) -> None:
 
 
 def test_live(tmp_path: Path) -> None:
-    """On a machine that runs, from nothing to the rules, and back to nothing, while the same processes go on."""
+    """A live run installs the rules and removes them, while the same processes go on."""
     with GatedMachine(tmp_path, units=(), prepare=LINKS) as machine:
         host, pids = node(machine), machine.pids()
         found = ["find", "/etc/systemd", "/etc/aks-flex-node", "/run/aks-flex-node"]
@@ -252,7 +252,7 @@ END
 
 
 @pytest.mark.parametrize("arrange", [install, install_optional], ids=["required", "optional"])
-def test_what_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], None]) -> None:
+def test_another_unit_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], None]) -> None:
     """AgentBaker's unit for another device, whose cloud is slow: nothing waits for it, and its rules are replaced."""
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + TELL + THEIR_UNIT) as machine:
         machine.wait_until_up()
@@ -268,12 +268,12 @@ def test_what_fills_the_same_table(tmp_path: Path, arrange: Callable[[Host], Non
         # A unit's own lines and systemd's reach the journal by different ways.
         machine.wait_for(said, unit=THEIRS, after=cursor)
         assert said in machine.journal(f"--unit={THEIRS}", "--priority=5")
-        # Run again together with ours, as their agent does.
+        # Restart it together with ours, as their agent does.
         cursor = machine.cursor()
         assert machine.systemctl("restart", THEIRS) == 0
         machine.wait_for(THEIR_END, unit=THEIRS, after=cursor)
         assert are_in_force(machine)
-        # After a reset it is theirs alone, and as it was.
+        # After a reset the table is theirs alone, and unchanged.
         ConfigureProbeSNAT(CONFIG, host=node(machine)).undo(machine.ctx)
         assert machine.run("systemctl", "show", "--value", "-pRemainAfterExit", THEIRS).stdout == "yes\n"
         assert machine.files.names("/etc/systemd/system/ipv6_nftables.service.d") == []
@@ -290,8 +290,8 @@ END
 """
 
 
-def test_what_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
-    """A start of a unit that runs already is the same start: so the last word is ours also where theirs comes then."""
+def test_another_unit_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None:
+    """A start of a running unit does not run it again, so our rules are loaded last also if theirs come meanwhile."""
     with GatedMachine(tmp_path, units=(), arrange=install_optional, prepare=EARLY + LINKS + LINGER + THEIR_UNIT) as box:
         box.wait_for("loaded", unit=UNIT)
         box.files.write("/run/imds", b"", mode=0o644)
@@ -302,7 +302,7 @@ def test_what_fills_the_table_while_the_rules_are_loaded(tmp_path: Path) -> None
 
 
 def test_by_hand_it_goes_as_well(tmp_path: Path) -> None:
-    """The commands in the drop-in of a gate remove each file and link, also that for AgentBaker's unit."""
+    """The commands in a gate's drop-in remove each file and link, also that for AgentBaker's unit."""
     found = ["find", "/etc/systemd", "/etc/aks-flex-node", "-not", "-type", "d"]
     with GatedMachine(tmp_path / "bare", units=(), prepare=LINKS + THEIR_UNIT) as machine:
         before = machine.run(*found, check=False).stdout.split()

@@ -88,7 +88,7 @@ class TestTheGatesGo:
             assert held(machine) == []
 
     def test_gates_that_come_back_at_once_remember_it(self, tmp_path: Path) -> None:
-        """A reset and an apply: the reset forgot the held unit, so it is remembered again, and started."""
+        """After a reset, which forgets the held unit, and an apply, the unit is held again, and started."""
         with GatedMachine(tmp_path, units=(ASKING,)) as machine:
             self._ask(machine)
             machine.boot.install(machine.ctx, departure_of(ASKING))
@@ -107,14 +107,14 @@ class TestTheGatesGo:
 
 
 class TestItComesUp:
-    def test_whatever_restart_says(self, tmp_path: Path) -> None:
-        """Refused at boot and then mended by an operator, every unit runs within 15 s, with or without Restart=."""
+    def test_a_refused_unit_starts_with_or_without_restart(self, tmp_path: Path) -> None:
+        """After an operator repairs the routing, every refused unit runs within 15 s, with or without Restart=."""
         units = [unit_of(name) for name in SETTINGS]
         with GatedMachine(
             tmp_path, units=(STAND_INS[0], SLOW_CHECK), prepare=EARLY + more_machines(**SETTINGS), overlap=True
         ) as machine:
             for unit in units:
-                # The impatient one is killed before it is told.
+                # The impatient one is killed before it gets an answer.
                 failed = "timeout" if unit == unit_of("impatient") else "exit-code"
                 machine.wait_for(f"{unit}: Failed with result '{failed}'.", unit=unit)
             machine.wait_for(f"{unit_of('few')}: Start request repeated too quickly.", unit=unit_of("few"))
@@ -129,7 +129,7 @@ class TestItComesUp:
             assert held(machine) == []
 
     def test_apply_has_it_looked_at_once(self, tmp_path: Path) -> None:
-        """`release` names the held units, and they come up without the long pause that recovery had reached."""
+        """`release` names the held units, and they start without the long pause that recovery had reached."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.wait_for_refusal()
             since = time.monotonic()
@@ -140,7 +140,7 @@ class TestItComesUp:
             assert release(machine.ctx, machine.services) == []
 
     def test_a_late_lease(self, tmp_path: Path) -> None:
-        """The lease comes 5 s after the boot, and no command is run."""
+        """Held units start without a command when the lease comes 5 s after the boot."""
         late = (
             "printf '[Service]\\nExecStart=/bin/sh -c \"sleep 5; touch /run/lease\"\\n'"
             " > /etc/systemd/system/dhcp.service\n"
@@ -177,7 +177,7 @@ class TestItComesUp:
                 assert machine.state(unit).active_state == "inactive"
 
     def test_a_hundred_at_once(self, tmp_path: Path) -> None:
-        """All that were refused at boot are up soon after routing is right."""
+        """A hundred refused units start soon after routing is right."""
         machines = {f"m{number}": "" for number in range(100)}
         with GatedMachine(tmp_path, prepare=more_machines(**machines), overlap=True) as machine:
             assert len(held(machine)) > 100
@@ -188,8 +188,8 @@ class TestItComesUp:
             assert max(took.values()) < 30, max(took.values())
 
     @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
-    def test_the_break_glass_starts_what_is_held(self, tmp_path: Path, path: str) -> None:
-        """Also a unit that does not restart by itself; its journal says why it was let through."""
+    def test_the_break_glass_starts_held_units(self, tmp_path: Path, path: str) -> None:
+        """The break glass starts held units, also without Restart=; their journal says why they passed."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.files.write(path, b"", mode=0o644)
             machine.wait_until_up()
@@ -200,7 +200,7 @@ class TestItComesUp:
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
 
     def test_the_break_glass_of_the_kernel(self, tmp_path: Path) -> None:
-        """For a machine whose /etc is read-only: one word on the kernel's command line."""
+        """One word on the kernel's command line opens the gate, for a machine whose /etc is read-only."""
         prepare = "echo quiet hostrouting.disabled > /run/cmdline; mount --bind /run/cmdline /proc/cmdline\n"
         with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -208,8 +208,8 @@ class TestItComesUp:
 
 
 class TestItStaysDown:
-    def test_what_somebody_stopped_masked_or_disabled(self, tmp_path: Path) -> None:
-        """In each state of a refused unit; one that is started by hand afterwards is remembered again."""
+    def test_stopped_masked_or_disabled_units_stay_down(self, tmp_path: Path) -> None:
+        """Recovery does not start them; a unit that is started by hand and refused again is held again."""
         machines = {
             "failed": "",
             "restarting": "[Service]\nRestart=on-failure\nRestartSec=300",
@@ -279,7 +279,7 @@ class TestItStaysDown:
             machine.wait_for_end(timeout=60)
 
     def test_a_unit_that_does_not_come_to_ask(self, tmp_path: Path) -> None:
-        """Once refused, it now fails before our question: it is tried three times, and then given up."""
+        """A refused unit that now fails before our question is tried three times, and then dropped."""
         unit = unit_of("with__dash")
         with GatedMachine(tmp_path, prepare=more_machines(with__dash=""), overlap=True) as machine:
             broken = b"[Service]\nExecStartPre=\nExecStartPre=/bin/false\n"
@@ -291,8 +291,8 @@ class TestItStaysDown:
             said = f"hostrouting: {unit} is no longer held: it was started and never asked for routing; "
             assert f"{said}see: systemctl status {unit}" in machine.journal(f"--unit={RETRY}")
 
-    def test_a_unit_whose_gate_is_taken_away(self, tmp_path: Path) -> None:
-        """It is started once, like all others, and not again when it has come to its end."""
+    def test_a_unit_whose_gate_is_removed(self, tmp_path: Path) -> None:
+        """A held unit whose gate is removed is started once, and not again after its end."""
         short = more_machines(short=f"{ONESHOT}ExecStart=/bin/sh -c 'echo short >> /run/payloads'")
         with GatedMachine(tmp_path, prepare=short, overlap=True) as machine:
             machine.files.remove(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf")
@@ -304,7 +304,7 @@ class TestItStaysDown:
             assert held(machine) == []
 
     def test_a_unit_that_fails_on_its_own(self, tmp_path: Path) -> None:
-        """It passed, so it is forgotten; recovery ignores a failure of its own process."""
+        """A unit that passed its gate is no longer held, so recovery ignores a later failure of its process."""
         broken = more_machines(broken=f"{ONESHOT}ExecStart=/bin/false")
         with GatedMachine(tmp_path, prepare=broken, overlap=True) as machine:
             machine.mend_routing()
@@ -317,14 +317,14 @@ class TestItStaysDown:
 
 class TestNothingIsLost:
     def test_recovery_is_killed(self, tmp_path: Path) -> None:
-        """It starts again, with the markers that systemd remembers."""
+        """If recovery is killed, systemd starts it again, with the markers that systemd remembers."""
         with GatedMachine(tmp_path, overlap=True) as machine:
             machine.run("systemctl", "kill", "--signal=KILL", RETRY)
             machine.mend_routing()
             machine.wait_until_up()
 
     def test_recovery_is_stopped_or_ends_while_a_unit_is_held(self, tmp_path: Path) -> None:
-        """Whatever ends it: as long as something is held, systemd starts it again."""
+        """While a unit is held, systemd starts recovery again, whether it is stopped or ends."""
         script = "/etc/aks-flex-node/hostrouting-retry.sh"
         with GatedMachine(tmp_path, overlap=True) as machine:
             text = machine.files.read(script) or b""
@@ -337,7 +337,7 @@ class TestNothingIsLost:
             machine.wait_until_up()
 
     def test_a_missing_script_shuts_no_gate(self, tmp_path: Path) -> None:
-        """Without any script of recovery the gate still asks, and lets pass."""
+        """Without the script of recovery the gate still asks, and lets units pass."""
         with GatedMachine(tmp_path) as machine:
             machine.files.remove("/etc/aks-flex-node/hostrouting-retry.sh")
             assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
@@ -364,7 +364,7 @@ class TestWhatIsSaid:
             assert [line for line in machine.journal() if "hostrouting" in line] == []
 
     def test_a_refusal_is_told_once(self, tmp_path: Path) -> None:
-        """A unit that restarts again and again tells of its refusal once, as an error; and of the next one again."""
+        """A unit that restarts repeatedly logs its refusal once, as an error, and a later refusal again."""
         always = "[Service]\nRestart=always\nRestartSec=100ms"
         unit = unit_of("always")
         with GatedMachine(tmp_path, prepare=EARLY + more_machines(always=always), overlap=True) as machine:

@@ -55,7 +55,7 @@ def overlap(mode: str) -> Mapping[str, object]:
 
 
 def configured(**sections: object) -> Callable[[Host], None]:
-    """Have `Configure` bring a config about, on a machine or in an image."""
+    """Apply a config with `Configure`, on a machine or in an image."""
     config = HostRoutingConfig.from_json(json.dumps({"hostRouting": {**sections, "gates": list(GATES)}}))
 
     def configure(host: Host) -> None:
@@ -90,7 +90,7 @@ def test_strict_holds_and_heals(tmp_path: Path) -> None:
 
 
 def test_warn_lets_machines_start(tmp_path: Path) -> None:
-    """Everything runs, and the marker names the overlap."""
+    """Under WARN every unit runs, and the marker names the overlap."""
     arrange = configured(routeOverlap=overlap("WARN"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -98,7 +98,7 @@ def test_warn_lets_machines_start(tmp_path: Path) -> None:
 
 
 def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
-    """At boot the routes come first, then their proof, then the machines; and peers in the fabric still use it."""
+    """At boot the routes come first, then the proof, then the machines; the fabric still routes to its peers."""
     arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE) as machine:
         assert sorted(machine.payloads()) == ["kube1", "kubelet"]
@@ -109,7 +109,7 @@ def test_static_routes_make_strict_pass(tmp_path: Path) -> None:
 
 
 def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
-    """DHCP takes 5 s: the boot waits, and then all is as it should be."""
+    """If DHCP takes 5 s, the boot waits for the default route, and then succeeds."""
     dhcp = at_boot("dhcp", "sleep 5; ip route add default via 10.224.0.1 dev eth0")
     arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + dhcp) as machine:
@@ -118,7 +118,7 @@ def test_a_late_default_route_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_new_trouble_is_told_by_recovery(tmp_path: Path) -> None:
-    """One trouble takes the place of another while a machine waits: the journal names the new one, in full.
+    """If one trouble replaces another while a machine waits, the journal has the message of the new one in full.
 
     The machine does not restart by itself, so no unit of hostrouting runs again, and only recovery can log it.
     """
@@ -133,15 +133,15 @@ ip link set ib1 up && ip address add 172.16.10.4/24 dev ib1
         where = "journalctl -b -u static-routes.service -u probe-snat.service -u check-route-overlap.service"
         machine.wait_for(f"hostrouting: units are still held: {first}; see: {where}", unit=RETRY)
         machine.run("bash", "-c", f"{other}ip route add {CIDR} via 10.224.0.1 dev eth0\n")
-        # It tells of a change once a minute; this makes it begin anew.
+        # It logs a change once a minute; this restarts the minute.
         machine.run("systemctl", "kill", "--signal=KILL", RETRY)
         machine.wait_for(f"hostrouting: units are still held: {first}:", unit=RETRY)
         assert "by ib1" in "\n".join(machine.journal(f"--unit={RETRY}"))
         assert machine.payloads() == []
 
 
-def test_apply_ends_the_wait_for_what_it_does_away_with(tmp_path: Path) -> None:
-    """At boot a script waits 30 s for an absent gateway; the apply that corrects it has the machines started."""
+def test_apply_ends_the_wait_for_a_removed_route(tmp_path: Path) -> None:
+    """If a boot script waits 30 s for an absent gateway, the apply that corrects the route starts the machines."""
     typo = {"enabled": True, "routes": [{"destination": CIDR, "gateway": "10.99.0.1", "dev": "eth0"}]}
     arrange = configured(staticRoutes=typo, routeOverlap=overlap("WARN"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + DEFAULT_ROUTE + EARLY) as machine:
@@ -155,8 +155,8 @@ def test_apply_ends_the_wait_for_what_it_does_away_with(tmp_path: Path) -> None:
 
 
 def test_no_default_route_holds_and_heals(tmp_path: Path) -> None:
-    """After 30 s the units fail and say why, and the gate holds; when the route arrives at last, all comes up."""
-    # The boot is not over before routing is right; we look in earlier.
+    """After 30 s the units fail with the reason, and the gate holds; when the default route arrives, all start."""
+    # The boot is not over before routing is right; this looks earlier.
     arrange = configured(staticRoutes=ROUTE, routeOverlap=overlap("STRICT"))
     with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + EARLY) as machine:
         machine.wait_for_failure("static-routes.service")
@@ -173,13 +173,13 @@ class TestLive:
 
     @pytest.fixture
     def machine(self, tmp_path: Path) -> Generator[GatedMachine]:
-        """A node that knows nothing of us, with a container and a kubelet."""
+        """A node without hostrouting, with a container and a kubelet."""
         with GatedMachine(tmp_path, units=(), prepare=LINKS + DEFAULT_ROUTE) as machine:
             assert sorted(machine.payloads()) == ["kube1", "kubelet"]
             yield machine
 
     def test_apply_change_and_reset_while_machines_run(self, machine: GatedMachine) -> None:
-        """The same processes run from before the first apply to after the reset, which removes everything."""
+        """Apply, change and reset do not end the running processes, and reset removes everything."""
         pids, before = machine.pids(), everything(machine)
         other = {"enabled": True, "routes": [*ROUTE["routes"], {"destination": "172.16.12.0/24", "metric": 7}]}
         for routes in (ROUTE, other):
@@ -211,7 +211,7 @@ class TestLive:
         assert machine.pids()[1] == kubelet
 
     def test_upstreams_node(self, tmp_path: Path) -> None:
-        """Its units become ours under a machine that requires them, and its routes are displaced."""
+        """Upstream's units become ours while a machine requires them, and its routes are displaced."""
 
         def upstream(image: Host) -> None:
             install_upstream(image.files)

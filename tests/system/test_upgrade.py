@@ -51,8 +51,8 @@ def test_our_scripts_run_and_the_machine_goes_on(machine: GatedMachine) -> None:
     assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
 
 
-def test_what_the_config_no_longer_has_goes(machine: GatedMachine) -> None:
-    """Upstream's units are removed as ours would be, and take no machine along."""
+def test_a_unit_that_left_the_config_is_removed(machine: GatedMachine) -> None:
+    """Upstream's units are removed as ours would be, and no machine stops."""
     pids = machine.pids()
     for unit in STAND_INS:
         assert machine.boot.install(machine.ctx, departure_of(unit))

@@ -61,7 +61,7 @@ class Promise(NamedTuple):
 REFUSED: Final = Promise(
     Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the earlier", "the earlier", "open", "started")
 )
-#: It may come right by itself, so it is installed.
+#: The trouble may end by itself, so the config is installed.
 LATE: Final = Promise(
     Outcome(3, "the new", "nothing", "shut", "held"), Outcome(3, "the new", "the earlier", "shut", "held")
 )
@@ -106,7 +106,7 @@ ebtables-nft -t nat -A PREROUTING -p ARP --arp-op Request --arp-ip-dst 10.240.0.
 mkdir -p /etc/cni/net.d
 echo '{"cniVersion": "0.3.0", "name": "azure", "plugins": [{"type": "azure-vnet"}]}' > /etc/cni/net.d/10-azure.conflist
 """
-#: The cloud's address is the machine's own, and has nothing to say.
+#: The cloud's address belongs to the machine itself, and no service listens there.
 _CLOUD_404: Final = """
 ip address add 169.254.169.254/32 dev lo
 mkdir /tmp/empty
@@ -116,7 +116,7 @@ from socketserver import ThreadingTCPServer
 ThreadingTCPServer(("169.254.169.254", 80), SimpleHTTPRequestHandler).serve_forever()'
 for _ in {1..100}; do ! (: > /dev/tcp/169.254.169.254/80) 2> /dev/null || break; sleep .1; done
 """
-#: Not a byte more fits in.
+#: The file system is full to the last byte.
 _RUN_FULL: Final = """
 mount -o remount,size=$(($(df --output=used -k /run | tail -n 1) + 64))k /run
 cat /dev/zero > /run/filling 2> /dev/null || :
