@@ -217,6 +217,8 @@ class Convergence:
             }
             # A route that was there for a moment was deleted by its owner.
             without = [coming_back[change] for change in error.overtaken if change in coming_back]
+            if without and errno.ESRCH in [refusal.errno for refusal in error.refusals]:
+                self._stale += way.passed_over(self._host.routes.routes())
             for refusal in error.refusals:
                 if refusal.errno in _CONFLICTS or refusal.change not in coming_back:
                     continue

@@ -39,13 +39,25 @@ class GivenUp(NamedTuple):
 class WayBack(NamedTuple):
     """The changes that restore one place, and the removals of our routes once a snapshot shows the right order.
 
-    If foreign routes already exist after ours, the restored routes are added ahead of our routes, and `changes` also
-    remove our routes.
+    If foreign routes already exist after ours (`appended`), the restored one is added ahead of our routes, which
+    `changes` then remove.
     """
 
     changes: tuple[RouteChange, ...]
     removals: tuple[RouteChange, ...]
     recorded: _Routes
+    appended: _Routes = ()
+
+    def passed_over(self, observed: Sequence[ObservedRoute]) -> list[ObservedRoute]:
+        """Return the route that replaced ours, if its owner then replaced the restored one, which was ahead of it.
+
+        The owner believes it replaced, and would leave it there for ever.
+        """
+        spot = place(self.recorded[0])
+        standing = _held(observed, [spot]).get(spot, [])
+        if not self.appended or tuple(standing[2 : 2 + len(self.appended)]) != self.appended:
+            return []
+        return [route for route in standing[1:2] if route not in self.recorded]
 
 
 @attrs.frozen(kw_only=True)
@@ -305,7 +317,9 @@ class _Decisions:
                 # They are added ahead of the routes that were appended after ours meanwhile: moving those would lose
                 # the order of routes that are added at this moment. Ours is removed in the same batch, so that a
                 # refusal rolls the additions back.
-                self.made.ways_back.append(WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded)))
+                self.made.ways_back.append(
+                    WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded), tuple(appended))
+                )
                 return
             arranged = self._arranged(kept, target)
             if arranged:

@@ -215,7 +215,8 @@ class Owner:
         """After a deletion that ours hid from view it is unknown which route a later one has replaced."""
         return {*self._deleted, *self._replaced} if self._deleted else set()
 
-    def act(self, way: str) -> None:
+    def act(self, way: str, *, during: bool = False) -> None:
+        """Change the place; `during` a batch of ours its order may be wrong for a moment."""
         self._next += 1
         new = self._next
         try:
@@ -225,10 +226,15 @@ class Owner:
                     self._deleted.add(gone)
                     self._node.delete_route(theirs(gone))
                 return
+            standing, first = self._node.gateways(), self._node.in_place()[:1]
             self._node.insert_route(theirs(new), append=way == "append", replace=way == "replace")
         except BackendError:
             return
         if way == "replace":
+            if self.account[:1] and (during or self.account[0] not in standing):
+                # Ours displaced the one that it means, and is gone, too, or is about to restore it: the kernel replaces
+                # the first of its others.
+                self.account[1:] = [each for each in self.account[1:] if [str(theirs(each))] != first]
             self._replaced += self.account[:1]
             self.account[:1] = [new]
         else:
@@ -245,6 +251,7 @@ WAYS = st.sampled_from(["replace", "append", "add", "delete"])
     st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["replace", "replace", "delete"])), max_size=2),
 )
 @example(before=["replace", "append"], in_apply=[], between=["append"], in_reset=[(2, "replace")])
+@example(before=["replace"], in_apply=[], between=["append"], in_reset=[(1, "replace"), (2, "replace")])
 def test_any_order_of_foreign_changes(
     before: list[str], in_apply: list[tuple[int, str]], between: list[str], in_reset: list[tuple[int, str]]
 ) -> None:
@@ -255,7 +262,7 @@ def test_any_order_of_foreign_changes(
     for way in before:
         owner.act(way)
     for step, way in in_apply:
-        node.before_step.setdefault(step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
+        node.before_step.setdefault(step, []).append(lambda way=way: owner.act(way, during=True))  # type: ignore[misc]
     converge(host, [OURS])
     node.before_step.clear()
     assert node.in_place()[:1] == [str(OURS)] or in_apply
@@ -264,7 +271,7 @@ def test_any_order_of_foreign_changes(
     # A route that was appended after ours, and then replaced by its owner, which took ours: that is invisible to us.
     unseen = set(node.gateways()).difference(owner.account)
     for step, way in in_reset:
-        node.before_step.setdefault(node._taken + step, []).append(lambda way=way: owner.act(way))  # type: ignore[misc]
+        node.before_step.setdefault(node._taken + step, []).append(lambda way=way: owner.act(way, during=True))  # type: ignore[misc]
     converge(host, ())
     node.before_step.clear()
     assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
