@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,6 +48,11 @@ def node() -> Iterator[KernelNode]:
 def arrange(node: KernelNode, commands: str) -> None:
     for command in commands.split(";"):
         node.run(*shlex.split(command))
+    for number in re.findall(r"link set wire(\d) down", commands):
+        # A work queue of the kernel tells the routes of a lost carrier, up to a second later.
+        deadline = time.monotonic() + 60
+        while "linkdown" not in node.ip("route", "show", f"10.22{number}.0.0/16"):
+            assert time.monotonic() < deadline, f"eth{number} still has a carrier"
 
 
 def default(*legs: str, options: str = "") -> str:
