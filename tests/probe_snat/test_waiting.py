@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import attrs
@@ -47,6 +48,10 @@ def waited(node: KernelNode) -> float:
 def test_a_device_that_just_came_up_may_get_an_answer(node: KernelNode) -> None:
     """The kernel has added its link-local address a moment ago, and is still asking for routers."""
     node.ip("link", "set", "eth0", "up")
+    # A work queue of the kernel adds the address once it has seen the carrier, up to a second later.
+    deadline = time.monotonic() + 60
+    while "inet6" not in node.ip("-6", "address", "show", "dev", "eth0"):
+        assert time.monotonic() < deadline, "the kernel adds no link-local address"
     assert 5 < waited(node) < 16
 
 
