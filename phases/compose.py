@@ -205,9 +205,10 @@ def _around(task: Task, **others: object) -> Task:
 def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None = None) -> Task:
     """Return the task with failures as warnings: they are logged and reported as `failed`, and not raised.
 
-    The group goes on, and its status does not suffer; `on_failure` is called with the error.
-    Cancellation and interrupts are raised as usual, and so are failures of `plan` and `undo`. Such
-    a failure alone does not make `run` undo anything.
+    The group goes on, and its status does not suffer; `on_failure` is called with the error. If it
+    raises an error, the failure is not tolerated, and the task fails with both errors. Cancellation
+    and interrupts are raised as usual, and so are failures of `plan` and `undo`. Such a failure
+    alone does not make `run` undo anything.
 
     >>> from phases.testing import FailingTask
     >>> failures = []
@@ -234,6 +235,8 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
     not_negative(seconds)
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
 
     def do(ctx: Context) -> None:
         left = ctx.remaining()
@@ -305,8 +308,8 @@ def task(
     >>> execute(greet)
     hello
     """
-    if not isinstance(name, str):
-        raise TypeError('a task needs a name: write @task("name")')
+    if not isinstance(name, str) or not name:
+        raise TypeError(f'a task needs a name, not {name!r}: write @task("name")')
     for ability, given in (("plan", plan), ("undo", undo)):
         if given is not None:
             require_plain(given, f"{ability} of task {name!r}")

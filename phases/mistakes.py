@@ -43,7 +43,8 @@ def require_task(candidate: object) -> None:
     TypeError: 'greet' is no task: a task has a name, which is a text, and do(ctx)
     """
     # Not by the protocol: it sees that there is a name, but not that it is a method; and it takes ten times as long.
-    has_name = isinstance(getattr(candidate, "name", None), str)
+    name = getattr(candidate, "name", None)
+    has_name = isinstance(name, str) and name != ""
     if isinstance(candidate, type) or not has_name or not callable(getattr(candidate, "do", None)):
         raise TypeError(_why_no_task(candidate))
 
@@ -60,6 +61,8 @@ def _why_no_task(candidate: object) -> str:
         return f"a {type(candidate).__name__} is no task: pass the tasks themselves, as in Serial(*tasks)"
     if callable(candidate) and not hasattr(candidate, "do"):
         return f'{candidate!r} is a function, not a task: put @task("name") above it, or write task("name")(function)'
+    if getattr(candidate, "name", None) == "":
+        return f"the name of {candidate!r} is empty: give it one for logs, reports and `skip`"
     return f"{candidate!r} is no task: {needs}"
 
 

@@ -104,18 +104,32 @@ def _step(account: TaskAccount, ctx: Context, act: Callable[[Context], None], *,
         failed = isinstance(raised, TaskFailedError)
         word = status = "failed" if failed else "cancelled"
         log = logger.error if failed else logger.warning
-        if isinstance(raised, TaskFailedError) and isinstance(task, Tolerant) and not undoing:
-            word, log = "failed, and is optional", logger.warning
-            task.tolerate(raised)
-        elif raised is error:
+        if isinstance(raised, TaskFailedError) and not undoing:
+            refusal = _refusal(task, raised)
+            if refusal is None:
+                word, log = "failed, and is optional", logger.warning
+                return
+            if refusal is not raised:
+                seen = raised = refusal
+        if raised is error:
             raise
-        else:
-            raise raised from raised.__cause__
+        raise raised from raised.__cause__
     finally:
         duration = ctx.clock.monotonic() - begun
         account.ledger.end(report, status, raised, duration)
         # The line names the task already, so it shows the error as seen from inside.
         log_line(log, prefix + word, names, status, duration=duration, error=seen)
+
+
+def _refusal(task: Task, failure: TaskFailedError) -> TaskFailedError | None:
+    """Return None if the task tolerates its failure; otherwise the failure, with the error of its `tolerate`."""
+    if not isinstance(task, Tolerant):
+        return failure
+    try:
+        task.tolerate(failure)
+    except Exception as error:  # noqa: BLE001 - a failure that could not be handled is not tolerated
+        return failure if error is failure else TaskFailedError.combine([failure, TaskFailedError((task.name,), error)])
+    return None
 
 
 def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:

@@ -69,7 +69,7 @@ class Tolerant(Protocol):
     """A task whose failure is a warning, such as the result of `phases.tolerate`."""
 
     def tolerate(self, error: TaskFailedError) -> None:
-        """Receive the error of a failed `do`, which `execute` does not raise."""
+        """Receive the error of a failed `do`, which `execute` does not raise unless this raises an error, too."""
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import re
 import warnings
 from functools import partial
@@ -226,6 +227,8 @@ WRAPPERS: list[Callable[[Any], object]] = [
     ("given", "message"),
     [
         (_NameIsAMethod(), " is no task: a task has a name, which is a text, and do(ctx)"),
+        (_Task(name=""), "the name of <greet> is empty: give it one for logs, reports and `skip`"),
+        (Serial(name=""), "the name of <Serial > is empty: give it one for logs, reports and `skip`"),
         (_Task(name=None), "<greet> is no task: a task has a name, which is a text, and do(ctx)"),
         (RecordingTask, "RecordingTask is a class, not a task: make an instance of it, RecordingTask(...)"),
         (Context(), "a Context is no task: the task comes first, as in execute(task, ctx)"),
@@ -258,6 +261,7 @@ def test_swapped_arguments(use: Callable[[Any, Any], object]) -> None:
 
 
 NAP = task("nap")(lambda ctx: ctx.sleep(60))
+SHARE = "share is a part of the time that is left, above 0 and up to 1"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +274,10 @@ NAP = task("nap")(lambda ctx: ctx.sleep(60))
         (partial(with_retry, attempts=2), "retry_on", [3], "retry_on is a tuple of exception classes, not [3]"),
         (with_timeout, "seconds", -1, "a time to wait is 0 or more seconds, not -1"),
         (with_timeout, "seconds", None, "a time to wait is a number of seconds, not None"),
+        *(
+            (partial(with_timeout, seconds=5), "share", share, f"{SHARE}, not {share!r}: try 0.5")
+            for share in (-1, 0, 1.5, math.nan, "1")
+        ),
         (Parallel, "grace", "5", "a time to wait is a number of seconds, not '5'"),
         (tolerate, "on_failure", 3, "on_failure of task 'nap' is a function, not 3"),
         (run, "timeout", "30", "a time to wait is a number of seconds, not '30'"),

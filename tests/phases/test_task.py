@@ -63,9 +63,11 @@ def test_function_becomes_a_task() -> None:
 
 
 def test_task_decorator_needs_a_name() -> None:
-    """`@task` without its parentheses says how to write it."""
-    with pytest.raises(TypeError, match=r'^a task needs a name: write @task\("name"\)$'):
+    """`@task` without its parentheses, and one with an empty name, say how to write it."""
+    with pytest.raises(TypeError, match=r'^a task needs a name, not <function .*>: write @task\("name"\)$'):
         task(lambda _: None)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(TypeError, match=r"""^a task needs a name, not '': write @task\("name"\)$"""):
+        task("")
 
 
 def test_groups_are_named_after_their_tasks() -> None:

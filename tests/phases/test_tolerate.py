@@ -65,6 +65,53 @@ def test_on_failure_gets_the_error() -> None:
     assert [(error.path, error.failures) for error in failures] == [("inner/probes", (probes.error,))]
 
 
+@pytest.mark.parametrize("group", [Serial, Parallel])
+def test_a_failure_that_on_failure_cannot_handle_fails_the_task(
+    group: type[Serial], caplog: pytest.LogCaptureFixture
+) -> None:
+    """If `on_failure` raises an error, the task fails with both errors, in the report and in the log."""
+    full = OSError("disk full")
+    probes = _probes()
+
+    def note(_: TaskFailedError) -> None:
+        raise full
+
+    report = run(group(tolerate(probes, on_failure=note), name="all"), ctx=Context(clock=ManualClock()))
+    assert {each.name: each.status for each in report.walk()} == {"probes": "failed", "all": "failed"}
+    assert isinstance(report.error, TaskFailedError)
+    assert (str(report.error), report.error.failures) == (
+        "all/probes: no IPv6; all/probes: disk full",
+        (probes.error, full),
+    )
+    assert (caplog.records[0].levelno, caplog.records[0].getMessage()) == (
+        logging.ERROR,
+        "failed task=all/probes duration=0.000s status=failed error='probes: no IPv6; probes: disk full'",
+    )
+    # A run of nothing else returns its report, too.
+    assert str(run(tolerate(probes, on_failure=note)).error) == "probes: no IPv6; probes: disk full"
+
+
+def test_on_failure_may_raise_the_error_that_it_got() -> None:
+    """If `on_failure` raises its argument, the failure is raised as if the task were not tolerated."""
+
+    def refuse(error: TaskFailedError) -> None:
+        raise error
+
+    with pytest.raises(TaskFailedError, match=r"^all/probes: no IPv6$") as caught:
+        execute(Serial(tolerate(_probes(), on_failure=refuse), name="all"))
+    assert len(caught.value.failures) == 1
+
+
+def test_an_interrupt_in_on_failure_passes() -> None:
+    """Ctrl-C during `on_failure` ends the run as it does elsewhere."""
+
+    def interrupted(_: TaskFailedError) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Serial(tolerate(_probes(), on_failure=interrupted)))
+
+
 def test_the_end_of_the_context_is_not_tolerated() -> None:
     """A cancellation, an interrupt or the end of the caller's deadline is still raised."""
     ctx = Context()
