@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from phases.context import logger_of, not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
 from phases.mistakes import require_plain, require_retries, require_runnable
-from phases.runner import execute, execute_telling, log_line, plan, undo
+from phases.report import Report, Step
+from phases.runner import do_step, execute, log_line, plan, step_of, undo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,74 +102,74 @@ class Parallel(_Group):
 
     def do(self, ctx: Context) -> None:
         """Execute the subtasks in threads."""
-        crew = _Crew(ctx.child(), len(self.subtasks))
+        crew = _Crew(ctx.child())
         try:
-            for position, subtask in enumerate(self.subtasks):
-                crew.start(position, subtask)
+            for subtask in self.subtasks:
+                crew.start(subtask)
             crew.is_complete = True
             crew.ctx.notify()
-            self._wait(crew.ctx, crew.running)
+            self._wait(crew)
         except BaseException as error:
             # After a second interrupt there is no more waiting.
             patient = isinstance(error, Exception) or not crew.ctx.over
             crew.ctx.cancel(describe(error))
             if patient:
-                self._wait(crew.ctx, crew.running)
+                self._wait(crew)
             raise
         _raise_first([error for _, error in crew.failed])
 
-    def _wait(self, ctx: Context, running: dict[int, Task]) -> None:
-        ctx.wait(lambda: not running or ctx.cancelled, until=ctx.deadline)
+    def _wait(self, crew: _Crew) -> None:
+        ctx, running = crew.ctx, crew.running
+        ctx.wait(lambda: not running or ctx.cancelled or crew.has_failed, until=ctx.deadline)
+        if crew.failed:
+            ctx.cancel(f"{crew.failed[0][0].name} failed")
         if not ctx.wait(lambda: not running, until=ctx.clock.monotonic() + self._grace):
-            names = ", ".join(subtask.name for subtask in running.copy().values())
+            names = ", ".join(step.report.name for step in running.copy())
             logger_of(ctx).warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
 
 
 class _Crew:
-    """The threads of one Parallel; a failure cancels the context, but not before all have begun."""
+    """The threads of one Parallel."""
 
-    def __init__(self, ctx: Context, size: int) -> None:
+    def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        #: By position: the same task may stand in a group twice.
-        self.running: dict[int, Task] = {}
-        self.failed: list[tuple[Task, BaseException]] = []
+        self.running: list[Step] = []
+        self.failed: list[tuple[Report, BaseException]] = []
         #: True once each task has a thread.
         self.is_complete = False
-        # The positions of the tasks that have not begun.
-        self._waiting = set(range(size))
 
-    def start(self, position: int, task: Task) -> None:
+    @property
+    def has_failed(self) -> bool:
+        """True if a task has failed and no task is still to begin."""
+        return bool(self.failed) and all(step.has_begun for step in self.running.copy())
+
+    def start(self, task: Task) -> None:
+        step = step_of(task, self.ctx)
         # Daemons: a second Ctrl-C must be able to end the program even if a task ignores its context.
         # With a copy of the context variables, in which programs bind values for log lines.
-        call = partial(copy_context().run, self._execute, position, task)
+        call = partial(copy_context().run, self._execute, step)
         thread = threading.Thread(target=call, name=task.name, daemon=True)
-        self.running[position] = task
+        self.running.append(step)
         try:
             thread.start()
         except RuntimeError:  # no more threads
-            del self.running[position]
+            self.running.remove(step)
+            step.report.status = "skipped"
             raise
 
-    def _execute(self, position: int, task: Task) -> None:
+    def _execute(self, step: Step) -> None:
         # No task begins before each has a thread: if one is refused, none must have done anything. A task woken by
         # a cancel finds the context over. This is no threading.Event that the caller's thread sets: a Ctrl-C inside
         # its `set` would leave it locked for ever.
         self.ctx.wait(lambda: self.is_complete or self.ctx.cancelled)
         try:
-            execute_telling(task, self.ctx, begun=lambda: self._begun(position))
+            do_step(step, self.ctx)
         except BaseException as error:  # noqa: BLE001 - `do` raises it again, in the caller's thread
-            self.failed.append((task, error))
+            self.failed.append((step.report, error))
         finally:
-            self._begun(position)  # or it never will: it was skipped or refused
-            del self.running[position]
+            self.running.remove(step)
             self.ctx.notify()
-
-    def _begun(self, position: int) -> None:
-        # A failed task first adds itself to `failed`, then looks at `_waiting`: of two threads, one sees both.
-        self._waiting.discard(position)
-        if self.failed and not self._waiting:
-            self.ctx.cancel(f"{self.failed[0][0].name} failed")
 
 
 def _raise_first(errors: Sequence[BaseException]) -> None:
@@ -281,7 +282,7 @@ def with_retry(
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
-            log_line(logger_of(ctx).warning, word, (task.name,), "retrying", error=last)
+            log_line(logger_of(ctx).warning, word, Report(task), "retrying", error=last)
             try:
                 ctx.sleep(pause)
             except CONTEXT_OVER as over:

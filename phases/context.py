@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import logging  # for type checkers only, see logger_of
     from collections.abc import Callable, Hashable, Mapping
 
-__all__ = ["Account", "Change", "Clock", "Context", "Scope", "SystemClock", "logger_of", "not_negative", "ring"]
+__all__ = ["Account", "Change", "Clock", "Context", "SystemClock", "logger_of", "not_negative", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
@@ -113,20 +113,12 @@ class Account(Protocol):
         """Add a change, with its inverse."""
 
 
-class Scope(NamedTuple):
-    """A context's position in a run: the path so far, the logger and the account. For the runner only."""
-
-    names: tuple[str, ...] = ()
-    logger: logging.Logger | None = None
-    account: Account | None = None
-
-
 def logger_of(ctx: Context) -> logging.Logger:
     """Return the logger of the run that a context belongs to."""
     # Imported here: it takes 8 ms, which `import phases` alone need not pay.
     import logging
 
-    return ctx.scope.logger or logging.getLogger("phases")
+    return ctx.logger or logging.getLogger("phases")
 
 
 class Context:
@@ -142,13 +134,14 @@ class Context:
     phases.exceptions.CancelledError: cancelled: maintenance
     """
 
-    __slots__ = ("_doorbells", "_held", "_limit", "_reasons", "clock", "scope")
+    __slots__ = ("_doorbells", "_held", "_limit", "_reasons", "account", "clock", "logger")
 
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
-        #: For the runner, see `Scope`.
-        self.scope: Scope = Scope()
+        #: For the runner: the account of the current task, and the logger of the run.
+        self.account: Account | None = None
+        self.logger: logging.Logger | None = None
         # A list for this context and for each parent; cancelling puts the reason into the first one.
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
@@ -161,9 +154,9 @@ class Context:
         """Return a context that ends with this one or earlier; cancelling it does not cancel this one."""
         return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))
 
-    def within(self, scope: Scope) -> Context:
-        """Return the same context (cancelling either cancels both) at another position of the run."""
-        return self._derive(scope=scope)
+    def within(self, account: Account | None, logger: logging.Logger | None) -> Context:
+        """Return the same context (cancelling either cancels both) for another task."""
+        return self._derive(account=account, logger=logger)
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
@@ -198,8 +191,8 @@ class Context:
             raise TypeError(f"{change!r} is not a Change: write ctx.record(Change('+', subject), undo=...)")
         if undo is not None and not callable(undo):
             raise TypeError(f"undo of '{change}' is a function that takes the context, not {undo!r}")
-        if self.scope.account is not None:
-            self.scope.account.record(change, undo)
+        if self.account is not None:
+            self.account.record(change, undo)
 
     def cancel(self, reason: str) -> None:
         """End this context and its children and wake every thread that waits on them; the first reason stays.
@@ -257,7 +250,7 @@ class Context:
         will do ['routes']
         True
         """
-        return self.scope.account is not None and self.scope.account.skips(task.name)
+        return self.account is not None and self.account.skips(task.name)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""

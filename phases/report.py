@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from phases.exceptions import describe
-from phases.task import Group, Undoable, names_in_path
+from phases.task import Group, Undoable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from phases.context import Change, Context
     from phases.task import Task
 
-__all__ = ["Event", "Ledger", "Record", "Report", "TaskAccount"]
+__all__ = ["Event", "Ledger", "Record", "Report", "Step", "names_in_path"]
+
+
+def names_in_path(task: Task) -> tuple[str, ...]:
+    """Return the part that a task adds to the path of its subtasks: its name, or nothing if it is anonymous."""
+    return () if isinstance(task, Group) and task.anonymous else (task.name,)
 
 
 class Event(NamedTuple):
@@ -61,6 +66,11 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.status}>"
+
+    @property
+    def path(self) -> str:
+        """The names of the groups and of the task, as `bootstrap/configure-static-routes`."""
+        return "/".join((*self.names, self.name))
 
     @property
     def names_inside(self) -> tuple[str, ...]:
@@ -116,68 +126,25 @@ class Record(NamedTuple):
 
 
 class Ledger:
-    """The account of a whole run: its report, and the records of its tasks in the order of the changes."""
+    """The state that all tasks of a run share: above all their records, in the order of the changes."""
 
     def __init__(
         self,
-        report: Report,
         *,
         skip: Collection[str] = (),
         keep: bool = False,
         observer: Callable[[Event], object] | None = None,
     ) -> None:
-        self.report = report
         self.skip = skip
-        # Only a run that may undo keeps the inverses: one that lasts for months must not grow.
-        self._keep = keep
-        self._observer = observer
-        self._records: list[Record] = []
-        self._lock = threading.Lock()
-
-    def enter(self, task: Task, within: Report | None) -> Report:
-        """Return the report of `task`, which is the outermost one or is done by the task of `within`."""
-        with self._lock:
-            report = self.report if within is None else _find(task, within.children) or _add(task, within)
-            report.status = "skipped" if task.name in self.skip else "running"
-        return report
-
-    def begin(self, report: Report, now: float) -> None:
-        """Note that a task begins."""
-        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
-        report.error = None
-        self.tell(report)
-
-    def add(self, record: Record) -> None:
-        """Add a record of a task."""
-        with self._lock:
-            record.report.records.append(record)
-            if self._keep:
-                self._records.append(record)
-        self.tell(record.report, change=record.change)
-
-    def end(self, report: Report, status: str, error: BaseException | None, duration: float) -> None:
-        """Note that a task ended."""
-        report.status, report.error, report.duration = status, error, duration
-        if status == "ok":
-            self._complete(report)
-        self.tell(report)
-
-    def _complete(self, report: Report) -> None:
-        """Record the inverse of a completed task that has recorded none."""
-        task = report.task
-        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
-        undo = task.undo if isinstance(task, Undoable) else None
-        if not self._keep or has_recorded or isinstance(task, Group) or (undo is None and report.children):
-            return
-        # It reverses the tasks inside, too, and earlier attempts.
-        within = set(map(id, report.walk()))
-        with self._lock:
-            self._records = [each for each in self._records if id(each.report) not in within]
-            self._records.append(Record(report, None, undo))
+        #: Only a run that may undo keeps the inverses: one that lasts for months must not grow.
+        self.keep = keep
+        self.observer = observer
+        self.records: list[Record] = []
+        self.lock = threading.Lock()
 
     def batches(self) -> list[list[Record]]:
         """Return the records that one inverse each reverses, newest first."""
-        batches = [list(batch) for _, batch in groupby(self._records, key=lambda each: (id(each.report), each.undo))]
+        batches = [list(batch) for _, batch in groupby(self.records, key=lambda each: (id(each.report), each.undo))]
         return batches[::-1]
 
     def undone(self, batch: list[Record]) -> None:
@@ -192,22 +159,62 @@ class Ledger:
 
     def tell(self, report: Report, *, change: Change | None = None) -> None:
         """Tell the observer of a task's status or change."""
-        if self._observer is None:
+        if self.observer is None:
             return
-        event = Event("/".join((*report.names, report.name)), report.status, change, report.error)
+        event = Event(report.path, report.status, change, report.error)
         try:
-            self._observer(event)
+            self.observer(event)
         except Exception:
             import logging  # rarely needed
 
             logging.getLogger("phases").exception("the observer of the run failed at %s", event.path)
 
 
-class TaskAccount(NamedTuple):
-    """The account of the task of `report`; see `phases.context.Account`."""
+class Step(NamedTuple):
+    """A task's place in a run, and the account that its context has, see `phases.context.Account`."""
 
-    ledger: Ledger
     report: Report
+    ledger: Ledger
+
+    def enter(self, task: Task) -> Step:
+        """Return the step of a task that this one does now."""
+        with self.ledger.lock:
+            report = _find(task, self.report.children) or _add(task, self.report)
+            report.status = "due"
+        return Step(report, self.ledger)
+
+    @property
+    def has_begun(self) -> bool:
+        """True from the call of `do` on."""
+        return self.report.status not in {"skipped", "due"}
+
+    def begin(self, now: float) -> None:
+        """Note that the task begins."""
+        report = self.report
+        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
+        report.status, report.error = "running", None
+        self.ledger.tell(report)
+
+    def end(self, status: str, error: BaseException | None, duration: float) -> None:
+        """Note that the task ended."""
+        report = self.report
+        report.status, report.error, report.duration = status, error, duration
+        if status == "ok" and self.ledger.keep:
+            self._complete()
+        self.ledger.tell(report)
+
+    def _complete(self) -> None:
+        """Record the inverse of a completed task that has recorded none."""
+        report, task, ledger = self.report, self.report.task, self.ledger
+        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
+        undo = task.undo if isinstance(task, Undoable) else None
+        if has_recorded or isinstance(task, Group) or (undo is None and report.children):
+            return
+        # It reverses the tasks inside, too, and earlier attempts.
+        within = set(map(id, report.walk()))
+        with ledger.lock:
+            ledger.records = [each for each in ledger.records if id(each.report) not in within]
+            ledger.records.append(Record(report, None, undo))
 
     def skips(self, name: str) -> bool:
         """See `Account`."""
@@ -215,12 +222,17 @@ class TaskAccount(NamedTuple):
 
     def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
         """See `Account`."""
-        self.ledger.add(Record(self.report, change, undo))
+        record = Record(self.report, change, undo)
+        with self.ledger.lock:
+            self.report.records.append(record)
+            if self.ledger.keep:
+                self.ledger.records.append(record)
+        self.ledger.tell(self.report, change=change)
 
 
 def _find(task: Task, reports: list[Report]) -> Report | None:
     """Return the report that is due for a task: one not begun, or the oldest if the task is tried again."""
-    same = [report for report in reports if report.task is task and report.status != "running"]
+    same = [report for report in reports if report.task is task and report.status not in {"due", "running"}]
     return min(same, key=lambda report: report.start or "", default=None)
 
 
@@ -229,6 +241,6 @@ def _add(task: Task, within: Report) -> Report:
 
     If a loop makes a task of the same name in each round, only the latest report stays.
     """
-    kept = [report for report in within.children if report.name != task.name or report.status == "running"]
+    kept = [report for report in within.children if report.name != task.name or report.status in {"due", "running"}]
     within.children[:] = [*kept, Report(task, within.names_inside)]
     return within.children[-1]

@@ -1,8 +1,8 @@
 """The runner: execute, undo or plan a task with its subtasks, or run a whole pipeline.
 
 Groups call `execute` and `undo` for their subtasks. So every task, at any depth, passes through
-`_step`, which logs and times it and adds the path to its errors. The position in the run travels
-with the context (`Scope`), so groups know nothing of logs and reports.
+`_perform`, which logs and times it and adds the path to its errors. The position in the run travels
+with the context (`Step`), so groups know nothing of logs and reports.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from phases.context import Context, Scope, logger_of
+from phases.context import Context, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import call, context_of, require_changes, require_plain, require_task
-from phases.report import Event, Ledger, Report, TaskAccount
-from phases.task import Group, Plannable, Task, Tolerant, Undoable, leaves, names_in_path
+from phases.report import Event, Ledger, Report, Step, names_in_path
+from phases.task import Group, Plannable, Task, Tolerant, Undoable
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from types import FrameType
 
     from phases.context import Change
 
-__all__ = ["Plan", "cancel_on_signals", "execute", "execute_telling", "log_line", "plan", "run", "undo"]
+__all__ = ["Plan", "cancel_on_signals", "do_step", "execute", "log_line", "plan", "run", "step_of", "undo"]
 
 
 def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -46,26 +46,29 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
     phases.exceptions.TaskFailedError: bootstrap/static-routes: no such device
     """
     require_task(task)
-    execute_telling(task, context_of(ctx, logger))
+    ctx = context_of(ctx, logger)
+    do_step(step_of(task, ctx), ctx)
 
 
-def execute_telling(
-    task: Task, ctx: Context, *, begun: Callable[[], None] = lambda: None, ledger: Ledger | None = None
-) -> None:
-    """Execute a task, and call `begun` just before its `do`; never, if it does not come to that."""
-    above = ctx.scope.account
-    book, within = above if isinstance(above, TaskAccount) else (ledger or Ledger(Report(task)), None)
-    report = book.enter(task, within)
-    if report.status == "skipped":
-        log_line(logger_of(ctx).info, "skipped", (*ctx.scope.names, task.name), "skipped")
+def step_of(task: Task, ctx: Context) -> Step:
+    """Return the step of a task that is done now, in the run of its context if there is one."""
+    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step(Report(task), Ledger())
+
+
+def do_step(step: Step, ctx: Context) -> None:
+    """Execute the task of a step, unless the run leaves it out."""
+    report = step.report
+    if step.skips(report.name):
+        report.status = "skipped"
+        log_line(logger_of(ctx).info, "skipped", report, "skipped")
         return
 
     def begin_and_do(inside: Context) -> None:
-        book.begin(report, inside.clock.time())
-        begun()
-        call(task.do, inside, "do")
+        step.begin(inside.clock.time())
+        inside.notify()  # a Parallel waits until all have begun
+        call(report.task.do, inside, "do")
 
-    _step(TaskAccount(book, report), ctx, begin_and_do)
+    _perform(step, ctx, begin_and_do)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -75,37 +78,37 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
     without `undo` is left as it is, and the log says so.
     """
     require_task(task)
-    _undo(task, task.undo if isinstance(task, Undoable) else None, context_of(ctx, logger))
+    ctx = context_of(ctx, logger)
+    names = ctx.account.report.names_inside if isinstance(ctx.account, Step) else ()
+    _undo(Report(task, names), task.undo if isinstance(task, Undoable) else None, ctx)
 
 
-def _undo(task: Task, inverse: Callable[[Context], None] | None, ctx: Context) -> None:
+def _undo(report: Report, inverse: Callable[[Context], None] | None, ctx: Context) -> None:
     if inverse is None:
-        log_line(logger_of(ctx).warning, "cannot undo", (*ctx.scope.names, task.name), "skipped")
+        log_line(logger_of(ctx).warning, "cannot undo", report, "skipped")
     else:
-        # An account for this step alone: the report of a run has only the changes that its tasks made.
-        report = Report(task, ctx.scope.names)
-        _step(TaskAccount(Ledger(report), report), ctx, partial(call, inverse, name="undo"), undoing=True)
+        # A ledger for this step alone: the report of a run has only the changes that its tasks made.
+        _perform(Step(report, Ledger()), ctx, partial(call, inverse, name="undo"), undoing=True)
 
 
-def _step(account: TaskAccount, ctx: Context, act: Callable[[Context], None], *, undoing: bool = False) -> None:
-    report, logger = account.report, logger_of(ctx)
-    task, names = report.task, (*report.names, report.name)
+def _perform(step: Step, ctx: Context, act: Callable[[Context], None], *, undoing: bool = False) -> None:
+    report, logger = step.report, logger_of(ctx)
     prefix, status = ("undo ", "undone") if undoing else ("", "ok")
     word, log = "completed", logger.info
     seen: BaseException | None = None
     raised: BaseException | None = None
     begun = ctx.clock.monotonic()
     try:
-        log_line(logger.info, f"{prefix}started", names, "started")
+        log_line(logger.info, f"{prefix}started", report, "started")
         ctx.check()
-        act(ctx.within(Scope(report.names_inside, logger, account)))
+        act(ctx.within(step, logger))
     except BaseException as error:
-        seen, raised = error, _as_raised(error, task, ctx)
+        seen, raised = error, _as_raised(error, report.task, ctx)
         failed = isinstance(raised, TaskFailedError)
         word = status = "failed" if failed else "cancelled"
         log = logger.error if failed else logger.warning
         if isinstance(raised, TaskFailedError) and not undoing:
-            refusal = _refusal(task, raised)
+            refusal = _refusal(report.task, raised)
             if refusal is None:
                 word, log = "failed, and is optional", logger.warning
                 return
@@ -116,9 +119,9 @@ def _step(account: TaskAccount, ctx: Context, act: Callable[[Context], None], *,
         raise raised from raised.__cause__
     finally:
         duration = ctx.clock.monotonic() - begun
-        account.ledger.end(report, status, raised, duration)
+        step.end(status, raised, duration)
         # The line names the task already, so it shows the error as seen from inside.
-        log_line(log, prefix + word, names, status, duration=duration, error=seen)
+        log_line(log, prefix + word, report, status, duration=duration, error=seen)
 
 
 def _refusal(task: Task, failure: TaskFailedError) -> TaskFailedError | None:
@@ -148,7 +151,7 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
 def log_line(
     log: Callable[..., None],
     word: str,
-    names: Sequence[str],
+    report: Report,
     status: str,
     *,
     duration: float | None = None,
@@ -158,15 +161,14 @@ def log_line(
 
     It shows only the first line of an error: the caller shows the rest, and not every group around the task.
     """
-    path = "/".join(names)
-    line = f"{word} task={path}"
+    line = f"{word} task={report.path}"
     if duration is not None:
         line += f" duration={duration:.3f}s status={status}"
     text = None if error is None else describe(error)
     if text is not None:
         first, *more = text.split("\n", 1)
         line += f" error={f'{first} ...' if more else first!r}"  # quoted, so that its end is visible
-    extra = {"task": names[-1], "path": path, "status": status, "duration": duration, "error": text}
+    extra = {"task": report.name, "path": report.path, "status": status, "duration": duration, "error": text}
     log("%s", line, extra=extra)
 
 
@@ -201,17 +203,20 @@ def plan(task: Task, ctx: Context | None = None) -> Plan:
     require_task(task)
     ctx = context_of(ctx)
     by_task, unplannable = [], []
-    for names, leaf in leaves(task):
+    for report in Report(task).walk():
+        leaf = report.task
+        if isinstance(leaf, Group):
+            continue
         if not isinstance(leaf, Plannable):
-            unplannable.append("/".join(names))
+            unplannable.append(report.path)
             continue
         try:
             ctx.check()
-            by_task.append(("/".join(names), require_changes(leaf.plan(ctx))))
+            by_task.append((report.path, require_changes(leaf.plan(ctx))))
         except Exception as error:
             raised = _as_raised(error, leaf, ctx)
             if isinstance(raised, TaskFailedError):
-                raise raised.under(*names[:-1]) from raised.cause
+                raise raised.under(*report.names) from raised.cause
             raise
     return Plan(tuple(by_task), tuple(unplannable))
 
@@ -255,23 +260,24 @@ def run(
     require_task(task)
     if observer is not None:
         require_plain(observer, "the observer")
-    ledger = Ledger(Report(task), skip=_known_names(task, skip), keep=undo_on_failure, observer=observer)
-    ctx = context_of(ctx).child(timeout).within(Scope(logger=logger))
+    report = Report(task)
+    ledger = Ledger(skip=_known_names(report, skip), keep=undo_on_failure, observer=observer)
+    ctx = context_of(ctx).child(timeout).within(None, logger)
     with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
-            execute_telling(task, ctx, ledger=ledger)
+            do_step(Step(report, ledger), ctx)
         except BaseException as error:
             if undo_on_failure:
-                _undo_run(ledger, ctx.shielded())
+                _undo_run(report, ledger, ctx.shielded())
             if not isinstance(error, PhaseError):
                 raise
-    return ledger.report
+    return report
 
 
-def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
+def _known_names(whole: Report, skip: Iterable[str]) -> list[str]:
     if isinstance(skip, str):
         raise TypeError(f"skip takes a list of names, not the text {skip!r}")
-    known = list(dict.fromkeys(report.name for report in Report(task).walk() if names_in_path(report.task)))
+    known = list(dict.fromkeys(report.name for report in whole.walk() if names_in_path(report.task)))
     wanted = list(skip)
     unknown = [name for name in wanted if name not in known]
     if unknown:
@@ -279,22 +285,22 @@ def _known_names(task: Task, skip: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _undo_run(ledger: Ledger, ctx: Context) -> None:
+def _undo_run(whole: Report, ledger: Ledger, ctx: Context) -> None:
     failures = []
-    failed_before = {report for report in ledger.report.walk() if report.status == "failed"}
+    failed_before = {report for report in whole.walk() if report.status == "failed"}
     for batch in ledger.batches():
         report, _, inverse = batch[0]
         try:
-            _undo(report.task, inverse, ctx.within(Scope(report.names, ctx.scope.logger)))
+            _undo(Report(report.task, report.names), inverse, ctx)
         except TaskFailedError as error:
             report.status, report.error = "failed", error
             failures.append(error.under(*report.names))
         else:
             if inverse is not None:
                 ledger.undone(batch)
-    _summarise(ledger.report, failed_before)
-    if failures and isinstance(ledger.report.error, TaskFailedError):
-        ledger.report.error = TaskFailedError.combine([ledger.report.error, *failures])
+    _summarise(whole, failed_before)
+    if failures and isinstance(whole.error, TaskFailedError):
+        whole.error = TaskFailedError.combine([whole.error, *failures])
 
 
 def _summarise(whole: Report, failed_before: Collection[Report]) -> None:

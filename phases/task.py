@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from phases.context import Change, Context
     from phases.exceptions import TaskFailedError
 
-__all__ = ["Group", "Plannable", "Task", "Tolerant", "Undoable", "leaves", "names_in_path"]
+__all__ = ["Group", "Plannable", "Task", "Tolerant", "Undoable"]
 
 
 @runtime_checkable
@@ -83,17 +83,3 @@ class Group(Protocol):
     @property
     def anonymous(self) -> bool:
         """True if the name was generated from those of the subtasks."""
-
-
-def names_in_path(task: Task) -> tuple[str, ...]:
-    """Return the part that a task adds to the path of its subtasks: its name, or nothing if it is anonymous."""
-    return () if isinstance(task, Group) and task.anonymous else (task.name,)
-
-
-def leaves(task: Task, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Task]]:
-    """Yield every task that is not a group, in order, with the names of its path."""
-    if isinstance(task, Group):
-        for subtask in task.subtasks:
-            yield from leaves(subtask, (*names, *names_in_path(task)))
-    else:
-        yield (*names, task.name), task

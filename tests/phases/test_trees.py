@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phases import Group, Parallel, Report, Serial, Task, TaskFailedError, execute, plan, run, undo
-from phases.task import leaves
 from phases.testing import FailingTask, RecordingTask
 
 if TYPE_CHECKING:
@@ -38,7 +37,11 @@ def _tree(shape: Shape) -> tuple[Task, list[str]]:
 
 
 def _failing(tree: Task) -> list[str]:
-    return [leaf.name for _, leaf in leaves(tree) if isinstance(leaf, FailingTask)]
+    return [each.name for each in Report(tree).walk() if isinstance(each.task, FailingTask)]
+
+
+def _recording(tree: Task) -> list[str]:
+    return [each.name for each in Report(tree).walk() if isinstance(each.task, RecordingTask)]
 
 
 @given(shapes)
@@ -49,7 +52,7 @@ def test_a_tree_works_or_names_its_failures(shape: Shape) -> None:
     assert len(journal) == len(set(journal))
     if failure is None:
         assert _failing(tree) == []
-        assert sorted(journal) == sorted(f"do {leaf.name}" for _, leaf in leaves(tree))
+        assert sorted(journal) == sorted(f"do {name}" for name in _recording(tree))
         return
     causes = [str(cause) for cause in failure.failures]
     assert len(causes) == len(set(causes))
@@ -118,7 +121,7 @@ def test_plan_and_undo_see_the_same_tasks(shape: Shape) -> None:
     """The plan names every task once, in order; undo takes the opposite order."""
     tree, journal = _tree(shape)
     planned = plan(tree)
-    able = [leaf.name for _, leaf in leaves(tree) if isinstance(leaf, RecordingTask)]
+    able = _recording(tree)
     assert [change.subject for change in planned.changes] == able
     assert list(planned.unplannable) == _failing(tree)
     journal.clear()
