@@ -209,7 +209,8 @@ class _Look:
     def _boot_file(self, change: Change) -> NodeFinding:
         state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
         step = _APPLY if self._host.is_live else _APPLY_TO_IMAGE
-        return NodeFinding("boot-file", change.subject, f"{change.detail or state[change.action]}; {step}")
+        told = change.detail or state[change.action]
+        return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {step}")
 
     # --- the gates
 

@@ -14,7 +14,7 @@ from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.host import Host, RouteChange
 from hostrouting.testing import FakeHost
-from phases import Context, execute
+from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -287,6 +287,21 @@ def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
     assert told(check(host, config)) == [("error", "boot-file", "systemd")]
     applied(host, **ROUTES)
     assert told(check(host, config)) == []
+
+
+def test_a_masked_unit(host: FakeHost) -> None:
+    """A mask is the decision of an administrator: the finding says what to do, and an apply is refused."""
+    config = applied(host, **ROUTES)
+    path = "/etc/systemd/system/static-routes.service"
+    host.files.link(path, "/dev/null")
+    before = host.files.tree.snapshot()
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind, finding.subject) == ("error", "boot-file", path)
+    assert "remove the link (systemctl unmask)" in finding.reason
+    assert "hostrouting apply" not in finding.reason
+    with pytest.raises(TaskFailedError, match="an administrator has masked it"):
+        execute(Configure(config, host=host), in_time())
+    assert host.files.tree.snapshot() == before
 
 
 def test_held_units_are_named(host: FakeHost) -> None:

@@ -25,10 +25,11 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.steps import Steps
+from hostrouting.boot.steps import MASKED, Steps
 from hostrouting.boot.survey import Survey
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.findings import is_refused
 from phases import Change
 
 if TYPE_CHECKING:
@@ -69,19 +70,22 @@ class Boot:
     @property
     def is_installed(self) -> bool:
         """True if a run has installed anything that gates wait for."""
-        return self._host.files.exists(unit_path(READY_UNIT))
+        return self._disk.has(unit_path(READY_UNIT))
 
     @property
     def has_traces(self) -> bool:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
-        return bool(self._disk.gates()) or any(self._host.files.exists(unit_path(name)) for name in GATE_UNITS)
+        return bool(self._disk.gates()) or any(self._disk.has(unit_path(name)) for name in GATE_UNITS)
 
     def drift(self, *parts: BootUnit | Departure) -> list[Change]:
         """Return the changes that `install` would make on the disk; needs no systemd."""
         return _changes(self._steps(parts))
 
     def plan_install(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
-        """Return the changes that `install` would make; changes nothing, needs no root."""
+        """Return the changes that `install` would make; changes nothing, needs no root.
+
+        A change that an administrator's mask prevents has a refusal as its detail.
+        """
         steps = self._steps(parts)
         self._refuse_gates(ctx, units_in(parts), steps)
         if not steps and self._must_reload(ctx, units_in(parts)):
@@ -89,8 +93,10 @@ class Boot:
         return _changes(steps)
 
     def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:
-        """Raise UnitError for gates that `install` would refuse: they would never open, or start too early."""
-        self._refuse_gates(ctx, units, self._steps(units))
+        """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
+        steps = self._steps(units)
+        _refuse_masked(steps)
+        self._refuse_gates(ctx, units, steps)
 
     def refuse_unwritable(self, *parts: BootUnit | Departure) -> None:
         """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
@@ -111,10 +117,12 @@ class Boot:
         Files that are right stay untouched, and each departure is removed. With hostrouting's last unit all is removed,
         the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine stops.
 
-        Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run.
+        Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run, and for
+        a file that an administrator has masked.
         """
         units = units_in(parts)
         steps = self._steps(parts)
+        _refuse_masked(steps)
         self._refuse_gates(ctx, units, steps)
         touched = self._touched_gates()
         self._take(ctx, steps, touched)
@@ -216,7 +224,7 @@ class Boot:
 
     def installed_units(self) -> list[str]:
         """Return the oneshots of hostrouting that are on the disk, and the unit that gates start."""
-        return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._host.files.exists(unit_path(name))]
+        return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
 
     def _absent_gates(self, ctx: Context) -> list[str]:
         return [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
@@ -326,7 +334,7 @@ class Boot:
         self._forget_held(ctx)
         # All units of hostrouting, because a killed run may have removed others.
         for name in sorted(OWN_UNITS.union(removed)):
-            gone = not self._host.files.exists(unit_path(name))
+            gone = not self._disk.has(unit_path(name))
             if gone and self._host.services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)
 
@@ -339,6 +347,12 @@ class Boot:
                         f"systemctl cat {state.name}; remove that Requires=, and try again"
                     )
         self._host.services.stop(ctx, name)
+
+
+def _refuse_masked(steps: Iterable[Step]) -> None:
+    masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
+    if masked:
+        raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
 
 
 def _changes(steps: Iterable[Step]) -> list[Change]:

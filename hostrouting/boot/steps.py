@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot.generation import (
     GENERATION_LINK,
@@ -26,6 +26,8 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import FileState, change_to, state_of
 from hostrouting.config import OWN_UNITS
+from hostrouting.findings import refused
+from hostrouting.host.units import MASK
 from phases import Change
 
 if TYPE_CHECKING:
@@ -35,7 +37,13 @@ if TYPE_CHECKING:
     from hostrouting.boot.survey import Survey
     from hostrouting.host import FileStore
 
-__all__ = ["Step", "Steps"]
+__all__ = ["MASKED", "Step", "Steps"]
+
+#: Why a file is not installed, and the next step. A mask is a decision, and removing it here would undo that silently.
+MASKED: Final = (
+    "an administrator has masked it by a link to /dev/null; if it is to be installed, remove the link "
+    "(systemctl unmask), otherwise take out the part of hostRouting that needs it"
+)
 
 
 class Step(NamedTuple):
@@ -84,7 +92,7 @@ class Steps:
 
     def _installed(self) -> set[str]:
         # A unit that was disabled by hand counts as installed: its task enables it again or removes it.
-        files = {unit for unit in OWN_UNITS - GATE_UNITS if self._files.exists(unit_path(unit))}
+        files = {unit for unit in OWN_UNITS - GATE_UNITS if self._disk.has(unit_path(unit))}
         return files | set(self._disk.required_units())
 
     # --- the scripts, which change at once
@@ -183,13 +191,16 @@ class Steps:
     def _put_file(self, file: BootFile) -> list[Step]:
         """Return the step that writes a file, or makes the link to a script; none if it is right."""
         state = link_to_script(file.path) if file.path in SCRIPT_PATHS else file.state
-        if state_of(self._files, file.path) == state:
+        now = state_of(self._files, file.path)
+        if now == state:
             return []
+        if now == MASK:
+            return [Step((Change("~", file.path, refused(MASKED)),), {file.path: state})]
         return [Step((change_to(self._files, file.path, state),), {file.path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
-        """Return the steps that remove those of the paths that exist."""
-        return [Step((Change("-", path),), {path: None}) for path in dict.fromkeys(paths) if self._files.exists(path)]
+        """Return the steps that remove those of the paths that exist and are not masked."""
+        return [Step((Change("-", path),), {path: None}) for path in dict.fromkeys(paths) if self._disk.has(path)]
 
     def _remove_with_folder(self, path: str) -> Step:
         """Return the step that removes a link or drop-in, and its folder if it is empty then."""

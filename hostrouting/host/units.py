@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
+    "MASK",
     "UnitState",
     "instance_of",
     "is_template",
@@ -19,6 +20,8 @@ __all__ = [
     "words",
 ]
 
+#: The target of a link in the place of a unit file or drop-in that an administrator has masked.
+MASK: Final = "/dev/null"
 #: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value.

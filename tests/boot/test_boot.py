@@ -14,6 +14,7 @@ import hostrouting.boot
 from hostrouting.boot import Boot, BootFile, BootUnit
 from hostrouting.boot.generation import generation_folders
 from hostrouting.exceptions import UnitError
+from hostrouting.findings import is_refused
 from hostrouting.host import Host
 from hostrouting.host.offline import offline_routes
 from hostrouting.testing import FakeHost, MemoryServices
@@ -399,6 +400,38 @@ class TestRemove:
         image = Host(routes=offline_routes(), services=services, files=host.files, lock=host.lock, is_live=False)
         assert Boot(image, gates=[NSPAWN]).install(ctx, departure_of(stand_in(STATIC)))
         assert host.files.exists(UNFINISHED)
+
+
+class TestMasks:
+    """A link to /dev/null in the place of a file of ours: the decision of an administrator."""
+
+    @pytest.mark.parametrize("path", [f"{UNITS}/static-routes.service", READY, DROP_IN])
+    def test_an_install_is_refused(self, host: FakeHost, ctx: Context, path: str) -> None:
+        """Neither a unit nor a gate is installed over its mask: the error says how to go on, and nothing changes."""
+        host.files.link(path, "/dev/null")
+        before = host.files.tree.snapshot()
+        for call in (boot(host).install, boot(host).refuse_gates):
+            with pytest.raises(UnitError) as caught:
+                call(ctx, stand_in(STATIC))
+            assert str(caught.value) == (
+                f"cannot install {path}: an administrator has masked it by a link to /dev/null; if it is to be installed, "
+                f"remove the link (systemctl unmask), otherwise take out the part of hostRouting that needs it"
+            )
+        [planned] = [change for change in boot(host).plan_install(ctx, stand_in(STATIC)) if change.subject == path]
+        assert is_refused(planned.detail)
+        assert host.files.tree.snapshot() == before
+
+    def test_a_removal_leaves_them(self, host: FakeHost, ctx: Context) -> None:
+        """A unit and a gate that were masked later: all else is removed, and an unmask changes nothing."""
+        boot(host).install(ctx, stand_in(STATIC))
+        masks = (f"{UNITS}/static-routes.service", DROP_IN)
+        for path in masks:
+            host.files.link(path, "/dev/null")
+        boot(host).install(ctx, departure_of(stand_in(STATIC)))
+        ours = {path for path in host.files.tree.snapshot() if path.startswith((UNITS, "/etc/aks-flex-node"))}
+        assert ours == {*masks}
+        assert not boot(host).has_traces
+        assert boot(host).plan_install(ctx, departure_of(stand_in(STATIC))) == []
 
 
 class TestNotices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.units import reach, template_of, words
+from hostrouting.host.units import MASK, reach, template_of, words
 
 if TYPE_CHECKING:
     from hostrouting.host.ports import FileStore
@@ -69,7 +69,7 @@ class UnitFiles:
 
     def _masks(self, path: str) -> bool:
         # By the text of the link: an image has no /dev/null.
-        return self._files.read_link(path) == "/dev/null"
+        return self._files.read_link(path) == MASK
 
     def _text(self, path: str) -> str:
         return "" if self._masks(path) else (self._files.read(path) or b"").decode(errors="replace")
