@@ -38,8 +38,12 @@ _logger = logging.getLogger("hostrouting")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     prepare_streams()
-    arguments = _parser().parse_args(argv)
-    log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset", "sweep"})
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _parser(as_json="--json" in argv).parse_args(argv)
+    # Only the sweep answers with the result that its task logs.
+    answered = "removed" if arguments.command == "sweep" else ""
+    talks = arguments.command in {"apply", "reset", "sweep"}
+    log_to_stderr(verbose=arguments.verbose, talks=talks, answered=answered)
     try:
         status: int = arguments.run(arguments)
     except InvalidConfigError as error:
@@ -57,26 +61,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that also reports usage errors as JSON."""
+    """A parser that also reports usage errors as JSON, if asked."""
+
+    as_json = False
 
     def error(self, message: str) -> NoReturn:
-        if "--json" in sys.argv:
+        if self.as_json:
             print_json({"ok": False, "error": message})
         super().error(message)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="hostrouting",
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
+    parser.as_json = as_json
     parser.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
+        added.as_json = as_json
         added.set_defaults(run=run)
         added.add_argument("--json", action="store_true", help="the answer as JSON")
         added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
@@ -179,9 +187,10 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
 
-    notices = Boot(host, gates=config.gates).notices(ctx) if installs_units(config) else []
+    found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
     if not host.is_live:
-        notices += map(str, missing_tools(config, host.files))
+        found += missing_tools(config, host.files)
+    notices = [finding.text for finding in found]
     for notice in notices:
         _logger.warning("%s", notice)
     return notices

@@ -70,10 +70,14 @@ def colourful() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def log_to_stderr(*, verbose: bool, talks: bool) -> None:
-    """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings."""
+def log_to_stderr(*, verbose: bool, talks: bool, answered: str = "") -> None:
+    """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
+
+    Records with the field `answered` are left out, because the answer on stdout says the same.
+    """
     level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
     handler = _Lines(sys.stderr)
+    handler.addFilter(lambda record: not hasattr(record, answered))
     logging.basicConfig(handlers=[handler], level=level, format="hostrouting: %(message)s", force=True)
 
 

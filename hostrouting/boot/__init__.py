@@ -22,7 +22,6 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.gates import gate_faults
 from hostrouting.boot.held import held_gates, is_refused_now
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
@@ -56,7 +55,6 @@ __all__ = [
     "NodeTask",
     "PairTask",
     "RecordedFiles",
-    "gate_faults",
     "has_program",
     "held_gates",
     "install_around",

@@ -6,7 +6,14 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot.gates import broken_glass, gate_faults, refuse_early_gates, refuse_faulty_gates, unread_gates
+from hostrouting.boot.gates import (
+    broken_glass,
+    gate_faults,
+    is_unsuitable,
+    refuse_early_gates,
+    refuse_faulty_gates,
+    unread_gates,
+)
 from hostrouting.boot.held import forget, release
 from hostrouting.boot.layout import (
     GATE_UNITS,
@@ -29,7 +36,7 @@ from hostrouting.boot.steps import MASKED, Steps
 from hostrouting.boot.survey import Survey
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
-from hostrouting.findings import is_refused
+from hostrouting.findings import NodeFinding, is_refused
 from phases import Change
 
 if TYPE_CHECKING:
@@ -49,8 +56,11 @@ RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-r
 _BLOCK: Final = 4096
 #: The beginning of a line, in the note for the next run, that names a unit with a folder of hostrouting's.
 _NOTED_GATE: Final = "gate "
-#: The consequence of a gate without a unit.
-_UNGUARDED: Final = "nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
+_UNGUARDED: Final = (
+    "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed later, correct "
+    "hostRouting.gates"
+)
+_NOT_ASKED: Final = "runs already and goes on; its gate asks for the first time at its next start"
 
 
 class Boot:
@@ -170,30 +180,27 @@ class Boot:
             self._stop(ctx, name)
         return bool(old)
 
-    def notices(self, ctx: Context) -> list[str]:
-        """Return notices about the gates that are not errors; call it before `install`.
-
-        They name gates without a unit, gates that are open or masked, machines that run although their gate is new, and
-        an open break-glass.
-        """
-        faults = gate_faults(ctx, self._host.services, self._gates)
-        said = [str(fault) for fault in faults if not fault.refused]
-        absent = self._absent_gates(ctx)
-        said += [f"no unit file matches the gate {gate}, so {_UNGUARDED}" for gate in self._missed(absent)]
-        for gate in self._gates:
-            if gate not in absent and self._disk.differs(gate_drop_in(gate)):
-                said += [
-                    f"{state.name} runs already and goes on; the gate will first hold it at its next start"
-                    for state in self._host.services.running(ctx, gate)
-                ]
-        reason = self.break_glass()
+    def findings(self, ctx: Context) -> Iterator[NodeFinding]:
+        """Yield the gates that are open, faulty or masked, and those that name no unit; needs no root."""
+        reason = broken_glass(self._host.files)
         if reason:
-            said.append(f"the gates are open, whatever the routes are: {reason}")
-        return said
+            yield NodeFinding("disabled", "gates", f"every gate is open, whatever the routes are: {reason}", "warning")
+        yield from gate_faults(ctx, self._host.services, self._gates)
+        absent = [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
+        for gate in absent:
+            # Most nodes have only one of the default gates.
+            if gate not in DEFAULT_GATES or len(absent) == len(self._gates):
+                yield NodeFinding("gate-missing", gate, _UNGUARDED, "warning")
 
-    def missing_gates(self, ctx: Context) -> dict[str, str]:
-        """Return the gates that name no unit, each with the consequence."""
-        return dict.fromkeys(self._missed(self._absent_gates(ctx)), f"no unit file matches it, so {_UNGUARDED}")
+    def notices(self, ctx: Context) -> list[NodeFinding]:
+        """Return the findings with which `install` goes on; call it before.
+
+        They include the machines that run although their gate is new: afterwards it is unknown which these are.
+        """
+        found = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
+        new = [gate for gate in self._gates if self._disk.differs(gate_drop_in(gate))]
+        running = [state.name for gate in new for state in self._host.services.running(ctx, gate)]
+        return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
 
     def altered_units(self, ctx: Context) -> dict[str, str]:
         """Return the units of hostrouting that other drop-ins change, each with these drop-ins."""
@@ -218,20 +225,9 @@ class Boot:
                 self._host.services.stop(ctx, name)
         return release(ctx, self._host.services)
 
-    def break_glass(self) -> str | None:
-        """Return the reason why every gate is open; None if they hold."""
-        return broken_glass(self._host.files)
-
     def installed_units(self) -> list[str]:
         """Return the oneshots of hostrouting that are on the disk, and the unit that gates start."""
         return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
-
-    def _absent_gates(self, ctx: Context) -> list[str]:
-        return [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
-
-    def _missed(self, absent: Sequence[str]) -> list[str]:
-        # Most nodes have only one of the default gates.
-        return [gate for gate in absent if gate not in DEFAULT_GATES or len(absent) == len(self._gates)]
 
     def _steps(self, parts: Sequence[BootUnit | Departure]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(parts)

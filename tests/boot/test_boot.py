@@ -251,7 +251,7 @@ class TestGatesOpenUnseen:
         host.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
         host.services.daemon_reload(ctx)
         [notice] = boot(host).notices(ctx)
-        assert notice.startswith(f"{NSPAWN} starts whatever the routes are: a later drop-in")
+        assert notice.text.startswith(f"{NSPAWN}: starts whatever the routes are: a later drop-in")
 
 
 class TestEarlyGates:
@@ -414,8 +414,9 @@ class TestMasks:
             with pytest.raises(UnitError) as caught:
                 call(ctx, stand_in(STATIC))
             assert str(caught.value) == (
-                f"cannot install {path}: an administrator has masked it by a link to /dev/null; if it is to be installed, "
-                f"remove the link (systemctl unmask), otherwise take out the part of hostRouting that needs it"
+                f"cannot install {path}: an administrator has masked it by a link to /dev/null; if it is to be "
+                "installed, remove the link (systemctl unmask), otherwise take out the part of hostRouting "
+                "that needs it"
             )
         [planned] = [change for change in boot(host).plan_install(ctx, stand_in(STATIC)) if change.subject == path]
         assert is_refused(planned.detail)
@@ -438,10 +439,10 @@ class TestNotices:
     def test_machines_that_run_are_named_when_their_gate_is_new(self, host: FakeHost, ctx: Context) -> None:
         """Before they are installed, the gates have never held a running unit; a second capability adds nothing."""
         host.services.start(ctx, "systemd-nspawn@kube1.service")
-        said = [
-            "systemd-nspawn@kube1.service runs already and goes on; the gate will first hold it at its next start",
-        ]
-        assert boot(host).notices(ctx) == said
+        [notice] = boot(host).notices(ctx)
+        assert notice.text == (
+            "systemd-nspawn@kube1.service: runs already and goes on; its gate asks for the first time at its next start"
+        )
         boot(host).install(ctx, stand_in(STATIC))
         assert boot(host).notices(ctx) == []
 
@@ -450,8 +451,8 @@ class TestNotices:
         gated = boot(host, "kubelt.service")
         gated.install(ctx, stand_in(STATIC))
         [notice] = gated.notices(ctx)
-        assert notice == (
-            "no unit file matches the gate kubelt.service, so nothing waits for routing there yet; "
+        assert notice.text == (
+            "kubelt.service: no unit file matches it, so nothing waits for routing there yet; "
             "if it is not to be installed later, correct hostRouting.gates"
         )
 
@@ -466,16 +467,18 @@ class TestNotices:
         """An open break glass is reported, as the operator may have forgotten it."""
         assert boot(host).notices(ctx) == []
         host.files.write(path, b"", mode=0o644)
-        assert boot(host).notices(ctx) == [f"the gates are open, whatever the routes are: {path} exists"]
+        [notice] = boot(host).notices(ctx)
+        assert notice.text == f"gates: every gate is open, whatever the routes are: {path} exists"
 
     def test_a_break_glass_on_the_kernels_command_line(self, host: FakeHost, ctx: Context) -> None:
         """The word on the kernel's command line is reported; a longer word that contains it is not."""
         host.files.write("/proc/cmdline", b"ro no-hostrouting.disabled=1 quiet\n", mode=0o444)
         assert boot(host).notices(ctx) == []
         host.files.write("/proc/cmdline", b"ro hostrouting.disabled quiet\n", mode=0o444)
-        assert boot(host).notices(ctx) == [
-            "the gates are open, whatever the routes are: hostrouting.disabled is on the command line of the kernel"
-        ]
+        [notice] = boot(host).notices(ctx)
+        assert notice.reason == (
+            "every gate is open, whatever the routes are: hostrouting.disabled is on the command line of the kernel"
+        )
 
 
 def test_a_unit_has_its_unit_file() -> None:
