@@ -68,7 +68,7 @@ def test_the_first_run_leaves_nothing() -> None:
 
 
 def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
-    """The runner knows nothing of locks: a caller takes the lock around a run, once for all its changes and inverses."""
+    """The runner knows nothing of locks: a caller takes the lock around a run, once for changes and inverses."""
     host = node()
     before = state(host)
     wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))

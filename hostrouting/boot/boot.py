@@ -356,4 +356,4 @@ def _changes(steps: Iterable[Step]) -> list[Change]:
 
 
 def _remains(unit: BootUnit) -> bool:
-    return unit.words("Service", "RemainAfterExit")[-1:] in (["yes"], ["true"])
+    return unit.words("RemainAfterExit")[-1:] in (["yes"], ["true"])

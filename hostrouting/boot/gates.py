@@ -51,7 +51,7 @@ def refuse_early_gates(
     ctx: Context, services: ServiceManager, gates: Iterable[str], units: Sequence[BootUnit], installed: Iterable[str]
 ) -> None:
     """Raise UnitError for gates that start before a unit that hostrouting waits for: both would wait for ever."""
-    after = [word for unit in units for word in unit.words("Unit", "After")]
+    after = [word for unit in units for word in unit.words("After")]
     awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
     ours = units[0].name
     problems = []

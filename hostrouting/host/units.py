@@ -25,7 +25,7 @@ MASK: Final = "/dev/null"
 #: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value.
-_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo")
+_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo", "RequiredBy", "WantedBy")
 #: The units of time that make sense here; systemd knows longer ones.
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -100,22 +100,15 @@ def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> fro
     return frozenset(reached)
 
 
-def words(texts: Iterable[str], section: str, key: str) -> list[str]:
-    r"""Return the words that a setting ends up with: assignments add up, an empty one starts afresh.
+def words(texts: Iterable[str], name: str) -> list[str]:
+    r"""Return the words of one setting, see `settings`.
 
-    Only dependencies stay: in [Unit] an empty assignment does nothing.
-
-    >>> words(["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"], "Service", "ExecStart")
+    >>> words(["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"], "ExecStart")
     ['/bin/b', '-c']
-    >>> words(["[Unit]\nBefore=a.service", "[Unit]\nBefore=\nBefore=b.service"], "Unit", "Before")
+    >>> words(["[Unit]\nBefore=a.service", "[Unit]\nBefore=\nBefore=b.service"], "Before")
     ['a.service', 'b.service']
     """
-    found: list[str] = []
-    for text in texts:
-        for found_section, found_key, value in _assignments(text):
-            if (found_section, found_key) == (section, key):
-                found = [*found, *value.split()] if value or section == "Unit" else []
-    return found
+    return settings(texts, name)[name].split()
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
@@ -132,6 +125,8 @@ def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
 
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
     r"""Return the final text of each setting: the last assignment, or a line for each if assignments add up.
+
+    An empty assignment starts afresh. Only dependencies stay: in [Unit] it does nothing.
 
     >>> text = "[Service]\nTimeoutSec=5\nExecStartPre=/a\nExecStartPre=/b"
     >>> settings([text], "TimeoutStartSec", "ExecStartPre", "User")

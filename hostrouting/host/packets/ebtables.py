@@ -18,10 +18,10 @@ from hostrouting.host.packets.ebtables_rules import (
     why_unsafe,
 )
 from hostrouting.host.packets.ebtables_tools import (
+    UNSEEN,
     Command,
     RefusedError,
     Tools,
-    UnseenError,
     find,
     legacy_may_have_rules,
 )
@@ -61,9 +61,9 @@ class EbtablesCommand:
                 continue  # a table that was never loaded has no rules
             try:
                 text = find(ctx, self._prefix, backend).save(ctx)
-            except UnseenError as error:
+            except UNSEEN as error:
                 notes.append(str(error))
-                denied |= isinstance(error.refusal, PermissionDeniedError)
+                denied |= isinstance(error, PermissionDeniedError)
             else:
                 rules += parse_save(text, backend=backend)
                 texts.append((backend, text))
@@ -100,10 +100,7 @@ class _Change:
                 raise BackendError(f"{rule.line}: {reason}; nothing was {done}, do it by hand")
         self._ctx = ctx
         self._word = done
-        try:
-            self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
-        except UnseenError as error:
-            raise error.refusal from error
+        self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
         self.before = self._read(ctx)
 
     def make(self, commands: Sequence[Command], progress: Callable[[int], None] | None) -> None:
@@ -177,12 +174,7 @@ class _Change:
 
     def _read(self, ctx: Context) -> list[EbtablesRule]:
         """Return the rules of the backends that the change is about."""
-        try:
-            return [
-                rule for backend, tools in self._tools.items() for rule in parse_save(tools.save(ctx), backend=backend)
-            ]
-        except UnseenError as error:
-            raise error.refusal from error
+        return [rule for backend, tools in self._tools.items() for rule in parse_save(tools.save(ctx), backend=backend)]
 
     def _batches(self, commands: Sequence[Command]) -> Iterator[tuple[Tools, list[Command]]]:
         for backend, tools in self._tools.items():

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from phases import Context
 
 __all__ = [
+    "UNSEEN",
     "Command",
     "LegacyTools",
     "NftTools",
     "RefusedError",
     "Tools",
-    "UnseenError",
+    "UnsupportedError",
     "find",
     "legacy_may_have_rules",
 ]
@@ -50,12 +51,12 @@ class Command(NamedTuple):
         return [self.verb, self.rule.chain, *([str(self.position)] if self.position is not None else [])]
 
 
-class UnseenError(Exception):
-    """A backend cannot be read: the text is a note for a reading, and `refusal` is the error for a change."""
+class UnsupportedError(BackendError):
+    """The kernel does not support a backend."""
 
-    def __init__(self, note: str, refusal: BackendError) -> None:
-        self.refusal = refusal
-        super().__init__(note)
+
+#: The errors for a backend that cannot be read: a note in a reading, and a refusal of a change.
+UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, UnsupportedError)
 
 
 class RefusedError(Exception):
@@ -78,7 +79,7 @@ class Tools:
         self.name = name
 
     def save(self, ctx: Context) -> str:
-        """Return the rules as ebtables-save prints them; raise UnseenError if they cannot be read."""
+        """Return the rules as ebtables-save prints them; raise one of `UNSEEN` if they cannot be seen."""
         raise NotImplementedError
 
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
@@ -91,11 +92,11 @@ class Tools:
         except CommandFailedError as error:
             words = _words(error)
             if re.search(r"Permission denied|right permissions|Operation not permitted", words):
-                note = f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
-                raise UnseenError(note, PermissionDeniedError(note)) from error
+                raise PermissionDeniedError(
+                    f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
+                ) from error
             if "not support" in words or "doesn't support" in words:
-                note = f"ebtables ({self.backend}) is not supported by the kernel: {words}"
-                raise UnseenError(note, BackendError(note)) from error
+                raise UnsupportedError(f"ebtables ({self.backend}) is not supported by the kernel: {words}") from error
             raise BackendError(f"cannot read the rules of ebtables ({self.backend}): {error}") from error
 
 
@@ -154,18 +155,14 @@ _KINDS: Final[dict[str, type[Tools]]] = {"nft": NftTools, "legacy": LegacyTools}
 
 
 def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
-    """Return the programs of a backend, under any of their names; raise UnseenError if there are none."""
+    """Return the programs of a backend, under any of their names; raise ToolNotFoundError if there are none."""
     for name in (f"ebtables-{backend}", "ebtables"):
         version = _version(ctx, prefix, name)
         # The legacy program's answer depends on its version: `v2.0.11 (legacy)`, `v2.0.10-4`.
         if version is not None and ("nf_tables" in version) == (backend == "nft"):
             return _KINDS[backend](prefix, backend, name)
-    package = _PACKAGES[backend]
-    raise UnseenError(
-        f"ebtables ({backend}) is not installed: its rules, if there are any, cannot be seen; "
-        f"install the package {package}",
-        ToolNotFoundError(f"ebtables-{backend}", package=package, purpose=f"for the rules of ebtables ({backend})"),
-    )
+    purpose = f"to see the rules of ebtables ({backend}), if there are any"
+    raise ToolNotFoundError(f"ebtables-{backend}", package=_PACKAGES[backend], purpose=purpose)
 
 
 def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None = None) -> bool:

@@ -54,7 +54,7 @@ class UnitFiles:
     def ordered_before(self, unit: str) -> frozenset[str]:
         """Return the units that this one is `Before=`, followed from unit to unit."""
         return reach(
-            unit, lambda ring: {after for name in ring for after in words(self.texts(name).values(), "Unit", "Before")}
+            unit, lambda ring: {after for name in ring for after in words(self.texts(name).values(), "Before")}
         )
 
     def _drop_ins(self, unit: str) -> list[str]:
