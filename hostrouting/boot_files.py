@@ -12,11 +12,11 @@ from hostrouting.static_routes import script as routes
 from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Boot, BootFile, BootUnit, Departure
+    from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
     from hostrouting.host import FileStore, Host
-    from phases import Change, Context
+    from phases import Context
 
 __all__ = [
     "DEPARTURES",
@@ -25,7 +25,6 @@ __all__ = [
     "boot_parts",
     "installs_units",
     "missing_tools",
-    "plan_boot_files",
 ]
 
 #: The removal of the pair.
@@ -43,12 +42,6 @@ def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUni
         routes.boot_unit(config) if config.static_routes.routes else routes.DEPARTURE,
         overlap.boot_unit(config) if config.route_overlap.expected_cidrs else overlap.DEPARTURE,
     )
-
-
-def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list[Change]:
-    """Return the changes that the next apply would make to the pair's boot files, even if a gate would be refused."""
-    parts = boot_parts(config)
-    return boot.drift(*parts) or boot.plan_install(ctx, *parts)
 
 
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:

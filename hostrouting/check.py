@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostrouting.boot import Boot, held_gates, is_refused_now
-from hostrouting.boot_files import PROBE_UNIT, installs_units, missing_tools, plan_boot_files
+from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
 from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
@@ -184,7 +184,7 @@ class _Look:
             yield NodeFinding("lost-route", change.subject, f"{told}{step}")
 
     def _files(self) -> Iterator[NodeFinding]:
-        for change in plan_boot_files(self._ctx, self._config, self._boot):
+        for change in self._boot.drift(self._ctx, *boot_parts(self._config)):
             yield self._boot_file(change)
 
     def _boot_file(self, change: Change) -> NodeFinding:

@@ -87,20 +87,20 @@ class Boot:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
         return bool(self._disk.gates()) or any(self._disk.has(unit_path(name)) for name in GATE_UNITS)
 
-    def drift(self, *parts: BootUnit | Departure) -> list[Change]:
-        """Return the changes that `install` would make on the disk; needs no systemd."""
-        return _changes(self._steps(parts))
+    def drift(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
+        """Return the changes that `install` would make, also for gates that it would refuse; needs no root.
 
-    def plan_install(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
-        """Return the changes that `install` would make; changes nothing, needs no root.
-
-        A change that an administrator's mask prevents has a refusal as its detail.
+        A change that an administrator's mask prevents has a refusal as its detail. systemd is asked only if the disk is
+        right.
         """
         steps = self._steps(parts)
-        self._refuse_gates(ctx, units_in(parts), steps)
-        if not steps and self._must_reload(ctx, units_in(parts)):
-            return [RELOAD]
-        return _changes(steps)
+        is_unread = not steps and self._must_reload(ctx, units_in(parts))
+        return [RELOAD] if is_unread else _changes(steps)
+
+    def plan_install(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
+        """Return the changes that `install` would make; raise UnitError for gates that it would refuse."""
+        self._refuse_gates(ctx, units_in(parts), self._steps(parts))
+        return self.drift(ctx, *parts)
 
     def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:
         """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""

@@ -78,11 +78,6 @@ class RootedFiles:
         status = self._find("look at", path, _status, follow=True)
         return stat.S_IMODE(status.st_mode) if status is not None and stat.S_ISREG(status.st_mode) else None
 
-    def owner(self, path: str) -> int | None:
-        """See `FileStore.owner`."""
-        status = self._find("look at", path, _status)
-        return None if status is None else status.st_uid
-
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
         reasons: list[str] = []
