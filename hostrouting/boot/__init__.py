@@ -25,7 +25,6 @@ from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.held import held_gates, is_refused_now
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
-    READY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
@@ -42,7 +41,6 @@ from hostrouting.boot.task import NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
-    "READY_UNIT",
     "RELOAD",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",

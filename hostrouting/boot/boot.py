@@ -134,20 +134,17 @@ class Boot:
         steps = self._steps(parts)
         _refuse_masked(steps)
         self._refuse_gates(ctx, units, steps)
-        touched = self._touched_gates()
-        self._take(ctx, steps, touched)
-        changed = bool(steps)
-        if self._host.is_live and (changed or self._must_reload(ctx, units)):
-            self._reload(ctx, *(part.name for part in parts))
-            changed = True
-            if not steps:
+        ctx.check()
+        with self._noted(changes_files=bool(steps)):
+            self._take(ctx, steps)
+            if not self._host.is_live:
+                return bool(steps)
+            changed = bool(steps) or self._must_reload(ctx, units)
+            if changed:
+                self._reload(ctx, *(part.name for part in parts))
+            if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
-        if self._host.is_live:
-            changed |= self._stop_old_runs(ctx, units, are_outdated=bool(steps))
-        self._clean_up(touched)
-        if changed and self._host.is_live:
-            self._host.files.remove(UNFINISHED)
-        return changed
+            return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
 
     def _forget_held(self, ctx: Context) -> None:
         """Give up the held units if no gate is left: they stay down."""
@@ -263,11 +260,7 @@ class Boot:
             or bool(unread_gates(ctx, services, self._gates))
         )
 
-    def _take(self, ctx: Context, steps: Sequence[Step], touched: Iterable[str]) -> None:
-        """Take the steps, after a note on the machine that systemd has not read their changes yet."""
-        ctx.check()
-        if steps and self._host.is_live:
-            self._note(touched)
+    def _take(self, ctx: Context, steps: Sequence[Step]) -> None:
         files = RecordedFiles(ctx, self._host, restoring=self._restoring)
         for step in steps:
             for change in step.changes:
@@ -280,12 +273,21 @@ class Boot:
     @contextmanager
     def _restoring(self, ctx: Context) -> Iterator[None]:
         """Let systemd read the files that an undo restores inside."""
+        with self._noted(changes_files=True):
+            yield
+            if self._host.is_live:
+                self._reload(ctx)
+
+    @contextmanager
+    def _noted(self, *, changes_files: bool) -> Iterator[None]:
+        """Leave a note on the machine while systemd has not read all changes, and clean up in the end.
+
+        A run that is killed inside leaves the note for the next one.
+        """
         touched = self._touched_gates()
-        if self._host.is_live:
+        if changes_files and self._host.is_live:
             self._note(touched)
         yield
-        if self._host.is_live:
-            self._reload(ctx)
         self._clean_up(touched)
         if self._host.is_live:
             self._host.files.remove(UNFINISHED)

@@ -78,11 +78,12 @@ class Steps:
             return self._farewell(gone)
         present = remaining - leaving
         generation = self._generation(units, present)
+        news = {} if generation is None else self._news(units, generation)
         return [
-            *self._write_generation(units, generation),
+            *self._write_generation(generation, news),
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
-            *self._switch_to(units, generation),
+            *self._switch_to(units, generation, news),
             *(step for departure in gone for step in self._depart(departure)),
             *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
             *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
@@ -106,25 +107,26 @@ class Steps:
             return None
         return Generation.of(units, carried=carried)
 
-    def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
+    def _write_generation(self, generation: Generation | None, news: Mapping[str, Change]) -> list[Step]:
         if generation is None:
             return []
         now = self._files.read_link(GENERATION_LINK)
         # Scripts that are not in force yet are reported with the link that puts them in force.
-        news = self._news(units, generation) if now == generation.name else {}
+        told = news if now == generation.name else {}
         steps = [
-            Step((news[path],) if path in news else (), {file.path: file.state})
+            Step((told[path],) if path in told else (), {file.path: file.state})
             for path, file in zip(generation.scripts, generation.files, strict=True)
             if self._disk.differs(file)
         ]
         # The first generation: the links to its scripts must lead somewhere before a unit runs them.
-        return steps if now is not None else [*steps, self._lead_to(generation, self._news(units, generation))]
+        return steps if now is not None else [*steps, self._lead_to(generation, news)]
 
-    def _switch_to(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
+    def _switch_to(
+        self, units: Sequence[BootUnit], generation: Generation | None, news: Mapping[str, Change]
+    ) -> list[Step]:
         now = self._files.read_link(GENERATION_LINK)
         if generation is None or now in {None, generation.name}:
             return []
-        news = self._news(units, generation)
         in_force = scripts_in_force(self._files)
         known = in_force.keys() | _scripts_of(units)
         if not news and all(in_force.get(path) == generation.scripts[path] for path in known):
