@@ -10,12 +10,11 @@ import argparse
 import logging
 import os
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.output import answer, change_lines, colourful, log_to_stderr, prepare_streams, print_json
+from hostrouting.output import change_lines, colourful, log_to_stderr, prepare_streams, print_json, print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -94,7 +93,7 @@ def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     def offline(added: argparse.ArgumentParser) -> None:
         added.add_argument(
             "--root",
-            type=partial(_folder, step="name the root folder of an image"),
+            type=_folder,
             metavar="DIR",
             help="an image: files and units below DIR, nothing live",
         )
@@ -126,7 +125,7 @@ def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
     added.add_argument(
         "--out",
-        type=partial(_folder, step="name the one to write into"),
+        type=_folder,
         metavar="DIR",
         help="write them below DIR, which is made if need be",
     )
@@ -152,10 +151,10 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _folder(text: str, *, step: str) -> str:
+def _folder(text: str) -> str:
     # An empty variable of a script would stand for the working directory.
     if not text:
-        raise argparse.ArgumentTypeError(f"'' is no folder; {step}")
+        raise argparse.ArgumentTypeError("'' is no folder; give its path")
     return text
 
 
@@ -172,9 +171,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         changes = _without_repeats(plan(Configure(config, host=host), ctx))
         notices = _notices(ctx, config, host)
     told = {"notices": notices} if notices else {}
-    _answer(
-        arguments, lambda: {"changes": [each.to_mapping() for each in changes], **told}, partial(change_lines, changes)
-    )
+    _answer(arguments, {"changes": [each.to_mapping() for each in changes], **told}, change_lines(changes))
     if not changes:
         _logger.info("nothing to change")
     if any(is_refused(change.detail) for change in changes):
@@ -227,7 +224,7 @@ def _check(arguments: argparse.Namespace) -> int:
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
         report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout)
-    _answer(arguments, report.to_mapping, report.lines)
+    _answer(arguments, report.to_mapping(), report.lines())
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
 
@@ -239,7 +236,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     with _context(arguments.timeout or _DEFAULT_TIMEOUT) as ctx:
         report = sweep_node(ctx, config, Host.live(), dry_run=arguments.dry_run, logger=_logger)
-    _answer(arguments, report.to_mapping, partial(report.lines, verbose=arguments.verbose))
+    _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     if report.error:
         _logger.error("%s", report.error)
         return FAILED
@@ -258,8 +255,8 @@ def _explain(arguments: argparse.Namespace) -> int:
         return _refuse(arguments, error, USAGE)
     _answer(
         arguments,
-        lambda: [explanation.to_mapping() for explanation in explanations],
-        lambda: [line for explanation in explanations for line in explanation.lines(picture=colourful())],
+        [explanation.to_mapping() for explanation in explanations],
+        (line for explanation in explanations for line in explanation.lines(picture=colourful())),
     )
     return FINE
 
@@ -280,14 +277,14 @@ def _render(arguments: argparse.Namespace) -> int:
             return _refuse(arguments, f"{arguments.name!r} is no file of this config's; apply {wanted}", USAGE)
     if arguments.out is not None:
         written = _write_files(files, arguments.out)
-        _answer(arguments, lambda: {"written": written}, lambda: written)
+        _answer(arguments, {"written": written}, written)
     else:
         shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
         if arguments.name is None:
             texts = [f"==> {each['path']} ({each['mode']}) <==\n{each['content']}" for each in shown]
         else:
             texts = [each["content"].removesuffix("\n") for each in shown]
-        _answer(arguments, lambda: {"files": shown}, lambda: texts)
+        _answer(arguments, {"files": shown}, texts)
     return FINE
 
 
@@ -339,8 +336,11 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
     return cancel_on_signals(Context(timeout=timeout))
 
 
-def _answer(arguments: argparse.Namespace, mapping: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
-    answer(as_json=arguments.json, mapping=mapping, lines=lines)
+def _answer(arguments: argparse.Namespace, mapping: object, lines: Iterable[str]) -> None:
+    if arguments.json:
+        print_json(mapping)
+    else:
+        print_lines(lines)
 
 
 def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list[dict[str, object]]] = list) -> int:
@@ -356,7 +356,7 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
         **({"spared": found} if (found := spared()) else {}),
     }
     changes = [change for each in report.walk() for change in each.changes]
-    _answer(arguments, lambda: {"ok": report.ok, **report.to_mapping(), **more}, partial(change_lines, changes))
+    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **more}, change_lines(changes))
     if report.ok:
         return FINE
     _logger.error("%s", report.error)

@@ -315,7 +315,7 @@ def test_a_root_without_name_is_refused(config: Path) -> None:
     for command in ("plan", "apply", "reset"):
         refused = run_here(command, "--root", "", config)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "'' is no folder; name the root folder of an image" in refused.stderr
+        assert "'' is no folder; give its path" in refused.stderr
 
 
 @pytest.mark.thorough
