@@ -32,8 +32,6 @@ __all__ = [
     "legacy_may_have_rules",
 ]
 
-#: Debian's package names; other distributions use similar ones.
-_PACKAGES: Final = {"nft": "iptables", "legacy": "ebtables"}
 #: With `yes`, ebtables-save prints counters, and no two readings are the same.
 _ENVIRONMENT: Final = {"EBTABLES_SAVE_COUNTER": "no"}
 
@@ -70,12 +68,14 @@ class RefusedError(Exception):
 class Tools:
     """The programs of one backend; `name` is the program to call."""
 
+    backend: str
+    #: Debian's name; other distributions use similar ones.
+    package: str
     #: The most commands for one process, which does all of them or nothing.
     most: int
 
-    def __init__(self, prefix: Sequence[str], backend: str, name: str) -> None:
+    def __init__(self, prefix: Sequence[str], name: str) -> None:
         self.prefix: tuple[str, ...] = tuple(prefix)
-        self.backend = backend
         self.name = name
 
     def save(self, ctx: Context) -> str:
@@ -103,6 +103,8 @@ class Tools:
 class NftTools(Tools):
     """ebtables-nft: a file of up to a thousand commands is one transaction of the kernel."""
 
+    backend = "nft"
+    package = "iptables"
     # One process takes 10,000 as well, but reports no progress then, and one refusal costs the whole time.
     most = 1000
 
@@ -134,6 +136,8 @@ class LegacyTools(Tools):
     short. `--concurrent` takes the lock that other users of the program may take.
     """
 
+    backend = "legacy"
+    package = "ebtables"
     most = 1
 
     def save(self, ctx: Context) -> str:
@@ -151,18 +155,16 @@ class LegacyTools(Tools):
                 raise RefusedError(_words(error), command.rule) from error
 
 
-_KINDS: Final[dict[str, type[Tools]]] = {"nft": NftTools, "legacy": LegacyTools}
-
-
 def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
     """Return the programs of a backend, under any of their names; raise ToolNotFoundError if there are none."""
+    kind = NftTools if backend == NftTools.backend else LegacyTools
     for name in (f"ebtables-{backend}", "ebtables"):
         version = _version(ctx, prefix, name)
         # The legacy program's answer depends on its version: `v2.0.11 (legacy)`, `v2.0.10-4`.
-        if version is not None and ("nf_tables" in version) == (backend == "nft"):
-            return _KINDS[backend](prefix, backend, name)
+        if version is not None and ("nf_tables" in version) == (kind is NftTools):
+            return kind(prefix, name)
     purpose = f"to see the rules of ebtables ({backend}), if there are any"
-    raise ToolNotFoundError(f"ebtables-{backend}", package=_PACKAGES[backend], purpose=purpose)
+    raise ToolNotFoundError(f"ebtables-{backend}", package=kind.package, purpose=purpose)
 
 
 def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None = None) -> bool:
