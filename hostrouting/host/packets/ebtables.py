@@ -129,20 +129,14 @@ class _Change:
 
     def _outcome(self, commands: Sequence[Command], now: Iterable[EbtablesRule]) -> tuple[list[Command], list[Command]]:
         """Split the commands into those in force and those not in force, by the rules that are there now."""
-        sign = -1 if self._word == "deleted" else 1
-        missing = Counter(map(identity, self.before))
-        for command in commands:
-            missing[identity(command.rule)] += sign
-        missing.subtract(map(identity, now))
+        before, after = Counter(map(identity, self.before)), Counter(map(identity, now))
+        # How often each rule was in fact deleted or inserted: there are identical ones.
+        times = before - after if self._word == "deleted" else after - before
         lasting: list[Command] = []
         undone: list[Command] = []
         for command in commands:
-            # A deleted rule is there too often, or an inserted one too rarely.
-            if sign * missing[identity(command.rule)] > 0:
-                missing[identity(command.rule)] -= sign
-                undone.append(command)
-            else:
-                lasting.append(command)
+            times[identity(command.rule)] -= 1
+            (undone if times[identity(command.rule)] < 0 else lasting).append(command)
         return lasting, undone
 
     def _take_back(self, attempted: Sequence[Command]) -> str:
