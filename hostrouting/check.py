@@ -208,12 +208,7 @@ class _Look:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
     def _units(self) -> Iterator[NodeFinding]:
-        for name, drop_ins in self._boot.altered_units(self._ctx).items():
-            reason = (
-                f"is changed by {drop_ins}, so the gates do not ask the unit that hostrouting installed; see: "
-                f"systemctl cat {name}; remove that, and run: systemctl daemon-reload"
-            )
-            yield NodeFinding("altered-unit", name, reason, "warning")
+        yield from self._boot.altered_units(self._ctx)
         optional = set() if self._config.probe_snat.required else {PROBE_UNIT}
         for name in self._boot.installed_units():
             state = self._host.services.state(self._ctx, name)

@@ -45,17 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_stderr(verbose=arguments.verbose, talks=talks, answered=answered)
     try:
         status: int = arguments.run(arguments)
-    except InvalidConfigError as error:
-        return _refuse_config(arguments, error)
     except KeyboardInterrupt:
         return _refuse(arguments, "interrupted", FAILED)
     except Exception as error:
         _logger.debug("where it happened", exc_info=True)
         # Some mistakes in a config show only on its machine, within a task.
-        for failure in getattr(error, "failures", ()):
-            if isinstance(failure, InvalidConfigError):
-                return _refuse_config(arguments, failure)
-        return _refuse(arguments, error, FAILED)
+        failures = (error, *getattr(error, "failures", ()))
+        mistake = next((failure for failure in failures if isinstance(failure, InvalidConfigError)), None)
+        return _refuse(arguments, error, FAILED) if mistake is None else _refuse(arguments, mistake, USAGE)
     return status
 
 
@@ -365,15 +362,11 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
     return BAD if only_overlaps else FAILED
 
 
-def _refuse(
-    arguments: argparse.Namespace, problem: object, status: int, errors: list[dict[str, str]] | None = None
-) -> int:
+def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     """Print the problem on stderr, and as JSON on stdout if asked for."""
     if arguments.json:
-        print_json({"ok": False, "error": str(problem), **({"errors": errors} if errors else {})})
+        errors = problem.errors if isinstance(problem, InvalidConfigError) else ()
+        more = {"errors": [error._asdict() for error in errors]} if errors else {}
+        print_json({"ok": False, "error": str(problem), **more})
     _logger.error("%s", problem)
     return status
-
-
-def _refuse_config(arguments: argparse.Namespace, error: InvalidConfigError) -> int:
-    return _refuse(arguments, error, USAGE, [{"path": each.path, "message": each.message} for each in error.errors])

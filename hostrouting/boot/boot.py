@@ -199,16 +199,18 @@ class Boot:
         running = [state.name for gate in new for state in self._host.services.running(ctx, gate)]
         return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
 
-    def altered_units(self, ctx: Context) -> dict[str, str]:
-        """Return the units of hostrouting that other drop-ins change, each with these drop-ins."""
-        altered = {}
+    def altered_units(self, ctx: Context) -> Iterator[NodeFinding]:
+        """Yield the units of hostrouting that other drop-ins change."""
         for name in self.installed_units():
             drop_ins = self._host.services.state(ctx, name).drop_ins
             # Drop-ins for all services of a machine lie elsewhere.
             own = sorted(path for path in drop_ins if f"/{name}.d/" in path)
             if own:
-                altered[name] = ", ".join(own)
-        return altered
+                reason = (
+                    f"is changed by {', '.join(own)}, so the gates do not ask the unit that hostrouting installed; "
+                    f"see: systemctl cat {name}; remove that, and run: systemctl daemon-reload"
+                )
+                yield NodeFinding("altered-unit", name, reason, "warning")
 
     def release(self, ctx: Context) -> list[str]:
         """Start the held gates, now that routing is right; return their names.
