@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import Boot, is_refusal, units_in
+from hostrouting.boot import Boot, is_refusal
 from hostrouting.boot_files import DEPARTURES, boot_parts
 from hostrouting.config import HostRoutingConfig, refuse_unbuilt, require_config
 from hostrouting.exceptions import InvalidConfigError
@@ -54,7 +54,8 @@ class _Pipeline(ABC):
         self._routes = self._live_half(ConfigureStaticRoutes(config, host=self._host, logger=log))
         self._check = self._live_half(CheckRouteOverlap(config, host=self._host, logger=log))
         parts = list(zip((self._routes, self._check), boot_parts(config), strict=True))
-        self._boot_files = _InstallBootFiles(Boot(self._host, gates=config.gates, logger=log), parts)
+        self._boot = Boot(self._host, gates=config.gates, logger=log)
+        self._boot_files = _InstallBootFiles(self._boot, parts)
         self._failures: list[TaskFailedError] = []
 
     def do(self, ctx: Context) -> None:
@@ -147,7 +148,7 @@ class Configure(_Pipeline):
     def _do_all(self, ctx: Context) -> None:
         # A gate that could never open is refused before anything is changed.
         self._boot_files.refuse_gates(ctx)
-        if not self._boot_files.is_installed or not self._config.static_routes.routes:
+        if not self._boot.is_installed or not self._config.static_routes.routes:
             self._attempt(self._boot_files, ctx)
             self._attempt(self._routes, ctx)
         else:
@@ -157,7 +158,7 @@ class Configure(_Pipeline):
             if any(is_refusal(cause) for failure in self._failures for cause in failure.failures):
                 return
             self._attempt(self._boot_files, ctx)
-        if self._failures and self._boot_files.is_installed:
+        if self._failures and self._boot.is_installed:
             self._log.warning(
                 "this config is installed for the next boot all the same; gated units start once this is fixed"
             )
@@ -169,7 +170,7 @@ class Configure(_Pipeline):
 
     def _release(self, ctx: Context) -> None:
         """Start the held gates: their units may have no `Restart=`."""
-        held = Boot(self._host, gates=self._config.gates).release(ctx)
+        held = self._boot.release(ctx)
         if held:
             self._log.warning(
                 "routing is right, so these start within seconds: %s", ", ".join(held), extra={"held": held}
@@ -227,14 +228,9 @@ class _InstallBootFiles:
         self._boot = boot
         self._parts = parts
 
-    @property
-    def is_installed(self) -> bool:
-        """True if an earlier run has installed a unit that gates wait for."""
-        return self._boot.is_installed
-
     def refuse_gates(self, ctx: Context) -> None:
         """Raise UnitError for unsuitable gates."""
-        self._boot.refuse_gates(ctx, *units_in(self._present(ctx)))
+        self._boot.refuse_gates(ctx, *self._present(ctx))
 
     def refuse_unwritable(self, ctx: Context) -> None:
         """Raise HostFileError where `do` would have to write and could not."""

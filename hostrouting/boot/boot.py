@@ -102,11 +102,9 @@ class Boot:
         self._refuse_gates(ctx, units_in(parts), self._steps(parts))
         return self.drift(ctx, *parts)
 
-    def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:
+    def refuse_gates(self, ctx: Context, *parts: BootUnit | Departure) -> None:
         """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
-        steps = self._steps(units)
-        _refuse_masked(steps)
-        self._refuse_gates(ctx, units, steps)
+        self._accepted_steps(ctx, parts)
 
     def refuse_unwritable(self, *parts: BootUnit | Departure) -> None:
         """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
@@ -131,10 +129,7 @@ class Boot:
         a file that an administrator has masked.
         """
         units = units_in(parts)
-        steps = self._steps(parts)
-        _refuse_masked(steps)
-        self._refuse_gates(ctx, units, steps)
-        ctx.check()
+        steps = self._accepted_steps(ctx, parts)
         with self._noted(changes_files=bool(steps)):
             self._take(ctx, steps)
             if not self._host.is_live:
@@ -231,15 +226,20 @@ class Boot:
     def _steps(self, parts: Sequence[BootUnit | Departure]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(parts)
 
+    def _accepted_steps(self, ctx: Context, parts: Sequence[BootUnit | Departure]) -> list[Step]:
+        steps = self._steps(parts)
+        masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
+        if masked:
+            raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
+        self._refuse_gates(ctx, units_in(parts), steps)
+        return steps
+
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
         # To follow the order of units takes several calls of systemctl for each gate, so only if there are changes.
         if steps and units:
             refuse_faulty_gates(ctx, self._host.services, self._gates)
             refuse_early_gates(ctx, self._host.services, self._gates, units, self._disk.required_units())
-
-    def _is_unfinished(self) -> bool:
-        return self._host.is_live and self._host.files.exists(UNFINISHED)
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd works with other files than those on the disk.
@@ -249,14 +249,14 @@ class Boot:
         """
         if not self._host.is_live:
             return False
-        if not units:
-            return self._is_unfinished()
+        is_unfinished = self._host.files.exists(UNFINISHED)
+        if is_unfinished or not units:
+            return is_unfinished
         services = self._host.services
         required = set(self._disk.required_units())
         states = [services.state(ctx, name) for name in (READY_UNIT, *(unit.name for unit in units))]
         return (
-            self._is_unfinished()
-            or not required <= states[0].requires
+            not required <= states[0].requires
             or not OWN_UNITS.isdisjoint(states[0].requires - required)
             or any(not state.exists or state.needs_reload for state in states)
             or bool(unread_gates(ctx, services, self._gates))
@@ -310,7 +310,7 @@ class Boot:
         lines = noted.decode(errors="replace").splitlines()
         gates = [line.removeprefix(_NOTED_GATE) for line in lines if line.startswith(_NOTED_GATE)]
         if noted or self.has_traces:
-            gates += [*self._disk.gates(), *self._gates, *DEFAULT_GATES]
+            gates += [*self._disk.gates(), *DEFAULT_GATES]
         return sorted({*gates, *self._gates})
 
     def _clean_up(self, touched: Iterable[str]) -> None:
@@ -347,12 +347,6 @@ class Boot:
                         f"systemctl cat {state.name}; remove that Requires=, and try again"
                     )
         self._host.services.stop(ctx, name)
-
-
-def _refuse_masked(steps: Iterable[Step]) -> None:
-    masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
-    if masked:
-        raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
 
 
 def _changes(steps: Iterable[Step]) -> list[Change]:
