@@ -12,7 +12,6 @@ __all__ = [
     "MASK",
     "UnitState",
     "instance_of",
-    "is_template",
     "reach",
     "seconds",
     "settings",
@@ -59,15 +58,6 @@ class UnitState(NamedTuple):
     def is_running(self) -> bool:
         """True if the unit is up; one that waits for its gate (`activating`) is not."""
         return self.active_state in {"active", "reloading"}
-
-
-def is_template(unit: str) -> bool:
-    """Return True for the name of a template, which itself can never run.
-
-    >>> is_template("systemd-nspawn@.service"), is_template("systemd-nspawn@kube1.service")
-    (True, False)
-    """
-    return "@." in unit
 
 
 def instance_of(template: str, instance: str) -> str:

@@ -13,7 +13,6 @@ from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
 from hostrouting.host.units import (
     UnitState,
     instance_of,
-    is_template,
     settings,
     template_of,
     words,
@@ -112,7 +111,7 @@ class MemoryServices(Faulty):
         unit = self._unit(name)
         if unit.outcome[0] == "active":
             return
-        if not unit.texts or is_template(name):
+        if not unit.texts or "@." in name:
             raise _refusal(name, 5, f"Failed to start {name}: Unit {name} not found.")
         if self._unit_files.is_masked(name):
             raise _refusal(name, 1, f"Failed to start {name}: Unit {name} is masked.")
