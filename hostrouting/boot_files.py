@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.layout import gate_drop_in, has_program, ready_unit, units_in
+from hostrouting.exceptions import HostRoutingError
+from hostrouting.findings import NodeFinding
 from hostrouting.route_overlap import script as overlap
 from hostrouting.static_routes import script as routes
+from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import Boot, BootFile, BootUnit, Departure
+    from hostrouting.boot import BootFile, BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
+    from hostrouting.findings import Severity
     from hostrouting.host import FileStore, Host
-    from phases import Change, Context
+    from phases import Context
 
 __all__ = [
     "DEPARTURES",
     "PROBE_UNIT",
-    "MissingTool",
     "boot_files",
     "boot_parts",
     "installs_units",
     "missing_tools",
-    "plan_boot_files",
 ]
 
 #: The removal of the pair.
@@ -34,17 +36,6 @@ PROBE_UNIT: Final = "probe-snat.service"
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 
-class MissingTool(NamedTuple):
-    """A program that a boot of the image needs, with its package and the consequence of its absence."""
-
-    name: str
-    package: str
-    consequence: str
-
-    def __str__(self) -> str:
-        return f"the image has no {self.name}: {self.consequence}; install the package {self.package} in it"
-
-
 def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUnit | Departure]:
     """Return the units of the static routes and of the check; the departure of one that is not configured."""
     return (
@@ -53,27 +44,36 @@ def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUni
     )
 
 
-def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list[Change]:
-    """Return the changes that the next apply would make to the pair's boot files, even if a gate would be refused."""
-    parts = boot_parts(config)
-    return boot.drift(*parts) or boot.plan_install(ctx, *parts)
-
-
-def installs_units(config: HostRoutingConfig) -> bool:
-    """Return True if the config installs anything."""
-    return bool(config.static_routes.routes or config.probe_snat.enabled or config.route_overlap.expected_cidrs)
-
-
-def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[MissingTool]:
-    """Return the programs that the units of this config run and that an image lacks."""
-    needed = []
+def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
+    """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
     if units_in(boot_parts(config)):
-        packages = {"bash": "bash", "flock": "util-linux", "ip": "iproute2"}
-        needed += [MissingTool(name, package, _SHUT) for name, package in packages.items()]
-    if config.probe_snat.enabled:
-        consequence = _SHUT if config.probe_snat.required else "IPv6 load-balancer probes would not reach pods"
-        needed.append(MissingTool("nft", "nftables", consequence))
-    return [tool for tool in needed if not has_program(files, tool.name)]
+        return True
+    if not host.is_live or not config.probe_snat.enabled:
+        return config.probe_snat.enabled
+    from hostrouting.probe_snat import wants_rules
+
+    try:
+        return wants_rules(ctx, config, host)
+    except (HostRoutingError, DeadlineExceededError):
+        # Unknown; the apply will report the reason.
+        ctx.check()
+        return True
+
+
+def missing_tools(config: HostRoutingConfig, files: FileStore) -> list[NodeFinding]:
+    """Return the programs that the units of this config run and that an image lacks."""
+    packages = {"bash": "bash", "flock": "util-linux", "ip": "iproute2"} if units_in(boot_parts(config)) else {}
+    missing = [_missing(name, package, _SHUT) for name, package in packages.items() if not has_program(files, name)]
+    if config.probe_snat.enabled and not has_program(files, "nft"):
+        is_needed = config.probe_snat.required
+        consequence = _SHUT if is_needed else "IPv6 load-balancer probes would not reach pods"
+        missing.append(_missing("nft", "nftables", consequence, "error" if is_needed else "warning"))
+    return missing
+
+
+def _missing(name: str, package: str, consequence: str, severity: Severity = "error") -> NodeFinding:
+    reason = f"the image lacks it: {consequence}; install the package {package} in it"
+    return NodeFinding("missing-tool", name, reason, severity)
 
 
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:

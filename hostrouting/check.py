@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import Boot, gate_faults, held_gates, is_refused_now, units_in
-from hostrouting.boot_files import (
-    PROBE_UNIT,
-    boot_parts,
-    installs_units,
-    missing_tools,
-    plan_boot_files,
-)
+from hostrouting.boot import Boot, held_gates, is_refused_now
+from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
 from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
@@ -115,37 +109,26 @@ class _Look:
 
     def everything(self) -> Iterator[NodeFinding]:
         """Yield all findings, the most important first."""
-        if not self._boot.has_traces and self._installs_here():
+        if self._is_to_be_applied():
             reason = f"nothing of this config is installed, live or for the next boot; {_APPLY}"
             yield NodeFinding("not-applied", "hostRouting", reason, "warning")
         else:
             yield from self._ask(self._routes, self._files)
             if self._boot.has_traces:
-                yield from self._ask(self._break_glass, self._gates, self._held, self._units)
+                yield from self._ask(self._gates, self._held, self._units)
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
         if self._config.stale_cni.enabled:
             yield from self._ask(self._leftovers, trouble=self._finding("stale-cni", "leftovers of azure-vnet"))
 
-    def _installs_here(self) -> bool:
-        """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
-        units = units_in(boot_parts(self._config))
-        if units:
-            return True
-        from hostrouting.probe_snat import wants_rules
-
-        try:
-            return wants_rules(self._ctx, self._config, self._host)
-        except (HostRoutingError, DeadlineExceededError):
-            # Unknown; the apply will report the reason.
-            self._ctx.check()
-            return True
+    def _is_to_be_applied(self) -> bool:
+        return not self._boot.has_traces and installs_units(self._ctx, self._config, self._host)
 
     def image(self) -> Iterator[NodeFinding]:
         """Yield the differences between the image and this config that matter at a boot."""
         if self._config.route_overlap.expected_cidrs or self._config.static_routes.routes:
             self.not_asked.append(_NO_ROUTES)
-        if installs_units(self._config) and not self._boot.has_traces:
+        if self._is_to_be_applied():
             yield NodeFinding(
                 "not-applied", "hostRouting", f"nothing of this config is installed in the image; {_APPLY_TO_IMAGE}"
             )
@@ -155,7 +138,7 @@ class _Look:
                 yield from self._ask(self._probe_files, trouble=self._finding("probe-snat", "IPv6 probes"))
         yield from self._ask(self._tools)
         if self._boot.has_traces:
-            yield from self._ask(self._break_glass, self._gates)
+            yield from self._ask(self._gates)
 
     def _probe_files(self) -> Iterator[NodeFinding]:
         from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -163,10 +146,8 @@ class _Look:
         for change in ConfigureProbeSNAT(self._config, host=self._host).plan(self._ctx):
             yield self._boot_file(change)
 
-    def _tools(self) -> Iterator[NodeFinding]:
-        for tool in missing_tools(self._config, self._host.files):
-            is_optional = tool.name == "nft" and not self._config.probe_snat.required
-            yield NodeFinding("missing-tool", tool.name, str(tool), "warning" if is_optional else "error")
+    def _tools(self) -> list[NodeFinding]:
+        return missing_tools(self._config, self._host.files)
 
     def _finding(self, kind: str, subject: str) -> NodeFinding:
         """Return a finding of a sibling; it is an error only if the section is `required`."""
@@ -203,27 +184,19 @@ class _Look:
             yield NodeFinding("lost-route", change.subject, f"{told}{step}")
 
     def _files(self) -> Iterator[NodeFinding]:
-        for change in plan_boot_files(self._ctx, self._config, self._boot):
+        for change in self._boot.drift(self._ctx, *boot_parts(self._config)):
             yield self._boot_file(change)
 
     def _boot_file(self, change: Change) -> NodeFinding:
         state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
         step = _APPLY if self._host.is_live else _APPLY_TO_IMAGE
-        return NodeFinding("boot-file", change.subject, f"{change.detail or state[change.action]}; {step}")
+        told = change.detail or state[change.action]
+        return NodeFinding("boot-file", change.subject, told if is_refused(told) else f"{told}; {step}")
 
     # --- the gates
 
-    def _break_glass(self) -> Iterator[NodeFinding]:
-        reason = self._boot.break_glass()
-        if reason:
-            yield NodeFinding("disabled", "gates", f"every gate is open, whatever the routes are: {reason}", "warning")
-
     def _gates(self) -> Iterator[NodeFinding]:
-        for fault in gate_faults(self._ctx, self._host.services, self._config.gates):
-            is_note = fault.kind == "masked"
-            yield NodeFinding(f"gate-{fault.kind}", fault.unit, fault.reason, "note" if is_note else "error")
-        for gate, reason in self._boot.missing_gates(self._ctx).items():
-            yield NodeFinding("gate-missing", gate, reason, "warning")
+        return self._boot.findings(self._ctx)
 
     def _held(self) -> Iterator[NodeFinding]:
         for gate in held_gates(self._ctx, self._host.services):
@@ -235,12 +208,7 @@ class _Look:
                 yield NodeFinding("held", gate, "is starting, and checks the routing now", "note")
 
     def _units(self) -> Iterator[NodeFinding]:
-        for name, drop_ins in self._boot.altered_units(self._ctx).items():
-            reason = (
-                f"is changed by {drop_ins}, so the gates do not ask the unit that hostrouting installed; see: "
-                f"systemctl cat {name}; remove that, and run: systemctl daemon-reload"
-            )
-            yield NodeFinding("altered-unit", name, reason, "warning")
+        yield from self._boot.altered_units(self._ctx)
         optional = set() if self._config.probe_snat.required else {PROBE_UNIT}
         for name in self._boot.installed_units():
             state = self._host.services.state(self._ctx, name)

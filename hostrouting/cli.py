@@ -10,12 +10,11 @@ import argparse
 import logging
 import os
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from hostrouting import __version__
 from hostrouting.exceptions import HostFileError, InvalidConfigError, RouteOverlapError
-from hostrouting.output import answer, change_lines, colourful, log_to_stderr, prepare_streams, print_json
+from hostrouting.output import change_lines, colourful, log_to_stderr, prepare_streams, print_json, print_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,45 +37,50 @@ _logger = logging.getLogger("hostrouting")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     prepare_streams()
-    arguments = _parser().parse_args(argv)
-    log_to_stderr(verbose=arguments.verbose, talks=arguments.command in {"apply", "reset", "sweep"})
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = _parser(as_json="--json" in argv).parse_args(argv)
+    # Only the sweep answers with the result that its task logs.
+    answered = "removed" if arguments.command == "sweep" else ""
+    talks = arguments.command in {"apply", "reset", "sweep"}
+    log_to_stderr(verbose=arguments.verbose, talks=talks, answered=answered)
     try:
         status: int = arguments.run(arguments)
-    except InvalidConfigError as error:
-        return _refuse_config(arguments, error)
     except KeyboardInterrupt:
         return _refuse(arguments, "interrupted", FAILED)
     except Exception as error:
         _logger.debug("where it happened", exc_info=True)
         # Some mistakes in a config show only on its machine, within a task.
-        for failure in getattr(error, "failures", ()):
-            if isinstance(failure, InvalidConfigError):
-                return _refuse_config(arguments, failure)
-        return _refuse(arguments, error, FAILED)
+        failures = (error, *getattr(error, "failures", ()))
+        mistake = next((failure for failure in failures if isinstance(failure, InvalidConfigError)), None)
+        return _refuse(arguments, error, FAILED) if mistake is None else _refuse(arguments, mistake, USAGE)
     return status
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that also reports usage errors as JSON."""
+    """A parser that also reports usage errors as JSON, if asked."""
+
+    as_json = False
 
     def error(self, message: str) -> NoReturn:
-        if "--json" in sys.argv:
+        if self.as_json:
             print_json({"ok": False, "error": message})
         super().error(message)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="hostrouting",
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
+    parser.as_json = as_json
     parser.add_argument("--version", action="version", version=f"hostrouting {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
+        added.as_json = as_json
         added.set_defaults(run=run)
         added.add_argument("--json", action="store_true", help="the answer as JSON")
         added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
@@ -86,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     def offline(added: argparse.ArgumentParser) -> None:
         added.add_argument(
             "--root",
-            type=partial(_folder, step="name the root folder of an image"),
+            type=_folder,
             metavar="DIR",
             help="an image: files and units below DIR, nothing live",
         )
@@ -118,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("name", nargs="?", metavar="NAME", help="only this file, by its path or last part")
     added.add_argument(
         "--out",
-        type=partial(_folder, step="name the one to write into"),
+        type=_folder,
         metavar="DIR",
         help="write them below DIR, which is made if need be",
     )
@@ -144,10 +148,10 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _folder(text: str, *, step: str) -> str:
+def _folder(text: str) -> str:
     # An empty variable of a script would stand for the working directory.
     if not text:
-        raise argparse.ArgumentTypeError(f"'' is no folder; {step}")
+        raise argparse.ArgumentTypeError("'' is no folder; give its path")
     return text
 
 
@@ -164,9 +168,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         changes = _without_repeats(plan(Configure(config, host=host), ctx))
         notices = _notices(ctx, config, host)
     told = {"notices": notices} if notices else {}
-    _answer(
-        arguments, lambda: {"changes": [each.to_mapping() for each in changes], **told}, partial(change_lines, changes)
-    )
+    _answer(arguments, {"changes": [each.to_mapping() for each in changes], **told}, change_lines(changes))
     if not changes:
         _logger.info("nothing to change")
     if any(is_refused(change.detail) for change in changes):
@@ -179,9 +181,10 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
 
-    notices = Boot(host, gates=config.gates).notices(ctx) if installs_units(config) else []
+    found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
     if not host.is_live:
-        notices += map(str, missing_tools(config, host.files))
+        found += missing_tools(config, host.files)
+    notices = [finding.text for finding in found]
     for notice in notices:
         _logger.warning("%s", notice)
     return notices
@@ -218,7 +221,7 @@ def _check(arguments: argparse.Namespace) -> int:
     # The given time is for the default route: its absence is an answer.
     with _context(None) as ctx:
         report = check_node(ctx, config, _host(arguments), seconds=arguments.timeout)
-    _answer(arguments, report.to_mapping, report.lines)
+    _answer(arguments, report.to_mapping(), report.lines())
     bad = {"error"} if arguments.fail_on == "error" else {"error", "warning"}
     return FINE if report.severities.isdisjoint(bad) else BAD
 
@@ -230,7 +233,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     with _context(arguments.timeout or _DEFAULT_TIMEOUT) as ctx:
         report = sweep_node(ctx, config, Host.live(), dry_run=arguments.dry_run, logger=_logger)
-    _answer(arguments, report.to_mapping, partial(report.lines, verbose=arguments.verbose))
+    _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     if report.error:
         _logger.error("%s", report.error)
         return FAILED
@@ -249,8 +252,8 @@ def _explain(arguments: argparse.Namespace) -> int:
         return _refuse(arguments, error, USAGE)
     _answer(
         arguments,
-        lambda: [explanation.to_mapping() for explanation in explanations],
-        lambda: [line for explanation in explanations for line in explanation.lines(picture=colourful())],
+        [explanation.to_mapping() for explanation in explanations],
+        (line for explanation in explanations for line in explanation.lines(picture=colourful())),
     )
     return FINE
 
@@ -271,14 +274,14 @@ def _render(arguments: argparse.Namespace) -> int:
             return _refuse(arguments, f"{arguments.name!r} is no file of this config's; apply {wanted}", USAGE)
     if arguments.out is not None:
         written = _write_files(files, arguments.out)
-        _answer(arguments, lambda: {"written": written}, lambda: written)
+        _answer(arguments, {"written": written}, written)
     else:
         shown = [{"path": f.path, "mode": f"{f.mode:04o}", "content": f.content.decode()} for f in files]
         if arguments.name is None:
             texts = [f"==> {each['path']} ({each['mode']}) <==\n{each['content']}" for each in shown]
         else:
             texts = [each["content"].removesuffix("\n") for each in shown]
-        _answer(arguments, lambda: {"files": shown}, lambda: texts)
+        _answer(arguments, {"files": shown}, texts)
     return FINE
 
 
@@ -330,8 +333,11 @@ def _context(timeout: float | None) -> AbstractContextManager[Context]:
     return cancel_on_signals(Context(timeout=timeout))
 
 
-def _answer(arguments: argparse.Namespace, mapping: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
-    answer(as_json=arguments.json, mapping=mapping, lines=lines)
+def _answer(arguments: argparse.Namespace, mapping: object, lines: Iterable[str]) -> None:
+    if arguments.json:
+        print_json(mapping)
+    else:
+        print_lines(lines)
 
 
 def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list[dict[str, object]]] = list) -> int:
@@ -347,7 +353,7 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
         **({"spared": found} if (found := spared()) else {}),
     }
     changes = [change for each in report.walk() for change in each.changes]
-    _answer(arguments, lambda: {"ok": report.ok, **report.to_mapping(), **more}, partial(change_lines, changes))
+    _answer(arguments, {"ok": report.ok, **report.to_mapping(), **more}, change_lines(changes))
     if report.ok:
         return FINE
     _logger.error("%s", report.error)
@@ -356,15 +362,11 @@ def _run(arguments: argparse.Namespace, task: Task, *, spared: Callable[[], list
     return BAD if only_overlaps else FAILED
 
 
-def _refuse(
-    arguments: argparse.Namespace, problem: object, status: int, errors: list[dict[str, str]] | None = None
-) -> int:
+def _refuse(arguments: argparse.Namespace, problem: object, status: int) -> int:
     """Print the problem on stderr, and as JSON on stdout if asked for."""
     if arguments.json:
-        print_json({"ok": False, "error": str(problem), **({"errors": errors} if errors else {})})
+        errors = problem.errors if isinstance(problem, InvalidConfigError) else ()
+        more = {"errors": [error._asdict() for error in errors]} if errors else {}
+        print_json({"ok": False, "error": str(problem), **more})
     _logger.error("%s", problem)
     return status
-
-
-def _refuse_config(arguments: argparse.Namespace, error: InvalidConfigError) -> int:
-    return _refuse(arguments, error, USAGE, [{"path": each.path, "message": each.message} for each in error.errors])

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import Boot, is_refusal, units_in
+from hostrouting.boot import Boot, is_refusal
 from hostrouting.boot_files import DEPARTURES, boot_parts
 from hostrouting.config import HostRoutingConfig, refuse_unbuilt, require_config
 from hostrouting.exceptions import InvalidConfigError
@@ -53,8 +53,9 @@ class _Pipeline(ABC):
         self._until = math.inf
         self._routes = self._live_half(ConfigureStaticRoutes(config, host=self._host, logger=log))
         self._check = self._live_half(CheckRouteOverlap(config, host=self._host, logger=log))
-        parts = list(zip((self._routes, self._check), boot_parts(config), strict=True))
-        self._boot_files = _InstallBootFiles(Boot(self._host, gates=config.gates, logger=log), parts)
+        self._parts = tuple(zip((self._routes, self._check), boot_parts(config), strict=True))
+        self._boot = Boot(self._host, gates=config.gates, logger=log)
+        self._boot_files = self._boot_half()
         self._failures: list[TaskFailedError] = []
 
     def do(self, ctx: Context) -> None:
@@ -89,6 +90,25 @@ class _Pipeline(ABC):
             whole.act(ctx, seconds=min(WAIT_SECONDS, max(0.0, self._until - ctx.clock.monotonic())))
 
         return act
+
+    def _boot_half(self) -> Task:
+        """Return a task for the scripts, units and gates of the pair."""
+
+        def plan_files(ctx: Context) -> Sequence[Change]:
+            return self._boot.plan_install(ctx, *self._present(ctx))
+
+        def remove(ctx: Context) -> None:
+            self._boot.install(ctx, *DEPARTURES)
+
+        @task("install-boot-files", plan=plan_files, undo=remove, records=True)
+        def install(ctx: Context) -> None:
+            self._boot.install(ctx, *self._present(ctx))
+
+        return install
+
+    def _present(self, ctx: Context) -> list[BootUnit | Departure]:
+        """Return the parts to install or remove; that of a skipped task stays as it is."""
+        return [part for each, part in self._parts if not ctx.skips(each)]
 
 
 class Configure(_Pipeline):
@@ -146,18 +166,18 @@ class Configure(_Pipeline):
 
     def _do_all(self, ctx: Context) -> None:
         # A gate that could never open is refused before anything is changed.
-        self._boot_files.refuse_gates(ctx)
-        if not self._boot_files.is_installed or not self._config.static_routes.routes:
+        self._boot.refuse_gates(ctx, *self._present(ctx))
+        if not self._boot.is_installed or not self._config.static_routes.routes:
             self._attempt(self._boot_files, ctx)
             self._attempt(self._routes, ctx)
         else:
             # Otherwise this config would be live, and the next boot would install the routes of the earlier one.
-            self._boot_files.refuse_unwritable(ctx)
+            self._boot.refuse_unwritable(*self._present(ctx))
             self._attempt(self._routes, ctx)
             if any(is_refusal(cause) for failure in self._failures for cause in failure.failures):
                 return
             self._attempt(self._boot_files, ctx)
-        if self._failures and self._boot_files.is_installed:
+        if self._failures and self._boot.is_installed:
             self._log.warning(
                 "this config is installed for the next boot all the same; gated units start once this is fixed"
             )
@@ -169,7 +189,7 @@ class Configure(_Pipeline):
 
     def _release(self, ctx: Context) -> None:
         """Start the held gates: their units may have no `Restart=`."""
-        held = Boot(self._host, gates=self._config.gates).release(ctx)
+        held = self._boot.release(ctx)
         if held:
             self._log.warning(
                 "routing is right, so these start within seconds: %s", ", ".join(held), extra={"held": held}
@@ -215,42 +235,3 @@ class Reset(_Pipeline):
         # The same failure of several tasks is reported once.
         causes = [str(failure.cause) for failure in self._failures]
         self._failures = [each for at, each in enumerate(self._failures) if causes.index(causes[at]) == at]
-
-
-class _InstallBootFiles:
-    """Scripts, units and gates of the pair."""
-
-    name = "install-boot-files"
-    records = True
-
-    def __init__(self, boot: Boot, parts: Sequence[tuple[Task, BootUnit | Departure]]) -> None:
-        self._boot = boot
-        self._parts = parts
-
-    @property
-    def is_installed(self) -> bool:
-        """True if an earlier run has installed a unit that gates wait for."""
-        return self._boot.is_installed
-
-    def refuse_gates(self, ctx: Context) -> None:
-        """Raise UnitError for unsuitable gates."""
-        self._boot.refuse_gates(ctx, *units_in(self._present(ctx)))
-
-    def refuse_unwritable(self, ctx: Context) -> None:
-        """Raise HostFileError where `do` would have to write and could not."""
-        self._boot.refuse_unwritable(*self._present(ctx))
-
-    def do(self, ctx: Context) -> None:
-        """Install the wanted units and remove the others; the part of a skipped task stays as it is."""
-        self._boot.install(ctx, *self._present(ctx))
-
-    def plan(self, ctx: Context) -> Sequence[Change]:
-        """Return the changes that `do` would make."""
-        return self._boot.plan_install(ctx, *self._present(ctx))
-
-    def undo(self, ctx: Context) -> None:
-        """Remove all of it."""
-        self._boot.install(ctx, *DEPARTURES)
-
-    def _present(self, ctx: Context) -> list[BootUnit | Departure]:
-        return [part for each, part in self._parts if not ctx.skips(each)]

@@ -37,8 +37,13 @@ class NodeFinding:
         """Return the finding for JSON."""
         return attrs.asdict(self)
 
+    @property
+    def text(self) -> str:
+        """The subject and the reason, for a log that shows the severity otherwise."""
+        return f"{self.subject}: {self.reason}"
+
     def __str__(self) -> str:
-        return f"{self.severity}: {self.kind}: {self.subject}: {self.reason}"
+        return f"{self.severity}: {self.kind}: {self.text}"
 
 
 def refused(reason: str) -> str:

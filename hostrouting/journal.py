@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import operator
-import os
 import time
 from contextlib import suppress
 from itertools import count
@@ -58,7 +57,6 @@ Restorable: TypeAlias = EbtablesRule | Neighbour | ObservedRoute
 
 #: The errors of readers for JSON in another form than ours, such as brackets that are nested too deeply.
 _DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_OTHERS_MAY_WRITE: Final = 0o022
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 #: The parent of the usual folder of sweeps; no other program uses it.
@@ -121,10 +119,9 @@ def read_record(files: FileStore, path: str) -> Record | None:
     Anything else than a record, or a record that another user may have written, has no objects and its `damage`. A file
     that cannot be read at this moment may be a good record, so that is a `HostFileError`.
     """
-    owner = files.owner(path)
-    if owner is None:
+    if not files.exists(path):
         return None
-    reason = _why_distrusted(files, path, owner)
+    reason = _why_distrusted(files, path)
     if reason is None:
         try:
             return from_json(files.read(path) or b"", path=path)
@@ -144,17 +141,13 @@ def set_aside(files: FileStore, path: str) -> str:
     return f"it was set aside as {aside}"
 
 
-def _why_distrusted(files: FileStore, path: str, owner: int) -> str | None:
-    if owner not in {0, os.geteuid()}:
-        return f"it belongs to the user {owner}, and only root's records are trusted"
+def _why_distrusted(files: FileStore, path: str) -> str | None:
     if files.read_link(path) is not None:
         return "it is a symbolic link, and records are plain files"
-    mode = files.mode(path)
-    if mode is None:
+    if files.mode(path) is None:
         return "it is not a file"
-    if mode & _OTHERS_MAY_WRITE:
-        return "users other than root may write to it"
-    return None
+    reason = files.exposed(path)
+    return reason and f"{reason}, and only root's records are trusted"
 
 
 def _damaged(path: str, reason: str) -> str:

@@ -11,19 +11,11 @@ from typing import TYPE_CHECKING
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from phases import Change
 
-__all__ = ["answer", "change_lines", "colourful", "log_to_stderr", "prepare_streams", "print_json"]
-
-
-def answer(*, as_json: bool, mapping: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
-    """Write an answer to stdout: its mapping as JSON, or its lines."""
-    if as_json:
-        print_json(mapping())
-    else:
-        _write("".join(f"{line}\n" for line in lines()))
+__all__ = ["change_lines", "colourful", "log_to_stderr", "prepare_streams", "print_json", "print_lines"]
 
 
 def print_json(mapping: object) -> None:
@@ -31,6 +23,11 @@ def print_json(mapping: object) -> None:
     import json
 
     _write(json.dumps(mapping, indent=2) + "\n")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Write lines to stdout."""
+    _write("".join(f"{line}\n" for line in lines))
 
 
 def _write(text: str) -> None:
@@ -70,10 +67,14 @@ def colourful() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def log_to_stderr(*, verbose: bool, talks: bool) -> None:
-    """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings."""
+def log_to_stderr(*, verbose: bool, talks: bool, answered: str = "") -> None:
+    """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
+
+    Records with the field `answered` are left out, because the answer on stdout says the same.
+    """
     level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
     handler = _Lines(sys.stderr)
+    handler.addFilter(lambda record: not hasattr(record, answered))
     logging.basicConfig(handlers=[handler], level=level, format="hostrouting: %(message)s", force=True)
 
 

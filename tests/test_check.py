@@ -14,7 +14,7 @@ from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
 from hostrouting.host import Host, RouteChange
 from hostrouting.testing import FakeHost
-from phases import Context, execute
+from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -180,6 +180,30 @@ def test_probes_alone_on_a_node_without_ipv6(host: FakeHost) -> None:
     assert told(check(host, config)) == []
 
 
+def test_probes_alone_are_no_reason_to_mention_gates(
+    host: FakeHost,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """On a node without IPv6 a plan or an apply installs no gate, so no notice announces what one will do."""
+    monkeypatch.setattr(Host, "live", lambda: host)
+    monkeypatch.setattr("hostrouting.cli.log_to_stderr", lambda **_: None)
+    host.services.start(in_time(), "systemd-nspawn@kube1.service")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"gates": [NSPAWN], **PROBES}))
+    assert main(["plan", "--json", str(config)]) == 0
+    [notice] = json.loads(capsys.readouterr().out)["notices"]
+    assert notice.startswith("systemd-nspawn@kube1.service: runs already and goes on")
+    host.link_layer.remove_address("eth0", "2001:db8::4/64")
+    caplog.clear()
+    assert main(["plan", "--json", str(config)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"changes": []}
+    assert main(["apply", str(config)]) == 0
+    assert "kube1" not in caplog.text
+
+
 def test_probes_alone_where_the_cloud_does_not_say(host: FakeHost) -> None:
     """Check cannot tell if rules are needed; the finding asks for an apply, which gives the reason."""
     host.metadata.error = BackendError("no answer")
@@ -287,6 +311,21 @@ def test_a_gate_that_systemd_is_yet_to_read(host: FakeHost) -> None:
     assert told(check(host, config)) == [("error", "boot-file", "systemd")]
     applied(host, **ROUTES)
     assert told(check(host, config)) == []
+
+
+def test_a_masked_unit(host: FakeHost) -> None:
+    """A mask is the decision of an administrator: the finding says what to do, and an apply is refused."""
+    config = applied(host, **ROUTES)
+    path = "/etc/systemd/system/static-routes.service"
+    host.files.link(path, "/dev/null")
+    before = host.files.tree.snapshot()
+    [finding] = check(host, config).findings
+    assert (finding.severity, finding.kind, finding.subject) == ("error", "boot-file", path)
+    assert "remove the link (systemctl unmask)" in finding.reason
+    assert "hostrouting apply" not in finding.reason
+    with pytest.raises(TaskFailedError, match="an administrator has masked it"):
+        execute(Configure(config, host=host), in_time())
+    assert host.files.tree.snapshot() == before
 
 
 def test_held_units_are_named(host: FakeHost) -> None:

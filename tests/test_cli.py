@@ -19,6 +19,7 @@ from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
+from hostrouting.cli import main
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing import KernelNode
 from phases import Context
@@ -86,8 +87,8 @@ def test_an_image_is_planned_applied_and_reset(config: Path, tmp_path: Path) -> 
     root.mkdir()
     planned = run_here("plan", "--root", root, config)
     assert planned.returncode == 0
-    assert [line.split(",")[0] for line in planned.stderr.splitlines() if "the image has no" not in line] == [
-        f"hostrouting: no unit file matches the gate {gate}" for gate in ("systemd-nspawn@.service", "kubelet.service")
+    assert [line.split(",")[0] for line in planned.stderr.splitlines() if "the image lacks it" not in line] == [
+        f"hostrouting: {gate}: no unit file matches it" for gate in ("systemd-nspawn@.service", "kubelet.service")
     ]
     applied = run_here("apply", "--root", root, config)
     assert applied.returncode == 0, applied.stderr
@@ -298,12 +299,23 @@ def test_programs_are_told_of_wrong_words_in_json(words: list[str], config: Path
     assert told["error"] in ended.stderr
 
 
+def test_a_caller_of_main_gets_json_by_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The words that `main` was given decide, not those of the process that calls it."""
+    for words, of_the_process in (["plan", "--json"], ["agent"]), (["plan"], ["agent", "--json"]):
+        monkeypatch.setattr(sys, "argv", of_the_process)
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        assert capsys.readouterr().out.startswith("{") is ("--json" in words)
+
+
 def test_a_root_without_name_is_refused(config: Path) -> None:
     """`--root "$IMAGE"` of a script that forgot to set it: not the working directory, and nothing below it."""
     for command in ("plan", "apply", "reset"):
         refused = run_here(command, "--root", "", config)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "'' is no folder; name the root folder of an image" in refused.stderr
+        assert "'' is no folder; give its path" in refused.stderr
 
 
 @pytest.mark.thorough

@@ -111,12 +111,10 @@ def test_links_do_not_lead_out_of_an_image(tmp_path: Path, image: Path, config: 
 def test_an_image_without_a_program_is_told(image: Path, config: Path, name: str) -> None:
     """Apply warns, and check has a finding: the package, and the consequence."""
     (image / PROGRAMS[name]).unlink()
-    said = (
-        f"the image has no {name}: the first boot would find the gates shut, and they stay shut; install the package "
-    )
+    said = f"{name}: the image lacks it: the first boot would find the gates shut, and they stay shut; "
     applied = run("apply", "--root", image, config)
     assert applied.returncode == 0
-    assert f"{said}{PACKAGES[name]} in it" in applied.stderr
+    assert f"{said}install the package {PACKAGES[name]} in it" in applied.stderr
     checked = run("check", "--root", image, "--json", config)
     assert checked.returncode == 1
     [finding] = json.loads(checked.stdout)["findings"]
@@ -128,11 +126,11 @@ def test_nft_is_missed_only_by_probes(image: Path, config: Path) -> None:
     (image / PROGRAMS["nft"]).unlink()
     config.write_text(json.dumps({**SECTIONS, "probeSnat": {**SECTIONS["probeSnat"], "required": False}}))
     applied = run("apply", "--root", image, config)
-    assert "the image has no nft: IPv6 load-balancer probes would not reach pods" in applied.stderr
+    assert "nft: the image lacks it: IPv6 load-balancer probes would not reach pods" in applied.stderr
     checked = run("check", "--root", image, config)
     assert (checked.returncode, "warning: missing-tool: nft" in checked.stdout) == (0, True)
     config.write_text(json.dumps({key: value for key, value in SECTIONS.items() if key != "probeSnat"}))
-    assert "has no nft" not in run("apply", "--root", image, config).stderr
+    assert "nft: the image lacks it" not in run("apply", "--root", image, config).stderr
 
 
 def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -> None:
@@ -143,10 +141,10 @@ def test_programs_are_found_over_links_of_the_image(image: Path, config: Path) -
     (image / "usr/sbin/ip").unlink()
     (image / "usr/sbin/ip").symlink_to("/etc/alternatives/ip")
     (image / "etc/alternatives/ip").symlink_to("../../usr/bin/flock")
-    assert "the image has no" not in run("apply", "--root", image, config).stderr
+    assert "the image lacks it" not in run("apply", "--root", image, config).stderr
     (image / "etc/alternatives/ip").unlink()
     (image / "etc/alternatives/ip").symlink_to(sys.executable)
-    assert "the image has no ip" in run("apply", "--root", image, config).stderr
+    assert "ip: the image lacks it" in run("apply", "--root", image, config).stderr
 
 
 @pytest.mark.thorough

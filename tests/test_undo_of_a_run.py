@@ -67,6 +67,17 @@ def test_the_first_run_leaves_nothing() -> None:
     assert host.services.state(Context(), "static-routes.service").exists is False
 
 
+def test_a_caller_that_holds_the_lock_undoes_its_run_under_it() -> None:
+    """The runner knows nothing of locks: a caller takes the lock around a run, once for changes and inverses."""
+    host = node()
+    before = state(host)
+    wanted = config("172.16.8.0/22", cidrs=("10.1.0.0/16",))
+    with host.lock.hold(context()) as held:
+        run(Serial(Configure(wanted, host=host), LATE), held, undo_on_failure=True)
+        assert state(host) == before
+        assert host.lock.is_held
+
+
 def test_a_run_that_changed_nothing_undoes_nothing() -> None:
     """A failed rerun over a healthy node leaves its routes, its gates and its markers."""
     host = node()

@@ -22,11 +22,9 @@ No other room writes hostrouting-ready.service, its links, or a gate's drop-in.
 from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot
-from hostrouting.boot.gates import gate_faults
 from hostrouting.boot.held import held_gates, is_refused_now
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
-    READY_UNIT,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
@@ -43,7 +41,6 @@ from hostrouting.boot.task import NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
-    "READY_UNIT",
     "RELOAD",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
@@ -56,7 +53,6 @@ __all__ = [
     "NodeTask",
     "PairTask",
     "RecordedFiles",
-    "gate_faults",
     "has_program",
     "held_gates",
     "install_around",

@@ -6,7 +6,14 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot.gates import broken_glass, gate_faults, refuse_early_gates, refuse_faulty_gates, unread_gates
+from hostrouting.boot.gates import (
+    broken_glass,
+    gate_faults,
+    is_unsuitable,
+    refuse_early_gates,
+    refuse_faulty_gates,
+    unread_gates,
+)
 from hostrouting.boot.held import forget, release
 from hostrouting.boot.layout import (
     GATE_UNITS,
@@ -25,10 +32,11 @@ from hostrouting.boot.layout import (
     units_in,
 )
 from hostrouting.boot.recorded import RecordedFiles
-from hostrouting.boot.steps import Steps
+from hostrouting.boot.steps import MASKED, Steps
 from hostrouting.boot.survey import Survey
 from hostrouting.config import DEFAULT_GATES, OWN_UNITS
 from hostrouting.exceptions import HostFileError, UnitError
+from hostrouting.findings import NodeFinding, is_refused
 from phases import Change
 
 if TYPE_CHECKING:
@@ -48,8 +56,11 @@ RELOAD: Final = Change("~", "systemd", "it has not read all unit files: daemon-r
 _BLOCK: Final = 4096
 #: The beginning of a line, in the note for the next run, that names a unit with a folder of hostrouting's.
 _NOTED_GATE: Final = "gate "
-#: The consequence of a gate without a unit.
-_UNGUARDED: Final = "nothing waits for routing there yet; if it is not to be installed later, correct hostRouting.gates"
+_UNGUARDED: Final = (
+    "no unit file matches it, so nothing waits for routing there yet; if it is not to be installed later, correct "
+    "hostRouting.gates"
+)
+_NOT_ASKED: Final = "runs already and goes on; its gate asks for the first time at its next start"
 
 
 class Boot:
@@ -69,28 +80,31 @@ class Boot:
     @property
     def is_installed(self) -> bool:
         """True if a run has installed anything that gates wait for."""
-        return self._host.files.exists(unit_path(READY_UNIT))
+        return self._disk.has(unit_path(READY_UNIT))
 
     @property
     def has_traces(self) -> bool:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
-        return bool(self._disk.gates()) or any(self._host.files.exists(unit_path(name)) for name in GATE_UNITS)
+        return bool(self._disk.gates()) or any(self._disk.has(unit_path(name)) for name in GATE_UNITS)
 
-    def drift(self, *parts: BootUnit | Departure) -> list[Change]:
-        """Return the changes that `install` would make on the disk; needs no systemd."""
-        return _changes(self._steps(parts))
+    def drift(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
+        """Return the changes that `install` would make, also for gates that it would refuse; needs no root.
+
+        A change that an administrator's mask prevents has a refusal as its detail. systemd is asked only if the disk is
+        right.
+        """
+        steps = self._steps(parts)
+        is_unread = not steps and self._must_reload(ctx, units_in(parts))
+        return [RELOAD] if is_unread else _changes(steps)
 
     def plan_install(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
-        """Return the changes that `install` would make; changes nothing, needs no root."""
-        steps = self._steps(parts)
-        self._refuse_gates(ctx, units_in(parts), steps)
-        if not steps and self._must_reload(ctx, units_in(parts)):
-            return [RELOAD]
-        return _changes(steps)
+        """Return the changes that `install` would make; raise UnitError for gates that it would refuse."""
+        self._refuse_gates(ctx, units_in(parts), self._steps(parts))
+        return self.drift(ctx, *parts)
 
-    def refuse_gates(self, ctx: Context, *units: BootUnit) -> None:
-        """Raise UnitError for gates that `install` would refuse: they would never open, or start too early."""
-        self._refuse_gates(ctx, units, self._steps(units))
+    def refuse_gates(self, ctx: Context, *parts: BootUnit | Departure) -> None:
+        """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
+        self._accepted_steps(ctx, parts)
 
     def refuse_unwritable(self, *parts: BootUnit | Departure) -> None:
         """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
@@ -111,25 +125,21 @@ class Boot:
         Files that are right stay untouched, and each departure is removed. With hostrouting's last unit all is removed,
         the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine stops.
 
-        Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run.
+        Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run, and for
+        a file that an administrator has masked.
         """
         units = units_in(parts)
-        steps = self._steps(parts)
-        self._refuse_gates(ctx, units, steps)
-        touched = self._touched_gates()
-        self._take(ctx, steps, touched)
-        changed = bool(steps)
-        if self._host.is_live and (changed or self._must_reload(ctx, units)):
-            self._reload(ctx, *(part.name for part in parts))
-            changed = True
-            if not steps:
+        steps = self._accepted_steps(ctx, parts)
+        with self._noted(changes_files=bool(steps)):
+            self._take(ctx, steps)
+            if not self._host.is_live:
+                return bool(steps)
+            changed = bool(steps) or self._must_reload(ctx, units)
+            if changed:
+                self._reload(ctx, *(part.name for part in parts))
+            if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
-        if self._host.is_live:
-            changed |= self._stop_old_runs(ctx, units, are_outdated=bool(steps))
-        self._clean_up(touched)
-        if changed and self._host.is_live:
-            self._host.files.remove(UNFINISHED)
-        return changed
+            return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
 
     def _forget_held(self, ctx: Context) -> None:
         """Give up the held units if no gate is left: they stay down."""
@@ -162,41 +172,40 @@ class Boot:
             self._stop(ctx, name)
         return bool(old)
 
-    def notices(self, ctx: Context) -> list[str]:
-        """Return notices about the gates that are not errors; call it before `install`.
-
-        They name gates without a unit, gates that are open or masked, machines that run although their gate is new, and
-        an open break-glass.
-        """
-        faults = gate_faults(ctx, self._host.services, self._gates)
-        said = [str(fault) for fault in faults if not fault.refused]
-        absent = self._absent_gates(ctx)
-        said += [f"no unit file matches the gate {gate}, so {_UNGUARDED}" for gate in self._missed(absent)]
-        for gate in self._gates:
-            if gate not in absent and self._disk.differs(gate_drop_in(gate)):
-                said += [
-                    f"{state.name} runs already and goes on; the gate will first hold it at its next start"
-                    for state in self._host.services.running(ctx, gate)
-                ]
-        reason = self.break_glass()
+    def findings(self, ctx: Context) -> Iterator[NodeFinding]:
+        """Yield the gates that are open, faulty or masked, and those that name no unit; needs no root."""
+        reason = broken_glass(self._host.files)
         if reason:
-            said.append(f"the gates are open, whatever the routes are: {reason}")
-        return said
+            yield NodeFinding("disabled", "gates", f"every gate is open, whatever the routes are: {reason}", "warning")
+        yield from gate_faults(ctx, self._host.services, self._gates)
+        absent = [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
+        for gate in absent:
+            # Most nodes have only one of the default gates.
+            if gate not in DEFAULT_GATES or len(absent) == len(self._gates):
+                yield NodeFinding("gate-missing", gate, _UNGUARDED, "warning")
 
-    def missing_gates(self, ctx: Context) -> dict[str, str]:
-        """Return the gates that name no unit, each with the consequence."""
-        return dict.fromkeys(self._missed(self._absent_gates(ctx)), f"no unit file matches it, so {_UNGUARDED}")
+    def notices(self, ctx: Context) -> list[NodeFinding]:
+        """Return the findings with which `install` goes on; call it before.
 
-    def altered_units(self, ctx: Context) -> dict[str, str]:
-        """Return the units of hostrouting that other drop-ins change, each with these drop-ins."""
-        altered = {}
+        They include the machines that run although their gate is new: afterwards it is unknown which these are.
+        """
+        found = [finding for finding in self.findings(ctx) if not is_unsuitable(finding)]
+        new = [gate for gate in self._gates if self._disk.differs(gate_drop_in(gate))]
+        running = [state.name for gate in new for state in self._host.services.running(ctx, gate)]
+        return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
+
+    def altered_units(self, ctx: Context) -> Iterator[NodeFinding]:
+        """Yield the units of hostrouting that other drop-ins change."""
         for name in self.installed_units():
             drop_ins = self._host.services.state(ctx, name).drop_ins
             # Drop-ins for all services of a machine lie elsewhere.
             own = sorted(path for path in drop_ins if f"/{name}.d/" in path)
             if own:
-                altered[name] = ", ".join(own)
-        return altered
+                reason = (
+                    f"is changed by {', '.join(own)}, so the gates do not ask the unit that hostrouting installed; "
+                    f"see: systemctl cat {name}; remove that, and run: systemctl daemon-reload"
+                )
+                yield NodeFinding("altered-unit", name, reason, "warning")
 
     def release(self, ctx: Context) -> list[str]:
         """Start the held gates, now that routing is right; return their names.
@@ -210,23 +219,20 @@ class Boot:
                 self._host.services.stop(ctx, name)
         return release(ctx, self._host.services)
 
-    def break_glass(self) -> str | None:
-        """Return the reason why every gate is open; None if they hold."""
-        return broken_glass(self._host.files)
-
     def installed_units(self) -> list[str]:
         """Return the oneshots of hostrouting that are on the disk, and the unit that gates start."""
-        return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._host.files.exists(unit_path(name))]
-
-    def _absent_gates(self, ctx: Context) -> list[str]:
-        return [gate for gate in self._gates if not self._host.services.state(ctx, gate).exists]
-
-    def _missed(self, absent: Sequence[str]) -> list[str]:
-        # Most nodes have only one of the default gates.
-        return [gate for gate in absent if gate not in DEFAULT_GATES or len(absent) == len(self._gates)]
+        return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[BootUnit | Departure]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(parts)
+
+    def _accepted_steps(self, ctx: Context, parts: Sequence[BootUnit | Departure]) -> list[Step]:
+        steps = self._steps(parts)
+        masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
+        if masked:
+            raise UnitError(f"cannot install {', '.join(masked)}: {MASKED}")
+        self._refuse_gates(ctx, units_in(parts), steps)
+        return steps
 
     def _refuse_gates(self, ctx: Context, units: Sequence[BootUnit], steps: Sequence[Step]) -> None:
         ctx.check()
@@ -234,9 +240,6 @@ class Boot:
         if steps and units:
             refuse_faulty_gates(ctx, self._host.services, self._gates)
             refuse_early_gates(ctx, self._host.services, self._gates, units, self._disk.required_units())
-
-    def _is_unfinished(self) -> bool:
-        return self._host.is_live and self._host.files.exists(UNFINISHED)
 
     def _must_reload(self, ctx: Context, units: Collection[BootUnit]) -> bool:
         """Return True if systemd works with other files than those on the disk.
@@ -246,24 +249,20 @@ class Boot:
         """
         if not self._host.is_live:
             return False
-        if not units:
-            return self._is_unfinished()
+        is_unfinished = self._host.files.exists(UNFINISHED)
+        if is_unfinished or not units:
+            return is_unfinished
         services = self._host.services
         required = set(self._disk.required_units())
         states = [services.state(ctx, name) for name in (READY_UNIT, *(unit.name for unit in units))]
         return (
-            self._is_unfinished()
-            or not required <= states[0].requires
+            not required <= states[0].requires
             or not OWN_UNITS.isdisjoint(states[0].requires - required)
             or any(not state.exists or state.needs_reload for state in states)
             or bool(unread_gates(ctx, services, self._gates))
         )
 
-    def _take(self, ctx: Context, steps: Sequence[Step], touched: Iterable[str]) -> None:
-        """Take the steps, after a note on the machine that systemd has not read their changes yet."""
-        ctx.check()
-        if steps and self._host.is_live:
-            self._note(touched)
+    def _take(self, ctx: Context, steps: Sequence[Step]) -> None:
         files = RecordedFiles(ctx, self._host, restoring=self._restoring)
         for step in steps:
             for change in step.changes:
@@ -276,12 +275,21 @@ class Boot:
     @contextmanager
     def _restoring(self, ctx: Context) -> Iterator[None]:
         """Let systemd read the files that an undo restores inside."""
+        with self._noted(changes_files=True):
+            yield
+            if self._host.is_live:
+                self._reload(ctx)
+
+    @contextmanager
+    def _noted(self, *, changes_files: bool) -> Iterator[None]:
+        """Leave a note on the machine while systemd has not read all changes, and clean up in the end.
+
+        A run that is killed inside leaves the note for the next one.
+        """
         touched = self._touched_gates()
-        if self._host.is_live:
+        if changes_files and self._host.is_live:
             self._note(touched)
         yield
-        if self._host.is_live:
-            self._reload(ctx)
         self._clean_up(touched)
         if self._host.is_live:
             self._host.files.remove(UNFINISHED)
@@ -302,7 +310,7 @@ class Boot:
         lines = noted.decode(errors="replace").splitlines()
         gates = [line.removeprefix(_NOTED_GATE) for line in lines if line.startswith(_NOTED_GATE)]
         if noted or self.has_traces:
-            gates += [*self._disk.gates(), *self._gates, *DEFAULT_GATES]
+            gates += [*self._disk.gates(), *DEFAULT_GATES]
         return sorted({*gates, *self._gates})
 
     def _clean_up(self, touched: Iterable[str]) -> None:
@@ -326,7 +334,7 @@ class Boot:
         self._forget_held(ctx)
         # All units of hostrouting, because a killed run may have removed others.
         for name in sorted(OWN_UNITS.union(removed)):
-            gone = not self._host.files.exists(unit_path(name))
+            gone = not self._disk.has(unit_path(name))
             if gone and self._host.services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)
 
@@ -346,4 +354,4 @@ def _changes(steps: Iterable[Step]) -> list[Change]:
 
 
 def _remains(unit: BootUnit) -> bool:
-    return unit.words("Service", "RemainAfterExit")[-1:] in (["yes"], ["true"])
+    return unit.words("RemainAfterExit")[-1:] in (["yes"], ["true"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot.held import LONGEST_ASK, held_gates
 from hostrouting.boot.layout import DROP_IN_NAME, READY_UNIT, SCRIPT_DIRECTORY
 from hostrouting.exceptions import UnitError
+from hostrouting.findings import NodeFinding
 from hostrouting.host.units import seconds, template_of
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BREAK_GLASS",
-    "GateFault",
     "broken_glass",
     "gate_faults",
+    "is_unsuitable",
     "refuse_early_gates",
     "refuse_faulty_gates",
     "unread_gates",
@@ -40,6 +41,8 @@ _ASKED: Final = (
     "StartLimitAction",
     "TimeoutStartSec",
 )
+#: The kinds of faults with which a unit cannot be a gate at all.
+_UNSUITABLE: Final = frozenset({"gate-root", "gate-action", "gate-timeout"})
 #: Every service waits for these, unless it says DefaultDependencies=no.
 _ALWAYS_AWAITED: Final = frozenset({"sysinit.target", "basic.target"})
 
@@ -48,7 +51,7 @@ def refuse_early_gates(
     ctx: Context, services: ServiceManager, gates: Iterable[str], units: Sequence[BootUnit], installed: Iterable[str]
 ) -> None:
     """Raise UnitError for gates that start before a unit that hostrouting waits for: both would wait for ever."""
-    after = [word for unit in units for word in unit.words("Unit", "After")]
+    after = [word for unit in units for word in unit.words("After")]
     awaited = {READY_UNIT, *(unit.name for unit in units), *installed, *after, *_ALWAYS_AWAITED}
     ours = units[0].name
     problems = []
@@ -89,26 +92,12 @@ def broken_glass(files: FileStore) -> str | None:
     return f"{_BREAK_GLASS_WORD} is on the command line of the kernel" if _BREAK_GLASS_WORD.encode() in words else None
 
 
-class GateFault(NamedTuple):
-    """A fault of a gate: its unit, which may be one instance of a template, the reason and the next step."""
-
-    unit: str
-    #: `open`, `masked`, `root`, `action` or `timeout`.
-    kind: str
-    reason: str
-    #: True if such a unit cannot be a gate at all.
-    refused: bool
-
-    def __str__(self) -> str:
-        return f"{self.unit} {self.reason}"
-
-
-def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[GateFault]:
+def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> list[NodeFinding]:
     """Return the faults of the gates and of their running or held instances; changes nothing, needs no root.
 
     A fault of an instance is listed only if its template is free of it.
     """
-    faults: list[GateFault] = []
+    faults: list[NodeFinding] = []
     # Without gates, systemd is not asked.
     held = held_gates(ctx, services) if gates else []
     for gate in gates:
@@ -128,18 +117,24 @@ def gate_faults(ctx: Context, services: ServiceManager, gates: Sequence[str]) ->
 
 def refuse_faulty_gates(ctx: Context, services: ServiceManager, gates: Sequence[str]) -> None:
     """Raise UnitError for gates that would never open, or whose refusal takes the node down."""
-    refused = [str(fault) for fault in gate_faults(ctx, services, gates) if fault.refused]
+    faults = filter(is_unsuitable, gate_faults(ctx, services, gates))
+    refused = [f"{fault.subject} {fault.reason}" for fault in faults]
     if refused:
         raise UnitError("\n".join([*refused, "mend it, or take it out of hostRouting.gates"]))
 
 
-def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[GateFault]:
+def is_unsuitable(fault: NodeFinding) -> bool:
+    """Return True for a fault with which a unit cannot be a gate at all."""
+    return fault.kind in _UNSUITABLE
+
+
+def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[NodeFinding]:
     state = services.state(ctx, unit)
     if state.load_state == "masked":
         reason = (
             f"is masked, so that it never starts; run: systemctl unmask {unit}, or take it out of hostRouting.gates"
         )
-        yield GateFault(unit, "masked", reason, refused=False)
+        yield NodeFinding("gate-masked", unit, reason, "note")
     if state.load_state != "loaded":
         return
     found = services.settings(ctx, unit, *_ASKED)
@@ -149,15 +144,15 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[GateF
             "starts whatever the routes are: a later drop-in (systemctl edit makes such) empties ExecStartPre=; see: "
             f"systemctl cat {unit}; remove that line, or rename its file so that it sorts before {DROP_IN_NAME}"
         )
-        yield GateFault(unit, "open", reason, refused=False)
+        yield NodeFinding("gate-open", unit, reason)
     for name in ("RootDirectory", "RootImage"):
         if found[name]:
             reason = f"cannot be a gate: it has {name}={found[name]}, where the commands of its drop-in are not found"
-            yield GateFault(unit, "root", reason, refused=True)
+            yield NodeFinding("gate-root", unit, reason)
     for name in ("StartLimitAction", "FailureAction"):
         if found[name] not in {"", "none"}:
             reason = f"cannot be a gate: it has {name}={found[name]}, which a refusal would cause at every boot"
-            yield GateFault(unit, "action", reason, refused=True)
+            yield NodeFinding("gate-action", unit, reason)
     timeout = found["TimeoutStartSec"]
     # 0 is the unit files' word for no timeout.
     if timeout and 0 < seconds(timeout) < LONGEST_ASK:
@@ -165,4 +160,4 @@ def _faults(ctx: Context, services: ServiceManager, unit: str) -> Iterator[GateF
             f"cannot be a gate: it has TimeoutStartSec={timeout}, and a look at routing may take {LONGEST_ASK:.0f} s; "
             "give it more"
         )
-        yield GateFault(unit, "timeout", reason, refused=True)
+        yield NodeFinding("gate-timeout", unit, reason)

@@ -91,7 +91,7 @@ class BootUnit:
 
     >>> text = b"[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nRequiredBy=hostrouting-ready.service\n"
     >>> file = BootFile(path="/etc/systemd/system/a.service", content=text, mode=0o644)
-    >>> BootUnit(name="a.service", files=(file,)).words("Install", "RequiredBy")
+    >>> BootUnit(name="a.service", files=(file,)).words("RequiredBy")
     ['hostrouting-ready.service']
     >>> BootUnit(name="b.service", files=(file,))
     Traceback (most recent call last):
@@ -106,10 +106,10 @@ class BootUnit:
         if unit_path(self.name) not in [file.path for file in self.files]:
             raise ValueError(f"among the files of {self.name} there must be its unit file {unit_path(self.name)}")
 
-    def words(self, section: str, key: str) -> list[str]:
+    def words(self, setting: str) -> list[str]:
         """Return the words of one setting of the unit file."""
         [text] = [file.content.decode() for file in self.files if file.path == unit_path(self.name)]
-        return words([text], section, key)
+        return words([text], setting)
 
 
 class Departure(NamedTuple):
@@ -168,8 +168,8 @@ def links_of(unit: BootUnit) -> list[str]:
     """Return the links that `systemctl enable` makes for a unit's [Install] section."""
     return [
         f"{UNIT_DIRECTORY}/{target}.{folder}/{unit.name}"
-        for key, folder in _LINK_FOLDERS
-        for target in unit.words("Install", key)
+        for setting, folder in _LINK_FOLDERS
+        for target in unit.words(setting)
     ]
 
 

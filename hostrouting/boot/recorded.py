@@ -79,7 +79,6 @@ class RecordedFiles:
             for path, state in after.items():
                 first, _ = self._states.pop(path, (before[path], state))
                 self._states[path] = first, state
-            for path, state in after.items():
                 self._put(path, state)
         except BaseException:
             self.record_rest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot.generation import (
     GENERATION_LINK,
@@ -26,6 +26,8 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import FileState, change_to, state_of
 from hostrouting.config import OWN_UNITS
+from hostrouting.findings import refused
+from hostrouting.host.units import MASK
 from phases import Change
 
 if TYPE_CHECKING:
@@ -35,7 +37,13 @@ if TYPE_CHECKING:
     from hostrouting.boot.survey import Survey
     from hostrouting.host import FileStore
 
-__all__ = ["Step", "Steps"]
+__all__ = ["MASKED", "Step", "Steps"]
+
+#: Why a file is not installed, and the next step. A mask is a decision, and removing it here would undo that silently.
+MASKED: Final = (
+    "an administrator has masked it by a link to /dev/null; if it is to be installed, remove the link "
+    "(systemctl unmask), otherwise take out the part of hostRouting that needs it"
+)
 
 
 class Step(NamedTuple):
@@ -70,11 +78,12 @@ class Steps:
             return self._farewell(gone)
         present = remaining - leaving
         generation = self._generation(units, present)
+        news = {} if generation is None else self._news(units, generation)
         return [
-            *self._write_generation(units, generation),
+            *self._write_generation(generation, news),
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
-            *self._switch_to(units, generation),
+            *self._switch_to(units, generation, news),
             *(step for departure in gone for step in self._depart(departure)),
             *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
             *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
@@ -84,7 +93,7 @@ class Steps:
 
     def _installed(self) -> set[str]:
         # A unit that was disabled by hand counts as installed: its task enables it again or removes it.
-        files = {unit for unit in OWN_UNITS - GATE_UNITS if self._files.exists(unit_path(unit))}
+        files = {unit for unit in OWN_UNITS - GATE_UNITS if self._disk.has(unit_path(unit))}
         return files | set(self._disk.required_units())
 
     # --- the scripts, which change at once
@@ -98,25 +107,26 @@ class Steps:
             return None
         return Generation.of(units, carried=carried)
 
-    def _write_generation(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
+    def _write_generation(self, generation: Generation | None, news: Mapping[str, Change]) -> list[Step]:
         if generation is None:
             return []
         now = self._files.read_link(GENERATION_LINK)
         # Scripts that are not in force yet are reported with the link that puts them in force.
-        news = self._news(units, generation) if now == generation.name else {}
+        told = news if now == generation.name else {}
         steps = [
-            Step((news[path],) if path in news else (), {file.path: file.state})
+            Step((told[path],) if path in told else (), {file.path: file.state})
             for path, file in zip(generation.scripts, generation.files, strict=True)
             if self._disk.differs(file)
         ]
         # The first generation: the links to its scripts must lead somewhere before a unit runs them.
-        return steps if now is not None else [*steps, self._lead_to(generation, self._news(units, generation))]
+        return steps if now is not None else [*steps, self._lead_to(generation, news)]
 
-    def _switch_to(self, units: Sequence[BootUnit], generation: Generation | None) -> list[Step]:
+    def _switch_to(
+        self, units: Sequence[BootUnit], generation: Generation | None, news: Mapping[str, Change]
+    ) -> list[Step]:
         now = self._files.read_link(GENERATION_LINK)
         if generation is None or now in {None, generation.name}:
             return []
-        news = self._news(units, generation)
         in_force = scripts_in_force(self._files)
         known = in_force.keys() | _scripts_of(units)
         if not news and all(in_force.get(path) == generation.scripts[path] for path in known):
@@ -183,13 +193,16 @@ class Steps:
     def _put_file(self, file: BootFile) -> list[Step]:
         """Return the step that writes a file, or makes the link to a script; none if it is right."""
         state = link_to_script(file.path) if file.path in SCRIPT_PATHS else file.state
-        if state_of(self._files, file.path) == state:
+        now = state_of(self._files, file.path)
+        if now == state:
             return []
+        if now == MASK:
+            return [Step((Change("~", file.path, refused(MASKED)),), {file.path: state})]
         return [Step((change_to(self._files, file.path, state),), {file.path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
-        """Return the steps that remove those of the paths that exist."""
-        return [Step((Change("-", path),), {path: None}) for path in dict.fromkeys(paths) if self._files.exists(path)]
+        """Return the steps that remove those of the paths that exist and are not masked."""
+        return [Step((Change("-", path),), {path: None}) for path in dict.fromkeys(paths) if self._disk.has(path)]
 
     def _remove_with_folder(self, path: str) -> Step:
         """Return the step that removes a link or drop-in, and its folder if it is empty then."""

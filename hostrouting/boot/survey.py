@@ -16,6 +16,7 @@ from hostrouting.boot.layout import (
 )
 from hostrouting.boot.recorded import state_of
 from hostrouting.config import OWN_UNITS
+from hostrouting.host.units import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,10 @@ class Survey:
 
     def __init__(self, files: FileStore) -> None:
         self._files = files
+
+    def has(self, path: str) -> bool:
+        """Return True if the path exists; a mask of an administrator does not count, and is never removed."""
+        return self._files.exists(path) and self._files.read_link(path) != MASK
 
     def differs(self, file: BootFile) -> bool:
         """Return True if writing the file would change anything: a script without its run bit would hold every gate."""
@@ -67,7 +72,7 @@ class Survey:
     def gates(self) -> list[str]:
         """Return the units that have a drop-in of hostrouting."""
         gates = (folder.removeprefix(f"{UNIT_DIRECTORY}/").removesuffix(".d") for folder in self._folders(".d"))
-        return [gate for gate in gates if self._files.exists(drop_in_of(gate))]
+        return [gate for gate in gates if self.has(drop_in_of(gate))]
 
     def folders(self) -> list[str]:
         """Return every folder that a run may have written to."""

@@ -15,11 +15,12 @@ Adapters are imported when a `Host` is made, not with this package: no netlink, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from hostrouting.exceptions import HostFileError
+from hostrouting.host.offline import absent, offline_routes
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.ports import (
     Ebtables,
@@ -83,10 +84,10 @@ class Host:
     files: FileStore
     lock: RunLock
     # Only some tasks need these. A Host without them refuses every question to them.
-    link_layer: LinkLayer = attrs.field(factory=lambda: _absent("link_layer"))
-    nftables: Nftables = attrs.field(factory=lambda: _absent("nftables"))
-    ebtables: Ebtables = attrs.field(factory=lambda: _absent("ebtables"))
-    metadata: InstanceMetadata = attrs.field(factory=lambda: _absent("metadata"))
+    link_layer: LinkLayer = attrs.field(default=absent("link_layer"))
+    nftables: Nftables = attrs.field(default=absent("nftables"))
+    ebtables: Ebtables = attrs.field(default=absent("ebtables"))
+    metadata: InstanceMetadata = attrs.field(default=absent("metadata"))
     is_live: bool = True
 
     @classmethod
@@ -128,7 +129,6 @@ class Host:
 
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
-        from hostrouting.host.offline import offline_routes
         from hostrouting.host.systemd.systemctl import OfflineUnits
 
         # Absolute, because the working directory may change later.
@@ -143,9 +143,3 @@ class Host:
             lock=FileLock(root=root),
             is_live=False,
         )
-
-
-def _absent(part: str) -> Any:
-    from hostrouting.host.offline import absent
-
-    return absent(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.exceptions import BackendError
@@ -188,8 +189,12 @@ class _Exchange:
     def abandon(self) -> None:
         """End the request if it is not over: a service that sends a byte a second would hold the thread for hours."""
         self._is_abandoned = True
+        from socket import SHUT_RDWR
+
         if self._socket is not None:
-            _shut_down(self._socket)
+            # Closed in the meantime, by either side.
+            with suppress(OSError):
+                self._socket.shutdown(SHUT_RDWR)
 
     def _run(self) -> None:
         from http.client import HTTPException
@@ -242,12 +247,3 @@ def _retry_after(response: HTTPResponse) -> float:
     text = response.headers.get("Retry-After", "").strip()
     seconds = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
     return seconds if seconds <= _LONGEST_RETRY_AFTER else 0
-
-
-def _shut_down(connection: socket.socket) -> None:
-    from contextlib import suppress
-    from socket import SHUT_RDWR
-
-    # Closed in the meantime, by either side.
-    with suppress(OSError):
-        connection.shutdown(SHUT_RDWR)

@@ -128,11 +128,8 @@ class FileStore(Protocol):
     def mode(self, path: str) -> int | None:
         """Return the permission bits of a file, following symbolic links; None if there is no file."""
 
-    def owner(self, path: str) -> int | None:
-        """Return the user id that owns the path, of a symbolic link itself; None if it is absent."""
-
     def exposed(self, path: str) -> str | None:
-        """Return why another user could change the target of `path`: the owner or mode of a folder on the way.
+        """Return why another user could change the target of `path`: its owner or mode, or a folder on the way.
 
         None if only root and the caller could. The walk ends at the first absent name. A sticky folder such as /tmp
         counts as any other: any user may create the absent name in it.

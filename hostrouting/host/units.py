@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
+    "MASK",
     "UnitState",
     "instance_of",
-    "is_template",
     "reach",
     "seconds",
     "settings",
@@ -19,10 +19,12 @@ __all__ = [
     "words",
 ]
 
+#: The target of a link in the place of a unit file or drop-in that an administrator has masked.
+MASK: Final = "/dev/null"
 #: Settings that one assignment of another name sets as well.
 _ALSO_SET_BY: Final = {"TimeoutStartSec": "TimeoutSec"}
 #: Settings to which each assignment adds a value.
-_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo")
+_ADDS_UP: Final = ("Exec", "After", "Before", "Requires", "Wants", "BindsTo", "RequiredBy", "WantedBy")
 #: The units of time that make sense here; systemd knows longer ones.
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -58,15 +60,6 @@ class UnitState(NamedTuple):
         return self.active_state in {"active", "reloading"}
 
 
-def is_template(unit: str) -> bool:
-    """Return True for the name of a template, which itself can never run.
-
-    >>> is_template("systemd-nspawn@.service"), is_template("systemd-nspawn@kube1.service")
-    (True, False)
-    """
-    return "@." in unit
-
-
 def instance_of(template: str, instance: str) -> str:
     """Return the name of an instance; return the name of any other unit unchanged.
 
@@ -97,22 +90,15 @@ def reach(unit: str, ahead_of: Callable[[frozenset[str]], Iterable[str]]) -> fro
     return frozenset(reached)
 
 
-def words(texts: Iterable[str], section: str, key: str) -> list[str]:
-    r"""Return the words that a setting ends up with: assignments add up, an empty one starts afresh.
+def words(texts: Iterable[str], name: str) -> list[str]:
+    r"""Return the words of one setting, see `settings`.
 
-    Only dependencies stay: in [Unit] an empty assignment does nothing.
-
-    >>> words(["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"], "Service", "ExecStart")
+    >>> words(["[Service]\nExecStart=/bin/a", "[Service]\nExecStart=\nExecStart=/bin/b -c"], "ExecStart")
     ['/bin/b', '-c']
-    >>> words(["[Unit]\nBefore=a.service", "[Unit]\nBefore=\nBefore=b.service"], "Unit", "Before")
+    >>> words(["[Unit]\nBefore=a.service", "[Unit]\nBefore=\nBefore=b.service"], "Before")
     ['a.service', 'b.service']
     """
-    found: list[str] = []
-    for text in texts:
-        for found_section, found_key, value in _assignments(text):
-            if (found_section, found_key) == (section, key):
-                found = [*found, *value.split()] if value or section == "Unit" else []
-    return found
+    return settings(texts, name)[name].split()
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
@@ -129,6 +115,8 @@ def _assignments(text: str) -> Iterator[tuple[str, str, str]]:
 
 def settings(texts: Iterable[str], *names: str) -> dict[str, str]:
     r"""Return the final text of each setting: the last assignment, or a line for each if assignments add up.
+
+    An empty assignment starts afresh. Only dependencies stay: in [Unit] it does nothing.
 
     >>> text = "[Service]\nTimeoutSec=5\nExecStartPre=/a\nExecStartPre=/b"
     >>> settings([text], "TimeoutStartSec", "ExecStartPre", "User")

@@ -108,7 +108,7 @@ class ConfigureProbeSNAT(NodeTask):
             return
         self._warn_of_cilium(rules)
         # A gate is refused before any rule is changed.
-        self._boot.plan_install(ctx, self._unit(rules))
+        self._boot.refuse_gates(ctx, self._unit(rules))
         self._converge(ctx, rules)
         self._boot.install(ctx, self._unit(rules))
 

@@ -95,7 +95,7 @@ class CleanStaleCNI(NodeTask):
             )
             self.spared.append(changed)
         if not agreement.stale:
-            self._logger.info("nothing stale of azure-vnet was found")
+            self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
             return
         for verdict in agreement.stale:
             self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=fields_of(verdict))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host import Host
-from hostrouting.host.files.lock import WaitingLock
+from hostrouting.host.files.lock import WaitingLock, take_at_once
 from hostrouting.host.offline import offline_routes
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory import MemoryBackend
@@ -27,7 +27,8 @@ from hostrouting.testing.memory_nftables import MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from phases import Context
 
@@ -62,9 +63,9 @@ class MemoryLock(Faulty, WaitingLock):
         with super().hold(ctx) as held:
             yield held
 
-    def attempt(self) -> Callable[[], None] | None:
+    def attempt(self) -> AbstractContextManager[bool]:
         """See `WaitingLock`."""
-        return self._lock.release if self.holder is None and self._lock.acquire(blocking=False) else None
+        return take_at_once(self._lock) if self.holder is None else nullcontext(False)
 
     def holder_name(self) -> str:
         """See `WaitingLock`."""

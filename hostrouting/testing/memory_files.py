@@ -92,12 +92,6 @@ class MemoryTree:
         file = self.file(path)
         return None if file is None else file.mode
 
-    def owner(self, path: str) -> int | None:
-        """See `FileStore.owner`."""
-        self._begin("owner", path)
-        place = self._place("look at", path)
-        return self.owners.get(place, 0) if place in self._entries else None
-
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
         self._begin("exposed", path)

@@ -13,7 +13,6 @@ from hostrouting.host.systemd.unit_files import UNIT_FOLDERS, UnitFiles
 from hostrouting.host.units import (
     UnitState,
     instance_of,
-    is_template,
     settings,
     template_of,
     words,
@@ -112,7 +111,7 @@ class MemoryServices(Faulty):
         unit = self._unit(name)
         if unit.outcome[0] == "active":
             return
-        if not unit.texts or is_template(name):
+        if not unit.texts or "@." in name:
             raise _refusal(name, 5, f"Failed to start {name}: Unit {name} not found.")
         if self._unit_files.is_masked(name):
             raise _refusal(name, 1, f"Failed to start {name}: Unit {name} is masked.")
@@ -128,10 +127,10 @@ class MemoryServices(Faulty):
 
     def _run(self, name: str, unit: _Unit) -> None:
         self.started.append(name)
-        programs = words(unit.texts.values(), "Service", "ExecStart")
+        programs = words(unit.texts.values(), "ExecStart")
         # The last assignment of a setting with one value counts.
-        oneshot = words(unit.texts.values(), "Service", "Type")[-1:] == ["oneshot"]
-        remains = words(unit.texts.values(), "Service", "RemainAfterExit")[-1:] in (["yes"], ["true"])
+        oneshot = words(unit.texts.values(), "Type")[-1:] == ["oneshot"]
+        remains = words(unit.texts.values(), "RemainAfterExit")[-1:] in (["yes"], ["true"])
         # A running or failed unit stays in memory; a oneshot that has run to its end is forgotten.
         self._memory.pop(name, None)
         failed = name in self.failing or not _FAILING_PROGRAMS.isdisjoint(programs)
@@ -155,7 +154,7 @@ class MemoryServices(Faulty):
         texts = self._unit_files.texts(name)
         folders = [f"{folder}/{own}.requires" for own in (name, template_of(name)) if own for folder in UNIT_FOLDERS]
         links = [link for folder in folders for link in self._tree.names(folder)]
-        return texts, frozenset([*words(texts.values(), "Unit", "Requires"), *links]) if texts else frozenset()
+        return texts, frozenset([*words(texts.values(), "Requires"), *links]) if texts else frozenset()
 
     def _state(self, name: str) -> UnitState:
         asked = instance_of(name, _NOBODYS_INSTANCE)

@@ -14,6 +14,7 @@ import hostrouting.boot
 from hostrouting.boot import Boot, BootFile, BootUnit
 from hostrouting.boot.generation import generation_folders
 from hostrouting.exceptions import UnitError
+from hostrouting.findings import is_refused
 from hostrouting.host import Host
 from hostrouting.host.offline import offline_routes
 from hostrouting.testing import FakeHost, MemoryServices
@@ -250,7 +251,7 @@ class TestGatesOpenUnseen:
         host.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
         host.services.daemon_reload(ctx)
         [notice] = boot(host).notices(ctx)
-        assert notice.startswith(f"{NSPAWN} starts whatever the routes are: a later drop-in")
+        assert notice.text.startswith(f"{NSPAWN}: starts whatever the routes are: a later drop-in")
 
 
 class TestEarlyGates:
@@ -401,14 +402,47 @@ class TestRemove:
         assert host.files.exists(UNFINISHED)
 
 
+class TestMasks:
+    """A link to /dev/null in the place of a file of ours: the decision of an administrator."""
+
+    @pytest.mark.parametrize("path", [f"{UNITS}/static-routes.service", READY, DROP_IN])
+    def test_an_install_is_refused(self, host: FakeHost, ctx: Context, path: str) -> None:
+        """Neither a unit nor a gate is installed over its mask: the error says how to go on, and nothing changes."""
+        host.files.link(path, "/dev/null")
+        before = host.files.tree.snapshot()
+        for call in (boot(host).install, boot(host).refuse_gates):
+            with pytest.raises(UnitError) as caught:
+                call(ctx, stand_in(STATIC))
+            assert str(caught.value) == (
+                f"cannot install {path}: an administrator has masked it by a link to /dev/null; if it is to be "
+                "installed, remove the link (systemctl unmask), otherwise take out the part of hostRouting "
+                "that needs it"
+            )
+        [planned] = [change for change in boot(host).plan_install(ctx, stand_in(STATIC)) if change.subject == path]
+        assert is_refused(planned.detail)
+        assert host.files.tree.snapshot() == before
+
+    def test_a_removal_leaves_them(self, host: FakeHost, ctx: Context) -> None:
+        """A unit and a gate that were masked later: all else is removed, and an unmask changes nothing."""
+        boot(host).install(ctx, stand_in(STATIC))
+        masks = (f"{UNITS}/static-routes.service", DROP_IN)
+        for path in masks:
+            host.files.link(path, "/dev/null")
+        boot(host).install(ctx, departure_of(stand_in(STATIC)))
+        ours = {path for path in host.files.tree.snapshot() if path.startswith((UNITS, "/etc/aks-flex-node"))}
+        assert ours == {*masks}
+        assert not boot(host).has_traces
+        assert boot(host).plan_install(ctx, departure_of(stand_in(STATIC))) == []
+
+
 class TestNotices:
     def test_machines_that_run_are_named_when_their_gate_is_new(self, host: FakeHost, ctx: Context) -> None:
         """Before they are installed, the gates have never held a running unit; a second capability adds nothing."""
         host.services.start(ctx, "systemd-nspawn@kube1.service")
-        said = [
-            "systemd-nspawn@kube1.service runs already and goes on; the gate will first hold it at its next start",
-        ]
-        assert boot(host).notices(ctx) == said
+        [notice] = boot(host).notices(ctx)
+        assert notice.text == (
+            "systemd-nspawn@kube1.service: runs already and goes on; its gate asks for the first time at its next start"
+        )
         boot(host).install(ctx, stand_in(STATIC))
         assert boot(host).notices(ctx) == []
 
@@ -417,8 +451,8 @@ class TestNotices:
         gated = boot(host, "kubelt.service")
         gated.install(ctx, stand_in(STATIC))
         [notice] = gated.notices(ctx)
-        assert notice == (
-            "no unit file matches the gate kubelt.service, so nothing waits for routing there yet; "
+        assert notice.text == (
+            "kubelt.service: no unit file matches it, so nothing waits for routing there yet; "
             "if it is not to be installed later, correct hostRouting.gates"
         )
 
@@ -433,16 +467,18 @@ class TestNotices:
         """An open break glass is reported, as the operator may have forgotten it."""
         assert boot(host).notices(ctx) == []
         host.files.write(path, b"", mode=0o644)
-        assert boot(host).notices(ctx) == [f"the gates are open, whatever the routes are: {path} exists"]
+        [notice] = boot(host).notices(ctx)
+        assert notice.text == f"gates: every gate is open, whatever the routes are: {path} exists"
 
     def test_a_break_glass_on_the_kernels_command_line(self, host: FakeHost, ctx: Context) -> None:
         """The word on the kernel's command line is reported; a longer word that contains it is not."""
         host.files.write("/proc/cmdline", b"ro no-hostrouting.disabled=1 quiet\n", mode=0o444)
         assert boot(host).notices(ctx) == []
         host.files.write("/proc/cmdline", b"ro hostrouting.disabled quiet\n", mode=0o444)
-        assert boot(host).notices(ctx) == [
-            "the gates are open, whatever the routes are: hostrouting.disabled is on the command line of the kernel"
-        ]
+        [notice] = boot(host).notices(ctx)
+        assert notice.reason == (
+            "every gate is open, whatever the routes are: hostrouting.disabled is on the command line of the kernel"
+        )
 
 
 def test_a_unit_has_its_unit_file() -> None:

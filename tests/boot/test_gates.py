@@ -6,11 +6,12 @@ import pytest
 from support.boot_units import NSPAWN, STATIC, stand_in
 
 from hostrouting.boot import Boot
-from hostrouting.boot.gates import GateFault, broken_glass, gate_faults
+from hostrouting.boot.gates import broken_glass, gate_faults, is_unsuitable
 from hostrouting.exceptions import UnitError
 from hostrouting.testing import FakeHost
 
 if TYPE_CHECKING:
+    from hostrouting.findings import NodeFinding
     from phases import Context
 
 UNITS = "/etc/systemd/system"
@@ -22,7 +23,7 @@ def configured(host: FakeHost, unit: str, text: str) -> None:
     host.files.write(f"{UNITS}/{unit}.d/override.conf", f"{text}\n".encode(), mode=0o644)
 
 
-def faults(host: FakeHost, ctx: Context) -> list[GateFault]:
+def faults(host: FakeHost, ctx: Context) -> list[NodeFinding]:
     return gate_faults(ctx, host.services, [NSPAWN])
 
 
@@ -44,9 +45,9 @@ def test_an_open_gate(host: FakeHost, ctx: Context, is_live: bool) -> None:
     configured(where, NSPAWN, "[Service]\nExecStartPre=\nExecStartPre=/bin/true")
     Boot(where, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     [fault] = faults(where, ctx)
-    assert (fault.kind, fault.refused) == ("open", False)
-    assert str(fault) == (
-        "systemd-nspawn@.service starts whatever the routes are: a later drop-in (systemctl edit makes such) empties "
+    assert (fault.kind, is_unsuitable(fault)) == ("gate-open", False)
+    assert fault.text == (
+        "systemd-nspawn@.service: starts whatever the routes are: a later drop-in (systemctl edit makes such) empties "
         "ExecStartPre=; see: systemctl cat systemd-nspawn@.service; remove that line, or rename its file so that it "
         "sorts before 10-hostrouting.conf"
     )
@@ -59,29 +60,29 @@ def test_a_fault_names_the_instance_that_has_it(host: FakeHost, ctx: Context) ->
     Boot(host, gates=[NSPAWN]).install(ctx, stand_in(STATIC))
     for name in (machine, "systemd-nspawn@kube2.service"):
         host.services.start(ctx, name)
-    assert [(fault.unit, fault.kind) for fault in faults(host, ctx)] == [(machine, "open")]
+    assert [(fault.subject, fault.kind) for fault in faults(host, ctx)] == [(machine, "gate-open")]
     configured(host, NSPAWN, "[Service]\nExecStartPre=")
     host.services.daemon_reload(ctx)
-    assert [(fault.unit, fault.kind) for fault in faults(host, ctx)] == [(NSPAWN, "open")]
+    assert [(fault.subject, fault.kind) for fault in faults(host, ctx)] == [(NSPAWN, "gate-open")]
 
 
 def test_a_masked_gate(host: FakeHost, ctx: Context) -> None:
     """A masked gate is reported and not refused, as masking may be intended."""
     host.files.tree.link(f"{UNITS}/{KUBELET}", "/dev/null")
     [fault] = gate_faults(ctx, host.services, [KUBELET])
-    assert (fault.kind, fault.refused) == ("masked", False)
+    assert (fault.kind, fault.severity, is_unsuitable(fault)) == ("gate-masked", "note", False)
     assert "run: systemctl unmask kubelet.service" in fault.reason
 
 
 @pytest.mark.parametrize(
     ("section", "setting", "kind"),
     [
-        ("Service", "RootDirectory=/srv", "root"),
-        ("Service", "RootImage=/srv.img", "root"),
-        ("Unit", "StartLimitAction=reboot", "action"),
-        ("Unit", "FailureAction=reboot-force", "action"),
-        ("Service", "TimeoutStartSec=32", "timeout"),
-        ("Service", "TimeoutSec=500ms", "timeout"),
+        ("Service", "RootDirectory=/srv", "gate-root"),
+        ("Service", "RootImage=/srv.img", "gate-root"),
+        ("Unit", "StartLimitAction=reboot", "gate-action"),
+        ("Unit", "FailureAction=reboot-force", "gate-action"),
+        ("Service", "TimeoutStartSec=32", "gate-timeout"),
+        ("Service", "TimeoutSec=500ms", "gate-timeout"),
     ],
 )
 def test_a_unit_that_cannot_be_a_gate_is_refused(
@@ -89,7 +90,7 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(
 ) -> None:
     """A unit that would be held for ever, or would reboot the node, is refused by install and plan without a change."""
     configured(host, NSPAWN, f"[{section}]\n{setting}")
-    assert [(fault.kind, fault.refused) for fault in faults(host, ctx)] == [(kind, True)]
+    assert [(fault.kind, is_unsuitable(fault)) for fault in faults(host, ctx)] == [(kind, True)]
     before = host.files.tree.snapshot()
     boot = Boot(host, gates=[NSPAWN])
     for call in (boot.install, boot.plan_install):

@@ -131,7 +131,7 @@ def _ebtables_save(text: str) -> None:
 
 def _unit_file(data: bytes) -> None:
     text = data.decode(errors="replace")
-    units.words([text], "Unit", "After")
+    units.words([text], "After")
     units.seconds(units.settings([text], "TimeoutStartSec", "ExecStartPre")["TimeoutStartSec"])
     host = FakeHost()
     host.files.write("/etc/systemd/system/kubelet.service", data, mode=0o644)

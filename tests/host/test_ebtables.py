@@ -213,11 +213,11 @@ class TestWhatCannotBeSeen:
             reading = ebtables.read(ctx)
             assert reading.rules == ()
             assert reading.texts == ()
-            assert [note.partition(":")[0] for note in reading.notes] == [
-                "ebtables (nft) is not installed",
-                "ebtables (legacy) is not installed",
-            ]
-            assert reading.notes[0].endswith("install the package iptables")
+            assert reading.notes == tuple(
+                f"ebtables-{backend} is needed to see the rules of ebtables ({backend}), if there are any, "
+                f"but not installed; install the package {package}"
+                for backend, package in (("nft", "iptables"), ("legacy", "ebtables"))
+            )
             with pytest.raises(ToolNotFoundError, match=r"ebtables-nft is needed .*iptables"):
                 ebtables.delete(ctx, [EbtablesRule.parse(ONE, backend="nft")])
 
@@ -239,7 +239,7 @@ class TestWhatCannotBeSeen:
             patch.setenv("PATH", "/nonexistent")
             reading = ebtables.read(ctx)
             ebtables.delete(ctx, reading.rules[:1])
-        assert "is not installed" not in "".join(reading.notes)
+        assert "not installed" not in "".join(reading.notes)
         assert [rule.line for rule in reading.rules] == [ONE, TWO]
         assert [line for line in saved(node.name) if line.startswith("-A")] == [TWO]
 
@@ -272,7 +272,7 @@ class TestWhatCannotBeSeen:
         reading = ebtables.read(ctx)
         assert [(rule.backend, rule.line) for rule in reading.rules] == [(backend, ONE), (backend, TWO)]
         assert len(reading.notes) == 1
-        assert "is not installed" in reading.notes[0]
+        assert "but not installed" in reading.notes[0]
         ebtables.delete(ctx, reading.rules[:1])
         assert [rule.line for rule in ebtables.read(ctx).rules] == [TWO]
 

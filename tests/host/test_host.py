@@ -29,7 +29,7 @@ class TestLive:
         assert isinstance(host.routes, NetlinkBackend)
         assert repr(host.services) == repr(Systemctl())
         assert repr(host.files) == repr(RootedFiles("/"))
-        assert repr(host.lock) == repr(FileLock("/run/hostrouting.lock", root="/"))
+        assert repr(host.lock) == repr(FileLock(root="/"))
 
 
 class TestOffline:

@@ -5,13 +5,15 @@ import signal
 import stat
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 from support.needs import needs
 
 from hostrouting.exceptions import HostFileError, LockHeldError
+from hostrouting.host.files import lock as module
 from hostrouting.host.files.lock import FileLock
 from hostrouting.testing.contracts import RunLockContract
 from phases import Context
@@ -20,6 +22,9 @@ from phases.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+    from types import FrameType
+
+    from _typeshed import TraceFunction
 
     from hostrouting.host import RunLock
 
@@ -27,6 +32,7 @@ LOCK = "/run/hostrouting.lock"
 
 HOLDER = """
 import sys
+from hostrouting.host.files import lock as module
 from hostrouting.host.files.lock import FileLock
 from phases import Context
 with FileLock(root=sys.argv[1]).hold(Context()):
@@ -46,6 +52,30 @@ def another_run(root: Path) -> Generator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def _interrupted_at(line: int) -> Generator[list[int]]:
+    """Raise KeyboardInterrupt at the `line`-th line of the lock's module; the list is empty if there were fewer."""
+    left = [line]
+    interrupted: list[int] = []
+
+    def trace(frame: FrameType, event: str, _value: object) -> TraceFunction | None:
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                interrupted.append(frame.f_lineno)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield interrupted
+    finally:
+        sys.settrace(before)
 
 
 class TestFileLock(RunLockContract):
@@ -148,13 +178,25 @@ class TestFileLock(RunLockContract):
             lock.hold(Context(timeout=5)),
         ):
             raise AssertionError
-        assert lock.holder_name() == "just ended"
+        assert lock.holder_name() == "process unknown"
 
     def test_nothing_is_left(self, tmp_path: Path) -> None:
         """After a run there is no lock file."""
         with FileLock(root=str(tmp_path)).hold(Context()):
             pass
         assert list((tmp_path / "run").iterdir()) == []
+
+    def test_an_interrupt_at_any_line_frees_it(self, tmp_path: Path) -> None:
+        """A run that is interrupted while it takes the lock leaves it free, whichever line it has reached."""
+        for line in count(1):
+            with ExitStack() as held:
+                with _interrupted_at(line) as was_interrupted, suppress(KeyboardInterrupt):
+                    held.enter_context(FileLock(root=str(tmp_path)).hold(Context()))
+                if not was_interrupted:
+                    break
+            with FileLock(root=str(tmp_path)).hold(Context(timeout=1, clock=ManualClock(auto=True))):
+                pass
+        assert line > 20
 
     def test_another_program_may_remove_it(self, tmp_path: Path) -> None:
         """If another program cleans up /run, the run still succeeds, and leaves the lock of another run alone."""

@@ -54,7 +54,7 @@ class TestFiles:
         """The ruleset before the unit that names it, for all to read."""
         unit = boot_unit(RULES)
         assert unit.name == "probe-snat.service"
-        assert unit.words("Service", "ExecStart") == ["nft", "-f", RULESET_PATH]
+        assert unit.words("ExecStart") == ["nft", "-f", RULESET_PATH]
         assert [(file.path, oct(file.mode)) for file in unit.files] == [
             ("/etc/aks-flex-node/probe-snat.nft", "0o644"),
             ("/etc/systemd/system/probe-snat.service", "0o644"),

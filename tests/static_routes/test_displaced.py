@@ -66,4 +66,4 @@ def test_a_record_that_others_may_write_to_is_not_trusted() -> None:
     files.write(RECORDS_PATH, files.read(RECORDS_PATH) or b"", mode=0o666)
     displaced = read_records(files)
     assert displaced.routes == []
-    assert "users other than root may write to it" in displaced.damage
+    assert f"others may write to {RECORDS_PATH} (mode 0666)" in displaced.damage

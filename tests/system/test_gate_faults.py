@@ -9,7 +9,7 @@ from support.boot_units import NSPAWN, STATIC
 from support.gated_machine import GATES, KUBE, STAND_INS, GatedMachine, more_machines, require_nspawn
 
 from hostrouting.boot import Boot
-from hostrouting.boot.gates import gate_faults
+from hostrouting.boot.gates import gate_faults, is_unsuitable
 from hostrouting.exceptions import UnitError
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 UNITS = "/etc/systemd/system"
 #: Settings of a service, and the fault that they make of it as a gate.
 FAULTY = {
-    "root.service": ("[Service]\nRootDirectory=/srv", "root"),
-    "image.service": ("[Service]\nRootImage=/srv.img", "root"),
-    "limit.service": ("[Unit]\nStartLimitAction=reboot", "action"),
-    "failure.service": ("[Unit]\nFailureAction=reboot-force", "action"),
-    "hasty.service": ("[Service]\nTimeoutStartSec=32", "timeout"),
-    "masked.service": ("", "masked"),
+    "root.service": ("[Service]\nRootDirectory=/srv", "gate-root"),
+    "image.service": ("[Service]\nRootImage=/srv.img", "gate-root"),
+    "limit.service": ("[Unit]\nStartLimitAction=reboot", "gate-action"),
+    "failure.service": ("[Unit]\nFailureAction=reboot-force", "gate-action"),
+    "hasty.service": ("[Service]\nTimeoutStartSec=32", "gate-timeout"),
+    "masked.service": ("", "gate-masked"),
     "fine.service": ("[Service]\nTimeoutStartSec=33", ""),
     "endless.service": ("[Service]\nTimeoutStartSec=0", ""),
     "oneshot.service": ("[Service]\nType=oneshot", ""),
@@ -43,12 +43,12 @@ def test_a_unit_that_cannot_be_a_gate_is_refused(tmp_path: Path) -> None:
             machine.files.write(f"{UNITS}/{name}", text.encode(), mode=0o644)
         machine.files.remove(f"{UNITS}/masked.service")
         machine.run("systemctl", "mask", "--quiet", "masked.service")
-        found = {fault.unit: fault for fault in gate_faults(machine.ctx, machine.services, [*GATES, *FAULTY])}
+        found = {fault.subject: fault for fault in gate_faults(machine.ctx, machine.services, [*GATES, *FAULTY])}
         assert {unit: fault.kind for unit, fault in found.items()} == {
             unit: kind for unit, (_, kind) in FAULTY.items() if kind
         }
-        assert {unit for unit, fault in found.items() if not fault.refused} == {"masked.service"}
-        for name in (unit for unit, fault in found.items() if fault.refused):
+        assert {unit for unit, fault in found.items() if not is_unsuitable(fault)} == {"masked.service"}
+        for name in (unit for unit, fault in found.items() if is_unsuitable(fault)):
             boot = Boot(machine.host, gates=[*GATES, name])
             for call in (boot.plan_install, boot.install):
                 with pytest.raises(UnitError, match=rf"{name} cannot be a gate: it has "):
@@ -65,11 +65,11 @@ def test_a_gate_that_is_open(tmp_path: Path) -> None:
         machine.systemctl("start", KUBE)
         assert machine.payloads() == ["kube1"]
         [fault] = gate_faults(machine.ctx, machine.services, GATES)
-        assert (fault.unit, fault.kind, fault.refused) == (KUBE, "open", False)
+        assert (fault.subject, fault.kind, is_unsuitable(fault)) == (KUBE, "gate-open", False)
         machine.files.write(f"{UNITS}/{NSPAWN}.d/override.conf", b"[Service]\nExecStartPre=\n", mode=0o644)
         machine.services.daemon_reload(machine.ctx)
         [fault] = gate_faults(machine.ctx, machine.services, GATES)
-        assert (fault.unit, fault.kind) == (NSPAWN, "open")
+        assert (fault.subject, fault.kind) == (NSPAWN, "gate-open")
 
 
 def test_a_gate_with_a_backslash_in_its_name(tmp_path: Path) -> None:

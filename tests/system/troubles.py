@@ -181,7 +181,7 @@ TROUBLES: Final = (
     Trouble(
         name="ebtables is missing",
         config=_SWEEP,
-        said="ebtables (nft) is not installed",
+        said="ebtables-nft is needed to see the rules of ebtables (nft), if there are any, but not installed",
         promise=OPTIONAL,
         commands="rm -f /usr/sbin/ebtables*",
         outlasts_a_boot=True,

@@ -8,26 +8,27 @@ import logging
 import os
 import stat
 from abc import ABC, abstractmethod
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import HostFileError, LockHeldError
-from hostrouting.host.files.rooted import file_errors, open_parent, shown_path
+from hostrouting.exceptions import LockHeldError
+from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path
+from hostrouting.host.files.store import RootedFiles
 from phases import DeadlineExceededError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Hashable, Iterator
+    from contextlib import AbstractContextManager
 
     from phases import Context
 
-__all__ = ["LOCK_PATH", "SECONDS_BETWEEN_TRIES", "FileLock", "WaitingLock"]
+__all__ = ["FileLock", "WaitingLock", "take_at_once"]
 
 #: Directly in /run: there is no folder to make, and none stays in an image.
-LOCK_PATH: Final = "/run/hostrouting.lock"
+_PATH: Final = "/run/hostrouting.lock"
 #: flock cannot wait for a context. A tenth of a second is short compared with a run.
-SECONDS_BETWEEN_TRIES: Final = 0.1
+_SECONDS_BETWEEN_TRIES: Final = 0.1
 #: The wait of a run without a deadline: its holder may be waiting for this very run, which nothing else would end.
 _LONGEST_WAIT: Final = 600.0
 _LONGEST_PID: Final = 20
@@ -44,8 +45,11 @@ class WaitingLock(ABC):
     shown: str
 
     @abstractmethod
-    def attempt(self) -> Callable[[], None] | None:
-        """Take the lock and return the function that releases it; return None if another run has it."""
+    def attempt(self) -> AbstractContextManager[bool]:
+        """Take the lock for a `with` block, whose value is False if another run has it.
+
+        An interrupt at any moment frees the lock.
+        """
 
     @abstractmethod
     def holder_name(self) -> str:
@@ -56,109 +60,106 @@ class WaitingLock(ABC):
         """See `RunLock.hold`."""
         ctx.check()
         shared = ctx.held(self.resource)
-        release = self._wait(ctx, self.attempt if shared is None else partial(_attempt, shared))
-        try:
-            yield ctx.holding(self.resource)
-        finally:
-            release()
-
-    def _wait(self, ctx: Context, attempt: Callable[[], Callable[[], None] | None]) -> Callable[[], None]:
         waiting = ctx.child(timeout=_LONGEST_WAIT) if ctx.deadline is None else ctx
         announced = None
-        while (release := attempt()) is None:
+        while True:
+            with self.attempt() if shared is None else take_at_once(shared) as taken:
+                if taken:
+                    yield ctx.holding(self.resource)
+                    return
             holder = self.holder_name()
             if holder != announced:
                 _logger.info("waiting for another run of hostrouting (%s)", holder, extra={"holder": holder})
                 announced = holder
-            try:
-                waiting.sleep(SECONDS_BETWEEN_TRIES)
-            except DeadlineExceededError as error:
-                raise LockHeldError(
-                    f"another run of hostrouting ({holder}) holds {self.shown} and did not end in time; "
-                    f"try again when it has, or allow more time"
-                ) from error
-        return release
+            self._wait(waiting, holder)
+
+    def _wait(self, ctx: Context, holder: str) -> None:
+        try:
+            ctx.sleep(_SECONDS_BETWEEN_TRIES)
+        except DeadlineExceededError as error:
+            raise LockHeldError(
+                f"another run of hostrouting ({holder}) holds {self.shown} and did not end in time; "
+                f"try again when it has, or allow more time"
+            ) from error
 
 
-def _attempt(shared: threading.Lock) -> Callable[[], None] | None:
-    """Take the lock by which the tasks of a run that holds the run lock take turns."""
-    return shared.release if shared.acquire(blocking=False) else None
+@contextmanager
+def take_at_once(lock: threading.Lock) -> Iterator[bool]:
+    """Take a lock of this process for a `with` block, whose value is False if another thread has it."""
+    taken = lock.acquire(blocking=False)
+    try:
+        yield taken
+    finally:
+        if taken:
+            lock.release()
 
 
 class FileLock(WaitingLock):
-    """A locked file, `path` on the machine or image below `root`, which contains the holder's process id."""
+    """A locked file on the machine or image below `root`, which contains the holder's process id."""
 
-    def __init__(self, path: str = LOCK_PATH, *, root: str = "/") -> None:
-        self._path = path
+    def __init__(self, *, root: str = "/") -> None:
         self._root = root
-        self.shown: str = shown_path(root, path)
+        self.shown: str = shown_path(root, _PATH)
         self.resource: object = (FileLock, os.path.realpath(self.shown))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._path!r}, root={self._root!r})"
+        return f"{type(self).__name__}(root={self._root!r})"
 
-    def attempt(self) -> Callable[[], None] | None:
+    @contextmanager
+    def attempt(self) -> Iterator[bool]:
         """See `WaitingLock`."""
-        descriptor = self._try()
-        return None if descriptor is None else partial(self._release, descriptor)
+        # Whatever happens from here on, the file is closed, and the kernel ends the lock with it.
+        with self._opened() as descriptor:
+            taken = _is_taken(descriptor)
+            try:
+                yield taken
+            finally:
+                if taken:
+                    self._remove(descriptor)
 
-    def _release(self, descriptor: int) -> None:
-        self._remove(descriptor)
-        os.close(descriptor)
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        with ExitStack() as opened:
+            with file_errors("open the lock", self._root, _PATH):
+                folder, name = opened.enter_context(open_parent(self._root, _PATH, create=True))
+                # 0600, because any user with read access could lock it.
+                flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
+                descriptor = opened.enter_context(open_file(folder, name, flags, 0o600))
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise OSError(errno.EINVAL, "it is no plain file; remove it")
+            yield descriptor
 
     def _remove(self, descriptor: int) -> None:
         """Remove the file while it is locked; a run that has opened it meanwhile sees that it has no name."""
         # If another program removed it, the name is now that of another run's lock. A file that stays is harmless.
         if os.fstat(descriptor).st_nlink:
-            with suppress(OSError), open_parent(self._root, self._path) as (folder, name):
+            with suppress(OSError), open_parent(self._root, _PATH) as (folder, name):
                 os.unlink(name, dir_fd=folder)
-
-    def _try(self) -> int | None:
-        """Return the descriptor that is the lock, or None if another run has it."""
-        while True:
-            descriptor = self._open(os.O_RDWR | os.O_CREAT)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Without a name, its holder has ended between our two calls: this lock excludes no other run.
-                if os.fstat(descriptor).st_nlink:
-                    os.ftruncate(descriptor, 0)
-                    # On a full disk the process id is missing, but the lock is held.
-                    with suppress(OSError):
-                        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-                    return descriptor
-            except BlockingIOError:
-                os.close(descriptor)
-                return None
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
 
     def holder_name(self) -> str:
         """See `WaitingLock`."""
-        try:
-            descriptor = self._open(os.O_RDONLY)
-        except HostFileError:
+        content = RootedFiles(self._root).read(_PATH)
+        if content is None:
             return "just ended"
-        try:
-            pid = os.pread(descriptor, _LONGEST_PID, 0).decode(errors="replace").strip()
-        finally:
-            os.close(descriptor)
+        pid = content[:_LONGEST_PID].decode(errors="replace").strip()
         started = ", which started this process and may wait for it" if _started_by(pid) else ""
         return f"process {pid or 'unknown'}{started}"
 
-    def _open(self, flags: int) -> int:
-        with (
-            file_errors("open the lock", self._root, self._path),
-            open_parent(self._root, self._path, create=True) as (folder, name),
-        ):
-            # 0600, because any user with read access could lock it. O_CLOEXEC, or a child would keep the lock.
-            flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-            descriptor = os.open(name, flags, 0o600, dir_fd=folder)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
-                raise OSError(errno.EINVAL, "it is no plain file; remove it")
-            return descriptor
+
+def _is_taken(descriptor: int) -> bool:
+    """Lock the file and write the process id into it; return False if another run has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # Without a name, its holder has ended between our two calls: this lock excludes no other run.
+    if not os.fstat(descriptor).st_nlink:
+        return False
+    os.ftruncate(descriptor, 0)
+    # On a full disk the process id is missing, but the lock is held.
+    with suppress(OSError):
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+    return True
 
 
 def _started_by(pid: str) -> bool:

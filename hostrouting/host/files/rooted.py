@@ -20,7 +20,7 @@ from hostrouting.exceptions import HostFileError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["MOST_LINKS", "file_errors", "open_parent", "path_parts", "shown_path", "sync_folder"]
+__all__ = ["MOST_LINKS", "file_errors", "open_file", "open_parent", "path_parts", "shown_path", "sync_folder"]
 
 #: The kernel gives up with ELOOP there, too.
 MOST_LINKS: Final = 40
@@ -75,6 +75,16 @@ def open_parent(
                     _make_folder(part, folders[-1])
                 folders.append(_open_folder(part, opened, dir_fd=folders[-1]))
                 passing(folders[-1])
+
+
+@contextmanager
+def open_file(folder: int, name: str, flags: int, mode: int = 0) -> Iterator[int]:
+    """Yield the descriptor of a file or folder that is no symbolic link, for this process alone, and close it."""
+    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -133,8 +143,5 @@ def _make_folder(name: str, parent: int) -> None:
 def sync_folder(folder: int) -> None:
     """Sync the names of a folder to the disk, since a file's own fsync does not cover its name."""
     # The walk's descriptors are O_PATH, which the kernel does not sync.
-    readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    try:
+    with open_file(folder, ".", os.O_RDONLY | os.O_DIRECTORY) as readable:
         os.fsync(readable)
-    finally:
-        os.close(readable)

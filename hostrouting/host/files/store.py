@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hostrouting.host.files.rooted import file_errors, open_parent, shown_path, sync_folder
+from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ class RootedFiles:
                 _replace(folder, name, content, mode)
                 sync_folder(folder)
             else:
-                with _descriptor(folder, name, _FILE) as descriptor:
+                with open_file(folder, name, _FILE) as descriptor:
                     os.fchmod(descriptor, mode)
                     os.fsync(descriptor)
             return True
@@ -77,11 +77,6 @@ class RootedFiles:
         """See `FileStore.mode`."""
         status = self._find("look at", path, _status, follow=True)
         return stat.S_IMODE(status.st_mode) if status is not None and stat.S_ISREG(status.st_mode) else None
-
-    def owner(self, path: str) -> int | None:
-        """See `FileStore.owner`."""
-        status = self._find("look at", path, _status)
-        return None if status is None else status.st_uid
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
@@ -170,7 +165,7 @@ def _status(folder: int, name: str) -> os.stat_result:
 
 
 def _read(folder: int, name: str) -> bytes:
-    with _descriptor(folder, name, _FILE) as descriptor, open(descriptor, "rb", closefd=False) as file:
+    with open_file(folder, name, _FILE) as descriptor, open(descriptor, "rb", closefd=False) as file:
         return file.read()
 
 
@@ -186,7 +181,7 @@ def _remove(folder: int, name: str) -> bool:
 
 
 def _remove_empty_folder(folder: int, name: str) -> bool:
-    with _descriptor(folder, name, _FOLDER) as inside:
+    with open_file(folder, name, _FOLDER) as inside:
         _sweep(inside)
     try:
         os.rmdir(name, dir_fd=folder)
@@ -199,7 +194,7 @@ def _remove_empty_folder(folder: int, name: str) -> bool:
 
 
 def _sweep_folder(folder: int, name: str) -> bool:
-    with _descriptor(folder, name, _FOLDER) as inside:
+    with open_file(folder, name, _FOLDER) as inside:
         swept = _sweep(inside)
         if swept:
             os.fsync(inside)
@@ -214,15 +209,6 @@ def _rename(new: str, folder: int, name: str) -> bool:
     os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
     sync_folder(folder)
     return True
-
-
-@contextmanager
-def _descriptor(folder: int, name: str, flags: int, mode: int = 0) -> Iterator[int]:
-    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _inspect(folder: int, name: str, content: bytes) -> int | None:
@@ -287,7 +273,7 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
     while True:
         successor = _successor_name(name)
         # Until the file gets its final mode no other user can open it, so none can hold the lock.
-        with _descriptor(folder, successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
+        with open_file(folder, successor, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # A sweep may have come between the two steps; then this file has no name any more.
             if os.fstat(descriptor).st_nlink:
@@ -308,7 +294,7 @@ def _sweep(folder: int) -> bool:
                 os.unlink(leftover, dir_fd=folder)
                 swept = True
             elif stat.S_ISREG(status.st_mode):
-                with _descriptor(folder, leftover, _FILE) as descriptor:
+                with open_file(folder, leftover, _FILE) as descriptor:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(leftover, dir_fd=folder)
                     swept = True
@@ -343,7 +329,7 @@ def _exposure(path: str, status: os.stat_result) -> list[str]:
 
 
 def _entries(folder: int, name: str) -> list[str]:
-    with _descriptor(folder, name, _FOLDER) as descriptor:
+    with open_file(folder, name, _FOLDER) as descriptor:
         return os.listdir(descriptor)  # noqa: PTH208 - pathlib knows no descriptors
 
 

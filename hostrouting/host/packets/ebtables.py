@@ -18,10 +18,10 @@ from hostrouting.host.packets.ebtables_rules import (
     why_unsafe,
 )
 from hostrouting.host.packets.ebtables_tools import (
+    UNSEEN,
     Command,
     RefusedError,
     Tools,
-    UnseenError,
     find,
     legacy_may_have_rules,
 )
@@ -61,9 +61,9 @@ class EbtablesCommand:
                 continue  # a table that was never loaded has no rules
             try:
                 text = find(ctx, self._prefix, backend).save(ctx)
-            except UnseenError as error:
+            except UNSEEN as error:
                 notes.append(str(error))
-                denied |= isinstance(error.refusal, PermissionDeniedError)
+                denied |= isinstance(error, PermissionDeniedError)
             else:
                 rules += parse_save(text, backend=backend)
                 texts.append((backend, text))
@@ -100,10 +100,7 @@ class _Change:
                 raise BackendError(f"{rule.line}: {reason}; nothing was {done}, do it by hand")
         self._ctx = ctx
         self._word = done
-        try:
-            self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
-        except UnseenError as error:
-            raise error.refusal from error
+        self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
         self.before = self._read(ctx)
 
     def make(self, commands: Sequence[Command], progress: Callable[[int], None] | None) -> None:
@@ -132,20 +129,14 @@ class _Change:
 
     def _outcome(self, commands: Sequence[Command], now: Iterable[EbtablesRule]) -> tuple[list[Command], list[Command]]:
         """Split the commands into those in force and those not in force, by the rules that are there now."""
-        sign = -1 if self._word == "deleted" else 1
-        missing = Counter(map(identity, self.before))
-        for command in commands:
-            missing[identity(command.rule)] += sign
-        missing.subtract(map(identity, now))
+        before, after = Counter(map(identity, self.before)), Counter(map(identity, now))
+        # How often each rule was in fact deleted or inserted: there are identical ones.
+        times = before - after if self._word == "deleted" else after - before
         lasting: list[Command] = []
         undone: list[Command] = []
         for command in commands:
-            # A deleted rule is there too often, or an inserted one too rarely.
-            if sign * missing[identity(command.rule)] > 0:
-                missing[identity(command.rule)] -= sign
-                undone.append(command)
-            else:
-                lasting.append(command)
+            times[identity(command.rule)] -= 1
+            (undone if times[identity(command.rule)] < 0 else lasting).append(command)
         return lasting, undone
 
     def _take_back(self, attempted: Sequence[Command]) -> str:
@@ -177,12 +168,7 @@ class _Change:
 
     def _read(self, ctx: Context) -> list[EbtablesRule]:
         """Return the rules of the backends that the change is about."""
-        try:
-            return [
-                rule for backend, tools in self._tools.items() for rule in parse_save(tools.save(ctx), backend=backend)
-            ]
-        except UnseenError as error:
-            raise error.refusal from error
+        return [rule for backend, tools in self._tools.items() for rule in parse_save(tools.save(ctx), backend=backend)]
 
     def _batches(self, commands: Sequence[Command]) -> Iterator[tuple[Tools, list[Command]]]:
         for backend, tools in self._tools.items():

@@ -21,18 +21,17 @@ if TYPE_CHECKING:
     from phases import Context
 
 __all__ = [
+    "UNSEEN",
     "Command",
     "LegacyTools",
     "NftTools",
     "RefusedError",
     "Tools",
-    "UnseenError",
+    "UnsupportedError",
     "find",
     "legacy_may_have_rules",
 ]
 
-#: Debian's package names; other distributions use similar ones.
-_PACKAGES: Final = {"nft": "iptables", "legacy": "ebtables"}
 #: With `yes`, ebtables-save prints counters, and no two readings are the same.
 _ENVIRONMENT: Final = {"EBTABLES_SAVE_COUNTER": "no"}
 
@@ -50,12 +49,12 @@ class Command(NamedTuple):
         return [self.verb, self.rule.chain, *([str(self.position)] if self.position is not None else [])]
 
 
-class UnseenError(Exception):
-    """A backend cannot be read: the text is a note for a reading, and `refusal` is the error for a change."""
+class UnsupportedError(BackendError):
+    """The kernel does not support a backend."""
 
-    def __init__(self, note: str, refusal: BackendError) -> None:
-        self.refusal = refusal
-        super().__init__(note)
+
+#: The errors for a backend that cannot be read: a note in a reading, and a refusal of a change.
+UNSEEN: Final = (PermissionDeniedError, ToolNotFoundError, UnsupportedError)
 
 
 class RefusedError(Exception):
@@ -69,16 +68,18 @@ class RefusedError(Exception):
 class Tools:
     """The programs of one backend; `name` is the program to call."""
 
+    backend: str
+    #: Debian's name; other distributions use similar ones.
+    package: str
     #: The most commands for one process, which does all of them or nothing.
     most: int
 
-    def __init__(self, prefix: Sequence[str], backend: str, name: str) -> None:
+    def __init__(self, prefix: Sequence[str], name: str) -> None:
         self.prefix: tuple[str, ...] = tuple(prefix)
-        self.backend = backend
         self.name = name
 
     def save(self, ctx: Context) -> str:
-        """Return the rules as ebtables-save prints them; raise UnseenError if they cannot be read."""
+        """Return the rules as ebtables-save prints them; raise one of `UNSEEN` if they cannot be seen."""
         raise NotImplementedError
 
     def change(self, ctx: Context, commands: Sequence[Command]) -> None:
@@ -91,17 +92,19 @@ class Tools:
         except CommandFailedError as error:
             words = _words(error)
             if re.search(r"Permission denied|right permissions|Operation not permitted", words):
-                note = f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
-                raise UnseenError(note, PermissionDeniedError(note)) from error
+                raise PermissionDeniedError(
+                    f"ebtables ({self.backend}) may not be read without CAP_NET_ADMIN: {words}"
+                ) from error
             if "not support" in words or "doesn't support" in words:
-                note = f"ebtables ({self.backend}) is not supported by the kernel: {words}"
-                raise UnseenError(note, BackendError(note)) from error
+                raise UnsupportedError(f"ebtables ({self.backend}) is not supported by the kernel: {words}") from error
             raise BackendError(f"cannot read the rules of ebtables ({self.backend}): {error}") from error
 
 
 class NftTools(Tools):
     """ebtables-nft: a file of up to a thousand commands is one transaction of the kernel."""
 
+    backend = "nft"
+    package = "iptables"
     # One process takes 10,000 as well, but reports no progress then, and one refusal costs the whole time.
     most = 1000
 
@@ -133,6 +136,8 @@ class LegacyTools(Tools):
     short. `--concurrent` takes the lock that other users of the program may take.
     """
 
+    backend = "legacy"
+    package = "ebtables"
     most = 1
 
     def save(self, ctx: Context) -> str:
@@ -150,22 +155,16 @@ class LegacyTools(Tools):
                 raise RefusedError(_words(error), command.rule) from error
 
 
-_KINDS: Final[dict[str, type[Tools]]] = {"nft": NftTools, "legacy": LegacyTools}
-
-
 def find(ctx: Context, prefix: Sequence[str], backend: str) -> Tools:
-    """Return the programs of a backend, under any of their names; raise UnseenError if there are none."""
+    """Return the programs of a backend, under any of their names; raise ToolNotFoundError if there are none."""
+    kind = NftTools if backend == NftTools.backend else LegacyTools
     for name in (f"ebtables-{backend}", "ebtables"):
         version = _version(ctx, prefix, name)
         # The legacy program's answer depends on its version: `v2.0.11 (legacy)`, `v2.0.10-4`.
-        if version is not None and ("nf_tables" in version) == (backend == "nft"):
-            return _KINDS[backend](prefix, backend, name)
-    package = _PACKAGES[backend]
-    raise UnseenError(
-        f"ebtables ({backend}) is not installed: its rules, if there are any, cannot be seen; "
-        f"install the package {package}",
-        ToolNotFoundError(f"ebtables-{backend}", package=package, purpose=f"for the rules of ebtables ({backend})"),
-    )
+        if version is not None and ("nf_tables" in version) == (kind is NftTools):
+            return kind(prefix, name)
+    purpose = f"to see the rules of ebtables ({backend}), if there are any"
+    raise ToolNotFoundError(f"ebtables-{backend}", package=kind.package, purpose=purpose)
 
 
 def legacy_may_have_rules(modules: str = "/proc/modules", built_in: str | None = None) -> bool:

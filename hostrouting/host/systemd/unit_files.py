@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.units import reach, template_of, words
+from hostrouting.host.units import MASK, reach, template_of, words
 
 if TYPE_CHECKING:
     from hostrouting.host.ports import FileStore
@@ -54,7 +54,7 @@ class UnitFiles:
     def ordered_before(self, unit: str) -> frozenset[str]:
         """Return the units that this one is `Before=`, followed from unit to unit."""
         return reach(
-            unit, lambda ring: {after for name in ring for after in words(self.texts(name).values(), "Unit", "Before")}
+            unit, lambda ring: {after for name in ring for after in words(self.texts(name).values(), "Before")}
         )
 
     def _drop_ins(self, unit: str) -> list[str]:
@@ -69,7 +69,7 @@ class UnitFiles:
 
     def _masks(self, path: str) -> bool:
         # By the text of the link: an image has no /dev/null.
-        return self._files.read_link(path) == "/dev/null"
+        return self._files.read_link(path) == MASK
 
     def _text(self, path: str) -> str:
         return "" if self._masks(path) else (self._files.read(path) or b"").decode(errors="replace")
