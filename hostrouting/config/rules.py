@@ -231,7 +231,7 @@ def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], st
     def rule(value: object) -> str:
         text = string(value, wanted)
         if "%" in text:
-            raise ValueError(f"{text!r} has a zone; name the interface in 'dev' instead")
+            raise ValueError(f"{text!r} has a zone; name the device in 'dev' instead")
         address = parse_address(text)
         if address is None or address.family != IPV6 or address.number >> (128 - length) != prefix:
             raise ValueError(f"{text!r} is not {wanted}")

@@ -244,12 +244,12 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
     if unmended:
         yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
     if "local" in kinds:
-        yield "The node's own address precedes any route: remove it from its interface, or narrow expectedCidrs."
+        yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
     if "overlap" in kinds:
         devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "overlap" and finding.dev)
         import json
 
-        yield "If these interfaces are meant to carry the addresses, allow them instead:"
+        yield "If these devices are meant to carry the addresses, allow them instead:"
         yield f'  "routeOverlap": {{"allowedDevs": {json.dumps(list(map(_pattern_for, devs)))}}}'
 
 

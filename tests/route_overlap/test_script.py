@@ -130,7 +130,7 @@ class TestRunning:
             f'  "staticRoutes": {{"enabled": true, "routes": [{route}]}}\n'
             "Only a CIDR that the cluster alone uses is safe: "
             "the route redirects all traffic to its addresses.\n"
-            "If these interfaces are meant to carry the addresses, allow them instead:\n"
+            "If these devices are meant to carry the addresses, allow them instead:\n"
             '  "routeOverlap": {"allowedDevs": ["ib0"]}\n' + (strict if mode == "STRICT" else "")
         )
 
