@@ -5,17 +5,13 @@ On a terminal the range is a bar, with each part in the colour of its device.
 
 from __future__ import annotations
 
-import errno
 import os
-from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.route_overlap.parts import Blockers, questions
+from hostrouting.route_overlap.parts import DecidedPart, Node, adjacent, looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,13 +43,7 @@ class ExplainedPart:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
-        return {
-            "first": format_ipv4(self.first),
-            "last": format_ipv4(self.last),
-            "devs": list(self.devs),
-            "route": self.route,
-            "reason": self.reason,
-        }
+        return {**attrs.asdict(self), "first": format_ipv4(self.first), "last": format_ipv4(self.last)}
 
 
 @attrs.frozen
@@ -91,12 +81,22 @@ class Explanation:
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
     """Ask the kernel about addresses and CIDRs; adjacent parts with the same answer are merged."""
     cidrs = [_as_cidr(text) for text in asked]
-    routes, rules = backend.routes(), backend.rules()
-    explained = partial(_explained, Blockers(routes, rules))
+    node = Node(backend)
     return [
-        Explanation(text, tuple(_merged(map(explained, question.parts()))))
-        for text, question in zip(asked, questions(backend, cidrs, routes, rules), strict=True)
+        Explanation(text, tuple(map(_explained, adjacent(_decided(parts, node), same=_same))))
+        for text, parts in zip(asked, looked_up(node, cidrs), strict=True)
     ]
+
+
+def _decided(parts: Iterable[Part], node: Node) -> Iterator[DecidedPart]:
+    for part in parts:
+        # A connection gets the answer for the source that it will have, if rules select by source.
+        answer, source = part.answers[0]
+        yield DecidedPart(part, answer, node.decider(answer, source))
+
+
+def _same(one: DecidedPart) -> tuple[object, ...]:
+    return one.devs, str(one.decider), one.kind, one.answer.errno
 
 
 def _as_cidr(text: str) -> str:
@@ -110,25 +110,15 @@ def _as_cidr(text: str) -> str:
     return f"{text}/32"
 
 
-def _explained(blockers: Blockers, part: Part) -> ExplainedPart:
-    # A connection gets the answer for the source that it will have, if rules select by source.
-    answer, source = part.answers[0]
-    route, reason = answer.route, None
-    # The kernel answers a refused packet only with an errno.
-    decider = route or blockers.find(part.first, source)
-    if route is not None:
-        reason = "an address of this node" if route.kind == "local" else None
-    elif answer.errno == errno.ENETUNREACH:
-        reason = "no route at all"
-    else:
-        reason = f"a route or rule refuses it ({os.strerror(answer.errno)})"
-    return ExplainedPart(part.first, part.last, route.devs if route else (), str(decider) if decider else None, reason)
-
-
-def _merged(parts: Iterable[ExplainedPart]) -> Iterator[ExplainedPart]:
-    for _, same in groupby(parts, attrgetter("devs", "route", "reason")):
-        first, *others = same
-        yield attrs.evolve(first, last=others[-1].last) if others else first
+def _explained(group: Sequence[DecidedPart]) -> ExplainedPart:
+    first = group[0]
+    reasons = {
+        "local": "an address of this node",
+        "no-route": "no route at all",
+        "blocked": f"a route or rule refuses it ({os.strerror(first.answer.errno)})",
+    }
+    route = str(first.decider) if first.decider else None
+    return ExplainedPart(first.part.first, group[-1].part.last, first.devs, route, reasons.get(first.kind))
 
 
 def _painted(text: str, colour: int) -> str:
