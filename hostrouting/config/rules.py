@@ -31,7 +31,6 @@ __all__ = [
     "boolean",
     "cidr",
     "destination",
-    "destination_numbers",
     "device",
     "device_pattern",
     "duration",
@@ -154,18 +153,12 @@ def one_of(*choices: str) -> Callable[[object], str]:
 # --- IPv4 ------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(64)
-def destination_numbers(text: str) -> tuple[int, int]:
-    """Return the network and prefix length of a destination; the route that has it asks again after its rule."""
-    return parse_cidr(text)
-
-
 def destination(value: object) -> str:
     """Return the destination of a static route: a routable IPv4 network without host bits."""
     if value is None:
         raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
     text = string(value, "an IPv4 network such as '172.16.0.0/16'")
-    address, length = destination_numbers(text)
+    address, length = parse_cidr(text)
     if length == 0:
         raise ValueError(
             f"{text!r} is the default route, which is not ours to set; name the networks that need a route"

@@ -35,6 +35,7 @@ from hostrouting.config.wire import (
     wire_names,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
+from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,12 +124,11 @@ class StaticRoute(WireValue):
     #: None (or empty) stands for the device of the default route.
     dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
     metric: int = attrs.field(default=0, metadata=wire(rules.whole_number(0, 0xFFFFFFFF)))
-    #: The network and prefix length of `destination`, as numbers.
-    prefix: tuple[int, int] = attrs.field(init=False, eq=False, repr=False)
 
-    def __attrs_post_init__(self) -> None:
-        WireValue.__attrs_post_init__(self)
-        object.__setattr__(self, "prefix", rules.destination_numbers(self.destination))
+    @property
+    def prefix(self) -> tuple[int, int]:
+        """The network and prefix length of `destination`, as numbers."""
+        return parse_cidr(self.destination)
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -255,7 +255,7 @@ class StaleCNIConfig(WireValue):
     confirmations: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
     backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
     #: Clean even while the CNI still looks configured, or at work.
-    force: StaleCNIForce = attrs.field(factory=StaleCNIForce, metadata=wire(_force))
+    force: StaleCNIForce = attrs.field(default=StaleCNIForce(), metadata=wire(_force))
     #: If true, a failure fails `Configure`; otherwise it is a warning.
     required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
 
@@ -301,14 +301,14 @@ class HostRoutingConfig(WireValue):
     _path: ClassVar[str] = _KEY
 
     static_routes: StaticRoutesConfig = attrs.field(
-        factory=StaticRoutesConfig, metadata=wire(section(StaticRoutesConfig))
+        default=StaticRoutesConfig(), metadata=wire(section(StaticRoutesConfig))
     )
     route_overlap: RouteOverlapConfig = attrs.field(
-        factory=RouteOverlapConfig, metadata=wire(section(RouteOverlapConfig))
+        default=RouteOverlapConfig(), metadata=wire(section(RouteOverlapConfig))
     )
-    probe_snat: ProbeSNATConfig = attrs.field(factory=ProbeSNATConfig, metadata=wire(section(ProbeSNATConfig)))
-    stale_cni: StaleCNIConfig = attrs.field(factory=StaleCNIConfig, metadata=wire(section(StaleCNIConfig)))
-    watch: WatchConfig = attrs.field(factory=WatchConfig, metadata=wire(section(WatchConfig)))
+    probe_snat: ProbeSNATConfig = attrs.field(default=ProbeSNATConfig(), metadata=wire(section(ProbeSNATConfig)))
+    stale_cni: StaleCNIConfig = attrs.field(default=StaleCNIConfig(), metadata=wire(section(StaleCNIConfig)))
+    watch: WatchConfig = attrs.field(default=WatchConfig(), metadata=wire(section(WatchConfig)))
     #: Units that cannot start before routing is right; () lets everything start.
     gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
 
