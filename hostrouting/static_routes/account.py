@@ -6,7 +6,7 @@ import errno
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import RESTORED, refused
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from phases import Change
@@ -14,6 +14,8 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from hostrouting.config import StaticRoute
+    from hostrouting.exceptions import RouteRejectedError
     from hostrouting.host.ports import Routing
     from hostrouting.net.addresses import Address
     from hostrouting.net.changes import RouteChange
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from hostrouting.static_routes.reconcile import Reconciliation
     from hostrouting.static_routes.resolve import Unresolved
 
-__all__ = ["RouteAccount", "explained", "forecast", "ours_by_place", "with_routes"]
+__all__ = ["RouteAccount", "explain", "forecast", "ours_by_place", "with_routes"]
 
 #: The refusals that a lease, an address or a carrier may mend.
 _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
@@ -117,7 +119,7 @@ def forecast(
         if change.after is None:
             shown = Change("-", str(change.before))
         else:
-            shown = _change_of(change.before, change.after, outcome.displaced.get(change, ()))
+            shown = _change_of(change.before, change.after, outcome.displaced_by(change))
         if not outcome.only_moves(change):
             forecast.append(shown._replace(detail=details.get(change, shown.detail)))
     return forecast
@@ -143,26 +145,19 @@ def _foreseen(
 # --- refusals
 
 
-def explained(error: RouteRejectedError, outcome: Reconciliation, routing: Routing) -> RouteRejectedError:
-    """Return the error with its explanations: where a kernel route is in the way, and if waiting may help."""
-    may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, routing.links())
-    lost = {} if may_heal else _without_gateway(outcome.changes, routing.routes())
+def explain(error: RouteRejectedError, outcome: Reconciliation, routing: Routing) -> None:
+    """Complete the error with explanations: where a kernel route is in the way, and if waiting may help."""
+    error.may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, routing.links())
+    lost = {} if error.may_heal else _without_gateway(outcome.changes, routing.routes())
     steps = {str(change): f"; {reason}" for change, reason in lost.items()}
     reasons = {str(change): _never_overwritten(own) for change, own in outcome.in_the_way.items()}
-    refusals = [
+    error.refusals = [
         Refusal(change, number, reasons.get(change, f"{reason}{steps.get(change, '')}"))
         for change, number, reason in error.refusals
     ]
-    return RouteRejectedError(
-        refusals,
-        rolled_back=error.rolled_back,
-        left_behind=error.left_behind,
-        overtaken=error.overtaken,
-        may_heal=may_heal,
-    )
 
 
-def with_routes(error: LinkNotFoundError, routes: Iterable[Route]) -> LinkNotFoundError:
+def with_routes(error: LinkNotFoundError, routes: Iterable[Route | StaticRoute]) -> LinkNotFoundError:
     """Return the error with the routes whose device is missing."""
     of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
     step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""

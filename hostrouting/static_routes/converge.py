@@ -7,7 +7,6 @@ ones, which are displaced only once it is there. The journal has the displaced r
 from __future__ import annotations
 
 import errno
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,15 +15,17 @@ import attrs
 from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.exceptions import BackendError, HostFileError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.journal import Record, read_record, set_aside, to_json
+from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute, place, signature
-from hostrouting.static_routes.account import RouteAccount, explained, forecast, ours_by_place, with_routes
+from hostrouting.static_routes.account import RouteAccount, explain, forecast, ours_by_place, with_routes
 from hostrouting.static_routes.reconcile import GivenUp, reconcile
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.host import FileStore, Host, Route, RouteChange
+    from hostrouting.host import FileStore, Host, Route
     from hostrouting.net.routes import Place
     from hostrouting.static_routes.reconcile import Reconciliation, WayBack
     from hostrouting.static_routes.resolve import Resolution
@@ -102,7 +103,7 @@ class Convergence:
             if isinstance(error, LinkNotFoundError):
                 raise with_routes(error, desired) from error
             if isinstance(error, RouteRejectedError) and refused is not None:
-                raise explained(error, refused, self._host.routes) from error
+                explain(error, refused, self._host.routes)
             raise
         except BaseException:
             # An interrupt: only another reading shows what stands.
@@ -182,29 +183,29 @@ class Convergence:
         self._told += outcome.given_up
         for way in outcome.ways_back:
             self._return(way, outcome)
-        for change in outcome.clearings:
-            displaced = outcome.displaced.get(change, ())
+        for route in outcome.clearings:
+            change = RouteChange.remove(route)
             try:
                 self._host.routes.apply([change], verify=False)
             except RouteRejectedError as error:
                 if error.errno != errno.ESRCH:
                     raise
                 # Its owner was faster: it is not to be restored.
-                self._records = [route for route in self._records if route not in displaced]
+                self._records = [record for record in self._records if record != route]
             else:
                 self._count([change])
             # We removed it: its absence says nothing about its owner.
-            self._returned.difference_update(displaced)
+            self._returned.discard(route)
 
     def _count(self, changes: Sequence[RouteChange]) -> None:
         """Count changes that were made."""
         self._changed += len(changes)
-        if self._logger.isEnabledFor(logging.DEBUG):
-            for change in changes:
-                self._logger.debug("%s", change)
+        for change in changes:
+            self._logger.debug("%s", change)
 
     def _return(self, way: WayBack, outcome: Reconciliation) -> None:
         """Restore one place; after a refusal the next reading shows the rest."""
+        restored = {change: outcome.put_back[change] for change in way.changes if change in outcome.put_back}
         try:
             self._host.routes.apply(way.changes, verify=False)
         except RouteRejectedError as error:
@@ -212,9 +213,7 @@ class Convergence:
                 self._count(way.changes)
                 self._records += way.recorded
                 raise
-            coming_back = {
-                str(change): outcome.put_back[change] for change in way.changes if change in outcome.put_back
-            }
+            coming_back = {str(change): route for change, route in restored.items()}
             # A route that was there for a moment was deleted by its owner.
             without = [coming_back[change] for change in error.overtaken if change in coming_back]
             if without and errno.ESRCH in [refusal.errno for refusal in error.refusals]:
@@ -235,7 +234,7 @@ class Convergence:
             return
         self._count(way.changes)
         self._records += way.recorded
-        self._returned |= {outcome.put_back[change] for change in way.changes if change in outcome.put_back}
+        self._returned.update(restored.values())
 
     def _settle_for(self, desired: Sequence[Route]) -> None:
         """After the last reading: accept the state if ours comes first in each place, or fail."""
@@ -332,7 +331,7 @@ def _restorable(records: Sequence[ObservedRoute], devices: Iterable[str]) -> tup
 
 
 def _by(outcome: Reconciliation, change: RouteChange) -> str:
-    routes = outcome.displaced.get(change, ())
+    routes = outcome.displaced_by(change)
     return f"; last it had '{routes[0]}'" if routes else ""
 
 

@@ -69,11 +69,9 @@ class Reconciliation:
     #: Made after `changes`, one by one. Between the reading and a change another program may append a route, which must
     #: then come after the restored ones.
     ways_back: list[WayBack] = attrs.field(factory=list)
-    #: Then removals of routes that decide nothing: routes that ours hides, and stale ones. Each can be made by itself.
-    #: If one is refused (ESRCH), the owner has already removed the route.
-    clearings: list[RouteChange] = attrs.field(factory=list)
-    #: Our changes that hide or remove foreign routes, with these routes.
-    displaced: dict[RouteChange, _Routes] = attrs.field(factory=dict)
+    #: Then these routes, which decide nothing, are removed: routes that ours hides, and stale ones. Each removal can be
+    #: made by itself. If one is refused (ESRCH), the owner has already removed the route.
+    clearings: list[ObservedRoute] = attrs.field(factory=list)
     #: Places where ours is added ahead of foreign routes, with these routes. The next reading decides the rest.
     prepended: dict[Place, _Routes] = attrs.field(factory=dict)
     #: Places where ours is removed, with the foreign routes after it. If the removal is refused, another program has
@@ -95,13 +93,17 @@ class Reconciliation:
     def all_changes(self) -> list[RouteChange]:
         """All changes, in the order in which they are made."""
         back = (change for way in self.ways_back for change in way.changes + way.removals)
-        return [*self.changes, *back, *self.clearings]
+        return [*self.changes, *back, *map(RouteChange.remove, self.clearings)]
+
+    def displaced_by(self, change: RouteChange) -> _Routes:
+        """Return the foreign routes that an addition of ours hides."""
+        return () if change.after is None else self.prepended.get(place(change.after), ())
 
     def only_moves(self, change: RouteChange) -> bool:
         """Return True if a change only moves a foreign route after one that is restored."""
         route = change.after or change.before
         is_ours = route is not None and route.protocol == OUR_PROTOCOL
-        return not (is_ours or change in self.put_back or change in self.clearings)
+        return not (is_ours or change in self.put_back or route in self.clearings)
 
 
 def reconcile(
@@ -246,10 +248,7 @@ class _Decisions:
             # The last is removed first: then a rollback appends them in their order. But a route that the deletion of
             # another would remove, too, goes before that other.
             last_first = list(reversed(foreign))
-            for route in sorted(last_first, key=lambda route: (route.source is None, not route.extra)):
-                change = RouteChange.remove(route)
-                self.made.clearings.append(change)
-                self.made.displaced[change] = (route,)
+            self.made.clearings.extend(sorted(last_first, key=lambda route: (route.source is None, not route.extra)))
             self.keep(list(dict.fromkeys([foreign[0], *recorded, *foreign[1:]])))
         elif not all(route in foreign for route in recorded):
             self.keep(recorded)
@@ -272,9 +271,8 @@ class _Decisions:
         without_us = self._without_us(place(route), standing, recorded)
         foreign = tuple(other for other in _foreign(standing) if other in without_us)
         self.made.changes.extend(_removals_of_ours(standing))
-        change = RouteChange.prepend(route)
-        self.made.changes.append(change)
-        self.made.displaced[change] = self.made.prepended[place(route)] = foreign
+        self.made.changes.append(RouteChange.prepend(route))
+        self.made.prepended[place(route)] = foreign
         self.made.safeguard.extend(without_us)
         self.made.records.extend([other for other in without_us if other not in foreign])
 
@@ -354,7 +352,7 @@ class _Decisions:
     def remove_stale(self, route: ObservedRoute) -> None:
         """Remove a route that its owner believes replaced."""
         self.made.stale.append(route)
-        self.made.clearings.append(RouteChange.remove(route))
+        self.made.clearings.append(route)
 
     def remove_ours(self, standing: Iterable[ObservedRoute]) -> None:
         """Remove each of our routes."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.static_routes.account import with_routes
 from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
 from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
@@ -122,18 +123,13 @@ class ConfigureStaticRoutes(PairTask):
         if not resolution.missing:
             return resolution.routes
         devices = {link.name for link in self._host.routes.links()}
-        absent = [
-            route for route in self._config.static_routes.routes if route.dev is not None and route.dev not in devices
-        ]
-        if any(route in absent for route, _ in resolution.missing):
-            # There will be no default route by a device that does not exist.
-            lines = "".join(f"\n  {route}" for route in absent)
-            dev = absent[0].dev or ""
-            raise LinkNotFoundError(
-                f"there is no network device {dev}. No route was changed; correct the 'dev' of:{lines}",
-                dev=dev,
-                may_heal=True,
-            )
+        for route, _ in resolution.missing:
+            if route.dev is not None and route.dev not in devices:
+                # There will be no default route by a device that does not exist.
+                error = LinkNotFoundError(
+                    f"there is no network device {route.dev}. No route was changed", dev=route.dev
+                )
+                raise with_routes(error, self._config.static_routes.routes)
         raise BackendError(
             f"static routes cannot be completed: {resolution.reasons}, also not after {_told(seconds)} s. "
             f"No route was changed. See the log of the DHCP client, or give 'dev' and "
