@@ -8,8 +8,8 @@ the value that has the fields, in `sections`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hostrouting.config.wire import describe, errors_under
 from hostrouting.exceptions import ConfigError, InvalidConfigError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 __all__ = [
-    "boolean",
     "cidr",
     "destination",
     "device",
@@ -81,22 +80,18 @@ _NANOSECONDS: Final = {
 # --- JSON's own types ------------------------------------------------------------------------------------------------
 
 
-def boolean(value: object) -> bool:
-    """Return a boolean; refuse every other type."""
-    if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
-    return value
-
-
 def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
     """Return a rule for an integer in a range; it refuses booleans, `1.0` and `"1"`."""
+    return partial(_number, "a whole number", int, lowest, highest)
 
-    def rule(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise ValueError(f"expected a whole number from {lowest} to {highest}, found {describe(value)}")
-        return value
 
-    return rule
+def _number(
+    noun: str, kind: type[int] | tuple[type[int], type[float]], lowest: int, highest: int, value: object
+) -> Any:
+    # No NaN is in any range.
+    if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:
+        raise ValueError(f"expected {noun} from {lowest} to {highest}, found {describe(value)}")
+    return value
 
 
 def string(value: object, wanted: str) -> str:
@@ -341,10 +336,8 @@ def seconds(lowest: int, highest: int) -> Callable[[object], float]:
     """Return a rule for a number of seconds in a range, rounded to a nanosecond as in Go's durations."""
 
     def rule(value: object) -> float:
-        # No NaN is in any range.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
-            raise ValueError(f"expected a number of seconds from {lowest} to {highest}, found {describe(value)}")
-        return round(value * 1e9) / 1e9
+        number: float = _number("a number of seconds", (int, float), lowest, highest, value)
+        return round(number * 1e9) / 1e9
 
     return rule
 

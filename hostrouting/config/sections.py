@@ -157,7 +157,7 @@ _static_routes = rules.list_of(
 class StaticRoutesConfig(WireValue):
     """The routes that the node must have, now and at every boot."""
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     routes: tuple[StaticRoute, ...] = attrs.field(default=(), metadata=wire(_static_routes))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
@@ -202,7 +202,7 @@ class RouteOverlapConfig(WireValue):
 class ProbeSNATConfig(WireValue):
     """IPv6 load-balancer probes that a router may forward: their link-local source becomes a global address."""
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     #: None (or empty) stands for the device of the IPv6 default route.
     dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
     #: Where the cloud's probes come from.
@@ -220,7 +220,7 @@ class ProbeSNATConfig(WireValue):
         default="imds", metadata=wire(rules.one_of("imds", "address", "always"))
     )
     #: If true, a failure fails `Configure` and holds the gates; otherwise it is a warning.
-    required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    required: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -228,9 +228,9 @@ class StaleCNIForce(WireValue):
     """Signs of a live CNI that the sweep ignores, if the operator knows that none of its pods is alive."""
 
     #: A file in /etc/cni/net.d that still names the CNI.
-    conflist: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    conflist: bool = False
     #: A lock that one of its programs still holds.
-    lock: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    lock: bool = False
 
 
 _force_section = section(StaleCNIForce)
@@ -247,7 +247,7 @@ def _force(value: object) -> StaleCNIForce:
 class StaleCNIConfig(WireValue):
     """The sweep of a removed CNI's objects: only those of pod addresses in `pod_cidrs`."""
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     #: IPv4 and IPv6, masked, and each once.
     pod_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.cidr)))
     bridge: str = attrs.field(default="azure0", metadata=wire(rules.device))
@@ -257,7 +257,7 @@ class StaleCNIConfig(WireValue):
     #: Clean even while the CNI still looks configured, or at work.
     force: StaleCNIForce = attrs.field(default=StaleCNIForce(), metadata=wire(_force))
     #: If true, a failure fails `Configure`; otherwise it is a warning.
-    required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    required: bool = False
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
@@ -272,7 +272,7 @@ class WatchConfig(WireValue):
     90.0
     """
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     #: Seconds between two full comparisons; text such as "60s" on the wire.
     interval: float = attrs.field(
         default=60.0,
@@ -300,15 +300,11 @@ class HostRoutingConfig(WireValue):
 
     _path: ClassVar[str] = _KEY
 
-    static_routes: StaticRoutesConfig = attrs.field(
-        default=StaticRoutesConfig(), metadata=wire(section(StaticRoutesConfig))
-    )
-    route_overlap: RouteOverlapConfig = attrs.field(
-        default=RouteOverlapConfig(), metadata=wire(section(RouteOverlapConfig))
-    )
-    probe_snat: ProbeSNATConfig = attrs.field(default=ProbeSNATConfig(), metadata=wire(section(ProbeSNATConfig)))
-    stale_cni: StaleCNIConfig = attrs.field(default=StaleCNIConfig(), metadata=wire(section(StaleCNIConfig)))
-    watch: WatchConfig = attrs.field(default=WatchConfig(), metadata=wire(section(WatchConfig)))
+    static_routes: StaticRoutesConfig = StaticRoutesConfig()
+    route_overlap: RouteOverlapConfig = RouteOverlapConfig()
+    probe_snat: ProbeSNATConfig = ProbeSNATConfig()
+    stale_cni: StaleCNIConfig = StaleCNIConfig()
+    watch: WatchConfig = WatchConfig()
     #: Units that cannot start before routing is right; () lets everything start.
     gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
 
