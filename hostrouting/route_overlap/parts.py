@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from hostrouting.fib.rules import Packet, Policy
 from hostrouting.fib.sources import source_by
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
-__all__ = ["AllowedDevices", "DecidedPart", "Node", "Part", "adjacent", "looked_up"]
+__all__ = ["AllowedDevices", "Answer", "DecidedPart", "Node", "Part", "adjacent", "looked_up"]
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
 _SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
@@ -35,16 +35,20 @@ _REFUSING_ACTIONS: Final = frozenset({"blackhole", "unreachable", "prohibit"})
 _route_of = itemgetter(1)
 
 
+#: An answer of the kernel, and the source that the packet has already; 0 for none.
+Answer: TypeAlias = "tuple[Lookup, int]"
+
+
 class Part(NamedTuple):
     """Addresses from `first` to `last`, with the same answers for all.
 
-    Each answer has the source that the packet has already. The last one is that without a source (0). If a rule selects
-    by source, those with the sources that the kernel would then choose precede it. A connection gets the first.
+    The last answer is that without a source. If a rule selects by source, those with the sources that the kernel would
+    then choose precede it. A connection gets the first.
     """
 
     first: int
     last: int
-    answers: tuple[tuple[Lookup, int], ...]
+    answers: tuple[Answer, ...]
 
     @property
     def plain(self) -> Lookup:
@@ -115,11 +119,11 @@ def _starts(first: int, last: int, routes: Iterable[ObservedRoute], common: Iter
     return starts
 
 
-def _answers_by_source(backend: Routing, plain: Sequence[Lookup]) -> dict[int, list[tuple[Lookup, int]]]:
+def _answers_by_source(backend: Routing, plain: Sequence[Lookup]) -> dict[int, list[Answer]]:
     """Return the answers with each source from which the kernel may send, by the position of the plain answer."""
     asked = [(at, source) for at, sources in enumerate(_sources(backend, plain)) for source in sources]
     answers = backend.lookup([plain[at].destination for at, _ in asked], sources=[source for _, source in asked])
-    found: dict[int, list[tuple[Lookup, int]]] = defaultdict(list)
+    found: dict[int, list[Answer]] = defaultdict(list)
     for (at, source), answer in zip(asked, answers, strict=True):
         found[at].append((answer, source))
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup
-    from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node
+    from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
 
 __all__ = ["suggestions"]
 
 _KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
+
+
+#: A network and its prefix length.
+_Network: TypeAlias = "tuple[int, int]"
 
 
 class _Way(NamedTuple):
@@ -100,7 +104,7 @@ class _Mender:
         offender = one.decider
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return None
-        then: Sequence[tuple[Lookup, int]] = one.part.answers
+        then: Sequence[Answer] = one.part.answers
         if self._node.decider(one.part.plain, 0) == offender:
             then = [] if new_answer is None else [(new_answer, self._way.source or 0)]
         for answer, source in then:
@@ -108,9 +112,7 @@ class _Mender:
                 return None
         return offender
 
-    def _route(
-        self, network: tuple[int, int], networks: Sequence[tuple[int, int]], offender: ObservedRoute
-    ) -> SuggestedRoute:
+    def _route(self, network: _Network, networks: Sequence[_Network], offender: ObservedRoute) -> SuggestedRoute:
         takes_from = self._allowed.refused(offender.devs)
         return SuggestedRoute(
             destination=format_cidr(*network),
@@ -122,8 +124,8 @@ class _Mender:
 
     def _warning(
         self,
-        network: tuple[int, int],
-        networks: Sequence[tuple[int, int]],
+        network: _Network,
+        networks: Sequence[_Network],
         offender: ObservedRoute,
         takes_from: Sequence[str],
     ) -> str | None:
@@ -155,7 +157,7 @@ class _Mender:
         return None
 
 
-def _cover(ranges: Sequence[tuple[int, int]], shortest: int) -> Iterator[tuple[int, int]]:
+def _cover(ranges: Sequence[tuple[int, int]], shortest: int) -> Iterator[_Network]:
     """Return the fewest networks around all (sorted) ranges, none with a shorter prefix than `shortest`.
 
     >>> list(_cover([(0x0A000005, 0x0A0000FF)], 8)) == [(0x0A000000, 24)]

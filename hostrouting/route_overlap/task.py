@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
-__all__ = ["CheckRouteOverlap", "check_now", "wait_for_default_route"]
+__all__ = ["CheckRouteOverlap", "check_now"]
 
 _logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def check_now(
     """
     section = config.route_overlap
     if section.expected_cidrs:
-        wait_for_default_route(ctx, backend, seconds=seconds)
+        _wait_for_default_route(ctx.child(timeout=seconds), backend)
     allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
     report = prove_egress(backend, section.expected_cidrs, allowed_devs=allowed)
     if report.ok or not config.static_routes.routes:
@@ -124,18 +124,14 @@ def check_now(
     return report.knowing([route.destination for route in absent])
 
 
-def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
-    """Return True if there is an IPv4 default route, now or before the time is up: DHCP may still be at work."""
-    waiting = ctx.child(timeout=seconds)
+def _wait_for_default_route(ctx: Context, backend: RouteBackend) -> None:
+    """Wait until there is an IPv4 default route or the time is up: DHCP may still be at work."""
     said = False
     while default_route(backend.routes()) is None:
         if not said:
-            _logger.warning(
-                "waiting up to %.0f s: table main has no IPv4 default route", ceil(waiting.remaining() or 0)
-            )
+            _logger.warning("waiting up to %.0f s: table main has no IPv4 default route", ceil(ctx.remaining() or 0))
             said = True
         try:
-            waiting.sleep(SECONDS_BETWEEN_LOOKS)
+            ctx.sleep(SECONDS_BETWEEN_LOOKS)
         except DeadlineExceededError:
-            return False
-    return True
+            return
