@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute, Place, Route
-    from hostrouting.static_routes.reconcile import Reconciliation
+    from hostrouting.static_routes.reconcile import Reconciliation, Routes
     from hostrouting.static_routes.resolve import Unresolved
 
 __all__ = ["RouteAccount", "explain", "forecast", "ours_by_place", "with_routes"]
@@ -44,9 +44,9 @@ class RouteAccount:
         displaced: Iterable[ObservedRoute],
         restored: Iterable[ObservedRoute],
     ) -> None:
-        pairs = ((spot, before.get(spot), after.get(spot)) for spot in dict.fromkeys((*after, *before)))
+        pairs = {spot: (before.get(spot), after.get(spot)) for spot in (*after, *before)}
         #: By place: ours before and after.
-        self._pairs = {spot: (was, now) for spot, was, now in pairs if not _is_same(was, now)}
+        self._pairs = {spot: pair for spot, pair in pairs.items() if not _is_same(*pair)}
         self._restored = restored
         self._displaced: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
         for route in displaced:
@@ -60,7 +60,7 @@ class RouteAccount:
         yield from (Change("+", str(route), RESTORED) for route in self._restored)
         yield from (Change("-", str(was)) for was, now in self._pairs.values() if now is None)
 
-    def reversed(self, observed: Sequence[ObservedRoute]) -> tuple[list[Route], list[str]]:
+    def reversed(self, observed: Routes) -> tuple[list[Route], list[str]]:
         """Return our routes as they should be after an undo, and the routes that something else has changed since."""
         wanted = ours_by_place(observed)
         altered = []
@@ -74,7 +74,7 @@ class RouteAccount:
         return [route.to_route() for route in wanted.values()], altered
 
 
-def ours_by_place(observed: Sequence[ObservedRoute]) -> dict[Place, ObservedRoute]:
+def ours_by_place(observed: Routes) -> dict[Place, ObservedRoute]:
     """Return our routes by their place; of several in one place the first decides."""
     return {place(route): route for route in reversed(observed) if route.protocol == OUR_PROTOCOL}
 
@@ -83,9 +83,7 @@ def _is_same(stands: ObservedRoute | None, route: Route | ObservedRoute | None) 
     return stands is None if route is None else stands is not None and stands.fulfils(route)
 
 
-def _change_of(
-    before: ObservedRoute | None, after: Route | ObservedRoute, displaced: Sequence[ObservedRoute]
-) -> Change:
+def _change_of(before: ObservedRoute | None, after: Route | ObservedRoute, displaced: Routes) -> Change:
     """Return the change of a place that gets our route."""
     if displaced:
         names = " and ".join(f"'{route}'" for route in displaced)
@@ -101,7 +99,7 @@ def _change_of(
 
 
 def forecast(
-    outcome: Reconciliation, missing: Sequence[Unresolved], links: Sequence[Device], observed: Sequence[ObservedRoute]
+    outcome: Reconciliation, missing: Sequence[Unresolved], links: Sequence[Device], observed: Routes
 ) -> list[Change]:
     """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
     devices = {link.name: link for link in links}
@@ -126,7 +124,7 @@ def forecast(
 
 
 def _foreseen(
-    changes: Iterable[RouteChange], devices: Mapping[str, Device], observed: Sequence[ObservedRoute]
+    changes: Iterable[RouteChange], devices: Mapping[str, Device], observed: Routes
 ) -> dict[RouteChange, str]:
     """Return the foreseen refusals: the device of a route, or the gateway on it, is missing."""
     foreseen = {change: refused(reason) for change, reason in _without_gateway(changes, observed).items()}
@@ -170,14 +168,12 @@ def _may_heal(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links
     With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the config: the kernel's
     error number is the same for both.
     """
-    devs = {str(change): {change.after.dev} for change in changes if change.after is not None}
     usable = {link.name for link in links if _is_usable(link)}
-    return all(
-        refusal.errno in _MAY_HEAL and not usable.issuperset(devs.get(refusal.change, set())) for refusal in refusals
-    )
+    waiting = {str(change) for change in changes if change.after is not None and change.after.dev not in usable}
+    return all(refusal.errno in _MAY_HEAL and refusal.change in waiting for refusal in refusals)
 
 
-def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
+def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
     """Return the routes whose gateway is not on the link of their device: the kernel refuses all of them."""
     reached: dict[tuple[Address, str], bool] = {}
     lost: dict[RouteChange, str] = {}

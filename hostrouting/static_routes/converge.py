@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.config import StaticRoute
     from hostrouting.host import FileStore, Host, Route
     from hostrouting.net.routes import Place
-    from hostrouting.static_routes.reconcile import Reconciliation, WayBack
+    from hostrouting.static_routes.reconcile import Reconciliation, Routes, WayBack
     from hostrouting.static_routes.resolve import Resolution
     from phases import Change, Context
 
@@ -70,7 +70,7 @@ class Convergence:
     _logger: logging.Logger
     #: The routes that are displaced after the changes made so far.
     _records: list[ObservedRoute] = attrs.field(factory=list)
-    _prepended: Mapping[Place, tuple[ObservedRoute, ...]] = attrs.field(factory=dict)
+    _prepended: Mapping[Place, Routes] = attrs.field(factory=dict)
     #: Routes that their owners believe replaced, and that could not be removed yet.
     _stale: list[ObservedRoute] = attrs.field(factory=list)
     #: Restored routes of the records: one that is gone at the next reading was deleted by its owner.
@@ -115,15 +115,13 @@ class Convergence:
         self._tell(after, recorded.routes)
         write_records(files, [*self._records, *self._waiting])
 
-    def _record_rest(self, ctx: Context, recorded: Sequence[ObservedRoute]) -> None:
+    def _record_rest(self, ctx: Context, recorded: Routes) -> None:
         """Record the changes of a run that failed, as far as they are in force."""
         if self._ours is not None:
             with suppress(BackendError):
                 self._record(ctx, ours_by_place(self._host.routes.routes()), recorded)
 
-    def _record(
-        self, ctx: Context, after: Mapping[Place, Route | ObservedRoute], recorded: Sequence[ObservedRoute]
-    ) -> None:
+    def _record(self, ctx: Context, after: Mapping[Place, Route | ObservedRoute], recorded: Routes) -> None:
         """Record the new state if it differs from the earlier one, with one inverse for all changes."""
         displaced = [route for route in self._records if route not in recorded]
         restored = [route for route in recorded if route in self._returned]
@@ -167,7 +165,7 @@ class Convergence:
                 return
         self._settle_for(desired)
 
-    def _reconciled(self, desired: Sequence[Route], observed: Sequence[ObservedRoute]) -> Reconciliation:
+    def _reconciled(self, desired: Sequence[Route], observed: Routes) -> Reconciliation:
         if self._returned:
             there = {(route.network, signature(route)) for route in observed}
             deleted = {record for record in self._returned if (record.network, signature(record)) not in there}
@@ -271,14 +269,14 @@ class Convergence:
                 reasons = second.refusals if isinstance(second, RouteRejectedError) else [second]
                 error.left_behind += [f"could not be rolled back: {reason}" for reason in reasons]
 
-    def _keep(self, records: Sequence[ObservedRoute]) -> None:
+    def _keep(self, records: Routes) -> None:
         try:
             write_records(self._host.files, records)
         except HostFileError as error:
             # The next run finds those routes in their places; and the first error matters more.
             self._logger.warning("%s", error)
 
-    def _tell(self, wanted: Mapping[Place, Route], recorded: Sequence[ObservedRoute]) -> None:
+    def _tell(self, wanted: Mapping[Place, Route], recorded: Routes) -> None:
         for route in self._records:
             ours = wanted.get(place(route))
             if ours is not None and route not in recorded:
@@ -294,18 +292,17 @@ class Convergence:
                 self._logger.warning("displaced route '%s' is not restored: %s", route, reason)
 
 
-def _taken_from_us(error: RouteRejectedError, outcome: Reconciliation) -> dict[Place, tuple[ObservedRoute, ...]]:
+def _taken_from_us(error: RouteRejectedError, outcome: Reconciliation) -> dict[Place, Routes]:
     """Return the places where another program has replaced ours, and the routes after ours."""
-    hidden: dict[Place, tuple[ObservedRoute, ...]] = {}
+    taken: dict[Place, Routes] = {}
     absent = {refusal.change for refusal in error.refusals if refusal.errno == errno.ESRCH}
     for change in outcome.changes:
         if change.after is not None and str(change) in error.overtaken:
-            spot = place(change.after)
-            hidden[spot] = outcome.prepended.get(spot, ())
+            taken[place(change.after)] = outcome.displaced_by(change)
         elif change.after is None and change.before is not None and str(change) in absent:
             spot = place(change.before)
-            hidden[spot] = outcome.hidden.get(spot, ())
-    return {spot: routes for spot, routes in hidden.items() if routes}
+            taken[spot] = outcome.hidden.get(spot, ())
+    return {spot: routes for spot, routes in taken.items() if routes}
 
 
 def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
@@ -316,7 +313,7 @@ def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
     )
 
 
-def _restorable(records: Sequence[ObservedRoute], devices: Iterable[str]) -> tuple[list[ObservedRoute], list[GivenUp]]:
+def _restorable(records: Routes, devices: Iterable[str]) -> tuple[list[ObservedRoute], list[GivenUp]]:
     """Return the displaced routes that can be restored, and those whose device is gone."""
     kept: list[ObservedRoute] = []
     lost: list[GivenUp] = []

@@ -12,8 +12,6 @@ from hostrouting.static_routes.resolve import resolve
 from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hostrouting.boot import BootUnit
     from hostrouting.host import Route
     from hostrouting.static_routes.resolve import Resolution
@@ -77,13 +75,10 @@ class ConfigureStaticRoutes(PairTask):
             self._remove_routes(ctx)
 
     def _remove_routes(self, ctx: Context) -> None:
-        self._converge(ctx, ())
+        Convergence(self._host, self._logger).run(ctx, ())
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-
-    def _converge(self, ctx: Context, routes: Sequence[Route]) -> None:
-        Convergence(self._host, self._logger).run(ctx, routes)
 
     # --- lookups, and waiting for DHCP
 
@@ -97,7 +92,7 @@ class ConfigureStaticRoutes(PairTask):
         while True:
             resolution = self._resolution
             try:
-                self._converge(ctx, self._complete(resolution, seconds))
+                Convergence(self._host, self._logger).run(ctx, self._complete(resolution, seconds))
             except BackendError as error:
                 if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
                     raise

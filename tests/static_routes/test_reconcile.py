@@ -90,7 +90,7 @@ class TestOnePlace:
         outcome = reconcile([WANTED], before)
         ((foreign,),) = outcome.prepended.values()
         assert foreign in before
-        assert (outcome.safeguard, outcome.displaced_by(outcome.changes[0])) == ([foreign], (foreign,))
+        assert (outcome.safeguard, outcome.displaced_by(outcome.changes[0])) == ([foreign], [foreign])
         records = brought_about(node, [WANTED])
         assert records == [foreign]
         assert in_place(node) == [str(WANTED)]
