@@ -19,7 +19,10 @@ whose message says what to do next.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "BackendError",
@@ -151,15 +154,15 @@ class RouteRejectedError(BackendError):
         refusals: list[Refusal],
         *,
         rolled_back: bool,
-        left_behind: list[str] | None = None,
-        overtaken: list[str] | None = None,
+        left_behind: Iterable[str] = (),
+        overtaken: Iterable[str] = (),
         what: str = "route",
         may_heal: bool = False,
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
-        self.left_behind: list[str] = left_behind or []
-        self.overtaken: list[str] = overtaken or []
+        self.left_behind = list(left_behind)
+        self.overtaken = list(overtaken)
         self.what = what
         heading = f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"
         super().__init__(heading, errno=refusals[0].errno if refusals else None, may_heal=may_heal)

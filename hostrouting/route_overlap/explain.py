@@ -6,6 +6,7 @@ On a terminal the range is a bar, with each part in the colour of its device.
 from __future__ import annotations
 
 import os
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -61,16 +62,15 @@ class Explanation:
     def lines(self, *, picture: bool = False) -> Iterator[str]:
         """Return the text: a heading, the bar if `picture`, and a line for each part."""
         yield self.asked
-        colours = {by: _COLOURS[i % len(_COLOURS)] for i, by in enumerate(dict.fromkeys(p.by for p in self.parts))}
+        colours = dict(zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False))
         if picture and len(self.parts) > 1:
             yield "  " + "".join(_painted(" " * cells, colours[part.by]) for part, cells in self._cells())
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
-            by = f" {part.by} " if picture else part.by
+            by = _painted(f" {part.by} ", colours[part.by]) if picture else part.by
             padding = " " * (wide - len(part.by))
             span = format_ipv4(part.first) + (f" - {format_ipv4(part.last)}" if part.last != part.first else "")
-            shown = _painted(by, colours[part.by]) if picture else by
-            yield f"  {shown}{padding}  {span:33}  {part.route or part.reason}"
+            yield f"  {by}{padding}  {span:33}  {part.route or part.reason}"
 
     def _cells(self) -> Iterator[tuple[ExplainedPart, int]]:
         """Return each part with its cells of the bar: by its size, and at least one."""

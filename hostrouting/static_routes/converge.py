@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import FileStore, Host, Route
+    from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.static_routes.reconcile import Reconciliation, Routes, WayBack
     from hostrouting.static_routes.resolve import Resolution
@@ -52,7 +53,7 @@ _READINGS: Final = 24
 def foresee(host: Host, resolution: Resolution) -> list[Change]:
     """Return the changes of a convergence, once every missing value can be looked up."""
     observed, links = host.routes.routes(), host.routes.links()
-    records, _ = _restorable(read_records(host.files).routes, (link.name for link in links))
+    records, _ = _restorable(read_records(host.files).routes, links)
     undecided = {_place_of(route) for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
     return forecast(outcome, resolution.missing, links, observed)
@@ -68,6 +69,8 @@ class Convergence:
 
     _host: Host
     _logger: logging.Logger
+    #: The routes that were displaced before the run.
+    _recorded: Routes = ()
     #: The routes that are displaced after the changes made so far.
     _records: list[ObservedRoute] = attrs.field(factory=list)
     _prepended: Mapping[Place, Routes] = attrs.field(factory=dict)
@@ -81,8 +84,6 @@ class Convergence:
     _changed: int = 0
     #: Our routes before the run, for a rollback.
     _ours: Mapping[Place, ObservedRoute] | None = None
-    #: The changes that the kernel refused for another reason than a faster program.
-    _refused: Reconciliation | None = None
 
     def run(self, ctx: Context, desired: Sequence[Route]) -> None:
         """Make our routes exactly these, restore displaced routes whose place is free again, and record the changes."""
@@ -90,41 +91,39 @@ class Convergence:
         recorded = read_records(files)
         if recorded.damage:
             self._logger.warning("%s", set_damaged_aside(files, recorded))
-        self._records, self._told = _restorable(recorded.routes, (link.name for link in self._host.routes.links()))
+        self._recorded = recorded.routes
+        self._records, self._told = _restorable(recorded.routes, self._host.routes.links())
         try:
             self._converge(desired)
         except (BackendError, HostFileError) as error:
-            refused = self._refused
             if self._changed or self._prepended:
                 self._roll_back(error)
             elif not isinstance(error, RouteRejectedError) or error.rolled_back:
                 self._keep(recorded.routes)
-            self._record_rest(ctx, recorded.routes)
+            self._record_rest(ctx)
             if isinstance(error, LinkNotFoundError):
                 raise with_routes(error, desired) from error
-            if isinstance(error, RouteRejectedError) and refused is not None:
-                explain(error, refused, self._host.routes)
             raise
         except BaseException:
             # An interrupt: only another reading shows what stands.
-            self._record_rest(ctx, recorded.routes)
+            self._record_rest(ctx)
             raise
         self._logger.info("routes changed: %d", self._changed, extra={"changed": self._changed})
         after = {place(route): route for route in desired}
-        self._record(ctx, after, recorded.routes)
-        self._tell(after, recorded.routes)
+        self._record(ctx, after)
+        self._tell(after)
         write_records(files, [*self._records, *self._waiting])
 
-    def _record_rest(self, ctx: Context, recorded: Routes) -> None:
+    def _record_rest(self, ctx: Context) -> None:
         """Record the changes of a run that failed, as far as they are in force."""
         if self._ours is not None:
             with suppress(BackendError):
-                self._record(ctx, ours_by_place(self._host.routes.routes()), recorded)
+                self._record(ctx, ours_by_place(self._host.routes.routes()))
 
-    def _record(self, ctx: Context, after: Mapping[Place, Route | ObservedRoute], recorded: Routes) -> None:
+    def _record(self, ctx: Context, after: Mapping[Place, Route | ObservedRoute]) -> None:
         """Record the new state if it differs from the earlier one, with one inverse for all changes."""
-        displaced = [route for route in self._records if route not in recorded]
-        restored = [route for route in recorded if route in self._returned]
+        displaced = [route for route in self._records if route not in self._recorded]
+        restored = [route for route in self._recorded if route in self._returned]
         account = RouteAccount(self._ours or {}, after, displaced=displaced, restored=restored)
 
         def undo(ctx: Context) -> None:
@@ -156,7 +155,7 @@ class Convergence:
                 self._stale = outcome.stale
                 self._prepended = {**self._prepended, **_taken_from_us(error, outcome)}
                 if not _is_overtaken(error, outcome):
-                    self._refused = outcome
+                    explain(error, outcome, self._host.routes)
                     raise
                 continue
             self._accept(outcome)
@@ -245,8 +244,9 @@ class Convergence:
                 )
                 for change in lacking
             ]
-            self._refused = outcome
-            raise RouteRejectedError(refusals, rolled_back=True)
+            error = RouteRejectedError(refusals, rolled_back=True)
+            explain(error, outcome, self._host.routes)
+            raise error
         for change in outcome.changes:
             # Other programs may have removed ours meanwhile.
             with suppress(RouteRejectedError):
@@ -265,7 +265,7 @@ class Convergence:
             # A restored route belongs to its owner, which may delete it before the next run.
             self._keep([route for route in (*self._records, *self._waiting) if route not in self._returned])
             if isinstance(error, RouteRejectedError):
-                error.rolled_back = False
+                error.rolled_back = error.may_heal = False
                 reasons = second.refusals if isinstance(second, RouteRejectedError) else [second]
                 error.left_behind += [f"could not be rolled back: {reason}" for reason in reasons]
 
@@ -276,10 +276,10 @@ class Convergence:
             # The next run finds those routes in their places; and the first error matters more.
             self._logger.warning("%s", error)
 
-    def _tell(self, wanted: Mapping[Place, Route], recorded: Routes) -> None:
+    def _tell(self, wanted: Mapping[Place, Route]) -> None:
         for route in self._records:
             ours = wanted.get(place(route))
-            if ours is not None and route not in recorded:
+            if ours is not None and route not in self._recorded:
                 self._logger.warning(
                     "foreign route '%s' is displaced by '%s'; it is restored when ours is removed",
                     route,
@@ -288,7 +288,7 @@ class Convergence:
                 )
         for route, reason in self._told:
             # Others were displaced for a moment within this run.
-            if route in recorded:
+            if route in self._recorded:
                 self._logger.warning("displaced route '%s' is not restored: %s", route, reason)
 
 
@@ -313,18 +313,14 @@ def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
     )
 
 
-def _restorable(records: Routes, devices: Iterable[str]) -> tuple[list[ObservedRoute], list[GivenUp]]:
+def _restorable(records: Routes, links: Iterable[Device]) -> tuple[list[ObservedRoute], list[GivenUp]]:
     """Return the displaced routes that can be restored, and those whose device is gone."""
-    kept: list[ObservedRoute] = []
-    lost: list[GivenUp] = []
-    names = set(devices) if records else set()
-    for record in records:
-        gone = sorted({*record.devs} - names)
-        if gone:
-            lost.append(GivenUp(record, f"there is no device {', '.join(gone)} any more"))
-        else:
-            kept.append(record)
-    return kept, lost
+    names = {link.name for link in links}
+    missing = {record: sorted({*record.devs} - names) for record in records}
+    lost = [
+        GivenUp(record, f"there is no device {', '.join(gone)} any more") for record, gone in missing.items() if gone
+    ]
+    return [record for record in records if not missing[record]], lost
 
 
 def _by(outcome: Reconciliation, change: RouteChange) -> str:
