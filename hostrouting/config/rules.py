@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 __all__ = [
+    "OWN_UNITS",
     "cidr",
     "destination",
     "device",
@@ -48,6 +49,19 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+#: Units that hostrouting installs. None of them may be a gate, for it would wait for itself.
+OWN_UNITS: Final = frozenset(
+    {
+        "check-route-overlap.service",
+        "hostrouting-held@.service",
+        "hostrouting-ready.service",
+        "hostrouting-retry.service",
+        "probe-snat.service",
+        "static-routes.service",
+        "watch-routes.service",
+    }
+)
 
 #: By the first byte, (first bits, how many of them, what they mean): a static route may not lead there, and no router
 #: lives there.
@@ -277,22 +291,18 @@ def _device_pattern_problem(text: str) -> str | None:
     return None
 
 
-def gate(own_units: frozenset[str]) -> Callable[[object], str]:
-    """Return a rule for the name of a service unit, template or instance; it refuses `own_units`."""
-
-    def rule(value: object) -> str:
-        text = string(value, "the name of a .service unit such as 'kubelet.service'")
-        problem = _gate_problem(text)
-        if problem:
-            raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
-        prefix, at, _ = text.partition("@")
-        if text in own_units or (at and f"{prefix}@.service" in own_units):
-            raise ValueError(
-                f"{text!r} is installed by hostrouting and cannot wait for itself; name the unit that must wait"
-            )
-        return text
-
-    return rule
+def gate(value: object) -> str:
+    """Return the name of a service unit, template or instance; refuse `OWN_UNITS`."""
+    text = string(value, "the name of a .service unit such as 'kubelet.service'")
+    problem = _gate_problem(text)
+    if problem:
+        raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
+    prefix, at, _ = text.partition("@")
+    if text in OWN_UNITS or (at and f"{prefix}@.service" in OWN_UNITS):
+        raise ValueError(
+            f"{text!r} is installed by hostrouting and cannot wait for itself; name the unit that must wait"
+        )
+    return text
 
 
 def _gate_problem(text: str) -> str | None:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_ALLOWED_DEVS",
     "DEFAULT_GATES",
-    "OWN_UNITS",
     "HostRoutingConfig",
     "OverlapMode",
     "ProbeSNATConfig",
@@ -81,18 +80,6 @@ DEFAULT_ALLOWED_DEVS: Final = (
 )
 #: Every machine of systemd-nspawn, whatever its name, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
-#: Units that hostrouting installs. None of them may be a gate, for it would wait for itself.
-OWN_UNITS: Final = frozenset(
-    {
-        "check-route-overlap.service",
-        "hostrouting-held@.service",
-        "hostrouting-ready.service",
-        "hostrouting-retry.service",
-        "probe-snat.service",
-        "static-routes.service",
-        "watch-routes.service",
-    }
-)
 
 #: The next step for the user whose file cannot be read.
 _UNREADABLE: Final[dict[type[Exception], str]] = {
@@ -280,9 +267,7 @@ class WatchConfig(WireValue):
     )
 
 
-_gates = rules.list_of(
-    rules.gate(OWN_UNITS), clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them"
-)
+_gates = rules.list_of(rules.gate, clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them")
 
 
 @attrs.frozen(kw_only=True)

@@ -40,8 +40,8 @@ _LONGEST_SHOWN = 80
 _LONGEST_GUESSED = 40
 
 
-class _RepeatedKeys(dict[str, object]):
-    """A JSON object in which at least one key was given more than once; `repeated` names them."""
+class _JSONObject(dict[str, object]):
+    """A JSON object; `repeated` names the keys that were given more than once."""
 
     repeated: Collection[str] = ()
 
@@ -178,7 +178,7 @@ def wire_names(cls: type[WireValue]) -> tuple[str, ...]:
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
     """Return the keys that `read_json` found more than once in this object."""
-    return mapping.repeated if isinstance(mapping, _RepeatedKeys) else ()
+    return mapping.repeated if isinstance(mapping, _JSONObject) else ()
 
 
 def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
@@ -278,7 +278,7 @@ def describe(value: object) -> str:
 def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     """Parse JSON, the whole of it and nothing but it; for anything else raise `InvalidConfigError`, which names it.
 
-    An object with repeated keys becomes a dict that records them, so that the reader of that part can report the place.
+    An object becomes a dict that names its repeated keys, so that the reader of that part can report the place.
 
     >>> read_json('{"metric": 1}')
     {'metric': 1}
@@ -324,11 +324,8 @@ def _refuse_constant(name: str) -> object:
     raise _NotJSONError(f"{name} is no JSON number; write a number, or remove the key")
 
 
-def _json_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    mapping = dict(pairs)
-    if len(mapping) == len(pairs):
-        return mapping
-    names = [name for name, _ in pairs]
-    result = _RepeatedKeys(mapping)
-    result.repeated = [name for name, count in Counter(names).items() if count > 1]
+def _json_object(pairs: list[tuple[str, object]]) -> _JSONObject:
+    result = _JSONObject(pairs)
+    if len(result) < len(pairs):
+        result.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     return result

@@ -33,9 +33,6 @@ class ConfigureStaticRoutes(PairTask):
     name = "configure-static-routes"
     _departure = DEPARTURE
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self._config.static_routes.routes)} routes>"
-
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
         boot, unit = self._boot, self._part
