@@ -1,4 +1,4 @@
-"""The parts of a CIDR, each with one answer of the kernel, and the judgement on the answers.
+"""The parts of a CIDR, each with the answers that all its addresses get, and the judgement on the answers.
 
 By longest-prefix match, the deciding route can change only where a route or a selector of a policy rule begins or ends.
 So a CIDR is cut there, and one address of each part is looked up, in bulk. The answer holds for the whole part.
@@ -129,22 +129,20 @@ def _answers_by_source(backend: Routing, plain: Sequence[Lookup]) -> dict[int, l
     return found
 
 
-def _sources(backend: Routing, plain: Sequence[Lookup]) -> list[tuple[int, ...]]:
-    """Return the sources from which the kernel may send, for each answer.
+def _sources(backend: Routing, plain: Sequence[Lookup]) -> Iterator[Iterable[int]]:
+    """Yield the sources from which the kernel may send, for each answer.
 
     With one next hop, the kernel tells the source. With several, a hash of the flow selects the next hop and so the
     source; then every possible source is computed.
     """
     resolved = backend.lookup([answer.destination for answer in plain], resolve=True)
     links = backend.links()
-    sources: list[tuple[int, ...]] = []
     for answer, chosen in zip(plain, resolved, strict=True):
         found: list[int | None] = [chosen.route.source if chosen.route else None]
         if answer.route is not None and answer.route.nexthops and answer.route.source is None:
             alive = [hop for hop in answer.route.nexthops if not hop.dead]
             found = [source_by(hop, answer.route.scope, links) for hop in alive]
-        sources.append(tuple(dict.fromkeys(source for source in found if source)))
-    return sources
+        yield dict.fromkeys(source for source in found if source)
 
 
 # --- judgement
