@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from hostrouting.fib.rules import Packet, Policy
 from hostrouting.fib.sources import source_by
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.host.ports import Routing
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
+    from hostrouting.route_overlap.report import Kind
 
 __all__ = ["AllowedDevices", "Answer", "DecidedPart", "Node", "Part", "adjacent", "looked_up"]
 
@@ -156,7 +157,7 @@ class DecidedPart(NamedTuple):
     decider: ObservedRoute | Rule | None
 
     @property
-    def kind(self) -> Literal["overlap", "no-route", "blocked", "local"]:
+    def kind(self) -> Kind:
         """The kind of `Finding` that this is, if the devices are not allowed."""
         if self.answer.route is None:
             return "no-route" if self.answer.errno == errno.ENETUNREACH else "blocked"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -12,10 +12,12 @@ from hostrouting.net.addresses import Prefix, check_device_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["CidrReport", "Finding", "OverlapReport", "SuggestedRoute"]
+__all__ = ["CidrReport", "Finding", "Kind", "OverlapReport", "SuggestedRoute"]
 
-#: What a finding says about its addresses, by its kind.
-_SENTENCES: Final = {
+Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local"]
+
+#: What a finding says about its addresses.
+_SENTENCES: Final[dict[Kind, str]] = {
     "overlap": "overlap, leaves by {dev}{among}",
     "no-route": "no route",
     "blocked": "blocked",
@@ -32,7 +34,7 @@ class Finding:
     `route` is the deciding route, or rule, as `ip` prints it; None if there is none.
     """
 
-    kind: Literal["overlap", "no-route", "blocked", "local"]
+    kind: Kind
     first: str
     last: str
     devs: tuple[str, ...] = ()

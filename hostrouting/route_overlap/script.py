@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
     from hostrouting.config import HostRoutingConfig
 
-__all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "RUN_FILES", "boot_unit", "render_script"]
+__all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "TOLD", "boot_unit", "render_script"]
 
 _TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
@@ -23,8 +23,8 @@ DEPARTURE: Final = _TEMPLATE.departure
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
-#: The files that the script may leave on a running machine; the last one holds its last message to journald.
-RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
+#: The script's last message to journald.
+TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 
 #: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = 8

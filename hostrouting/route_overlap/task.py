@@ -15,7 +15,7 @@ from hostrouting.exceptions import RouteOverlapError
 from hostrouting.net.default_route import default_route
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
+from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_unit
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -90,9 +90,8 @@ class CheckRouteOverlap(PairTask):
         """Remove the markers."""
         ctx.check()
         files = RecordedFiles(ctx, self._host)
-        markers = [files.remove(path) for path in MARKERS]
-        notes = [self._host.files.remove(path) for path in RUN_FILES]
-        if any(markers + notes):
+        removed = [*map(files.remove, MARKERS), self._host.files.remove(TOLD)]
+        if any(removed):
             # The folder was not empty when Boot removed its files.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
