@@ -13,9 +13,9 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from hostrouting.fib.rules import Packet, Policy
+from hostrouting.fib.model import Fib
+from hostrouting.fib.rules import Packet
 from hostrouting.fib.sources import source_by
-from hostrouting.fib.tables import Tables
 from hostrouting.net.addresses import bounds, netmask
 from hostrouting.net.routes import DEVICELESS_KINDS, MAIN_TABLE, signature
 
@@ -32,7 +32,6 @@ __all__ = ["AllowedDevices", "Answer", "DecidedPart", "Node", "Part", "adjacent"
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
 _SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
 _SIZES: Final = tuple(1 << 32 - length for length in range(33))
-_REFUSING_ACTIONS: Final = frozenset({"blackhole", "unreachable", "prohibit"})
 _route_of = itemgetter(1)
 
 
@@ -218,32 +217,20 @@ class Node:
         self.rules = backend.rules()
         #: True if an answer may depend on the source.
         self.by_source = any(rule.source[1] for rule in self.rules)
-        self._policy = Policy(self.rules, 32)
 
     @cached_property
-    def _refusing(self) -> Tables:
+    def _refusing(self) -> Fib:
+        """The routes that refuse packets, and the rules: the kernel names neither in its answer, which is an errno.
+
+        No table that the kernel tries before the refusing one has a route that forwards the packet, so these routes are
+        enough.
+        """
         # By position, which is faster than by name: this line reads every route of a full table.
-        return Tables.of(route for route in self.routes if route[7] in DEVICELESS_KINDS)
+        return Fib.of((), (route for route in self.routes if route[7] in DEVICELESS_KINDS), self.rules)
 
     def decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
         """Return the route or rule that decides a packet from `source`; None if no route matches it."""
-        return answer.route or self._blocker(answer.destination, source)
-
-    def _blocker(self, destination: int, source: int) -> ObservedRoute | Rule | None:
-        """Return the route or rule that refuses a packet: the kernel answers such a lookup only with an errno.
-
-        No table that the kernel tries before the refusing one has a route that forwards the packet, so the refusing
-        routes are enough.
-        """
-        for rule, _ in self._policy.selected(Packet(destination, source)):
-            if rule.other_selectors:
-                continue
-            if rule.action in _REFUSING_ACTIONS:
-                return rule
-            route = self._refusing.search((rule.table,), destination) if rule.action == "lookup" else None
-            if route is not None and route.kind != "throw":
-                return route
-        return None
+        return answer.route or self._refusing.decide(Packet(answer.destination, source)).blocker
 
     def held_in_main(self, candidates: Collection[ObservedRoute]) -> list[ObservedRoute]:
         """Return those in the main table: before the first rule, the kernel reports local ones as part of it, too."""

@@ -241,6 +241,14 @@ def test_a_rule_on_more_than_addresses_does_not_count_as_blocking() -> None:
     assert finding.route == "prohibit 10.96.0.0/16"
 
 
+def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBackend) -> None:
+    """The kernel is asked about a packet without a mark, which such a rule selects (WireGuard makes one)."""
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    node.add_rule(Rule(100, table=88, mark=1, mark_mask=1, inverted=True))
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/24 table 88")
+
+
 @needs_kernel
 def test_a_dead_route_does_not_block() -> None:
     """The kernel skips a more specific route whose device has no carrier, and meets the blackhole after it."""
