@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
+from hostrouting.fib.model import resting
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Place, Route, place
 
@@ -270,7 +271,7 @@ def reconcile(
     made = Reconciliation(before=prepended or {})
     records: dict[Place, list[ObservedRoute]] = {spot: [] for spot in (*made.before, *map(place, stale))}
     for record in displaced:
-        records.setdefault(place(record), []).append(_resting(record))
+        records.setdefault(place(record), []).append(resting(record))
     held = _held(observed, [*wanted, *records])
     for other in stale:
         if other in held.get(place(other), ()):
@@ -304,13 +305,8 @@ def _held(observed: Routes, places: Iterable[Place]) -> dict[Place, list[Observe
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            held[place(route)].append(route if route.flags in _RESTING else _resting(route))
+            held[place(route)].append(route if route.flags in _RESTING else resting(route))
     return dict(held)
-
-
-def _resting(route: ObservedRoute) -> ObservedRoute:
-    """Return the route without the state of its devices, so that it equals its record."""
-    return route._replace(flags=route.flags & FLAG_ONLINK)
 
 
 def _foreign(standing: Iterable[ObservedRoute]) -> list[ObservedRoute]:
