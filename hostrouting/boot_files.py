@@ -47,10 +47,7 @@ class MissingTool(NamedTuple):
 
 def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUnit | Departure]:
     """Return the units of the static routes and of the check; the departure of one that is not configured."""
-    return (
-        routes.boot_unit(config) if config.static_routes.routes else routes.DEPARTURE,
-        overlap.boot_unit(config) if config.route_overlap.expected_cidrs else overlap.DEPARTURE,
-    )
+    return routes.boot_part(config), overlap.boot_part(config)
 
 
 def plan_boot_files(ctx: Context, config: HostRoutingConfig, boot: Boot) -> list[Change]:

@@ -15,7 +15,7 @@ from hostrouting.exceptions import RouteOverlapError
 from hostrouting.net.default_route import default_route
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_unit
+from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class CheckRouteOverlap(PairTask):
 
     @property
     def _part(self) -> BootUnit | Departure:
-        return boot_unit(self._config) if self._config.route_overlap.expected_cidrs else DEPARTURE
+        return boot_part(self._config)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 

@@ -9,7 +9,7 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.static_routes.account import with_routes
 from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_part
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
@@ -46,7 +46,7 @@ class ConfigureStaticRoutes(PairTask):
 
     @property
     def _part(self) -> BootUnit | Departure:
-        return boot_unit(self._config) if self._config.static_routes.routes else DEPARTURE
+        return boot_part(self._config)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
