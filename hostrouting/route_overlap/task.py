@@ -19,7 +19,6 @@ from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import RouteBackend
     from hostrouting.route_overlap.report import OverlapReport
@@ -42,16 +41,13 @@ class CheckRouteOverlap(PairTask):
 
     name = "check-route-overlap"
     _departure = DEPARTURE
+    _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
         """Install boot files, wait for a default route, prove the routing and write the marker."""
         with self._host.lock.hold(ctx) as held:
             self._boot.install(held, self._part)
             self.act(held)
-
-    @property
-    def _part(self) -> BootUnit | Departure:
-        return boot_part(self._config)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 

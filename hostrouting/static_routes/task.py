@@ -12,7 +12,6 @@ from hostrouting.static_routes.resolve import resolve
 from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_part
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit
     from hostrouting.host import Route
     from hostrouting.static_routes.resolve import Resolution
     from phases import Change, Context
@@ -32,6 +31,7 @@ class ConfigureStaticRoutes(PairTask):
 
     name = "configure-static-routes"
     _departure = DEPARTURE
+    _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
@@ -43,10 +43,6 @@ class ConfigureStaticRoutes(PairTask):
             # An unsuitable gate is refused before anything is changed.
             boot.refuse_gates(held, unit)
             install_around(boot, lambda: boot.install(held, unit), lambda: self.act(held))
-
-    @property
-    def _part(self) -> BootUnit | Departure:
-        return boot_part(self._config)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
