@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "RECORDS_PATH",
     "Convergence",
-    "Displaced",
     "foresee",
     "read_records",
     "set_damaged_aside",
@@ -92,14 +91,14 @@ class Convergence:
         if recorded.damage:
             self._logger.warning("%s", set_damaged_aside(files, recorded))
         self._recorded = recorded.routes
-        self._records, self._told = _restorable(recorded.routes, self._host.routes.links())
+        self._records, self._told = _restorable(self._recorded, self._host.routes.links())
         try:
             self._converge(desired)
         except (BackendError, HostFileError) as error:
             if self._changed or self._prepended:
                 self._roll_back(error)
             elif not isinstance(error, RouteRejectedError) or error.rolled_back:
-                self._keep(recorded.routes)
+                self._keep(self._recorded)
             self._record_rest(ctx)
             if isinstance(error, LinkNotFoundError):
                 raise with_routes(error, desired) from error
@@ -331,25 +330,18 @@ def _by(outcome: Reconciliation, change: RouteChange) -> str:
 # --- the journal of displaced routes
 
 
-class Displaced(NamedTuple):
-    """The routes to be restored, those of one place in their order; `damage` says which entries are unusable."""
+def read_records(files: FileStore) -> Record:
+    """Return the record of the displaced routes, those of one place in their order; an empty one if there is no file.
 
-    routes: list[ObservedRoute]
-    damage: str = ""
-
-
-def read_records(files: FileStore) -> Displaced:
-    """Return the displaced routes; of a damaged record the good entries, of one that is not root's none."""
-    record = read_record(files, RECORDS_PATH)
-    if record is None:
-        return Displaced([])
-    return Displaced([each for each in record.objects if isinstance(each, ObservedRoute)], record.damage)
+    A damaged record has its good entries, and one that is not root's has none.
+    """
+    return read_record(files, RECORDS_PATH) or Record(objects=())
 
 
-def set_damaged_aside(files: FileStore, displaced: Displaced) -> str:
+def set_damaged_aside(files: FileStore, record: Record) -> str:
     """Rename the damaged record, and write its good entries to a new one; return a sentence that says so."""
-    told = f"{displaced.damage}; {set_aside(files, RECORDS_PATH)}"
-    write_records(files, displaced.routes)
+    told = f"{record.damage}; {set_aside(files, RECORDS_PATH)}"
+    write_records(files, record.routes)
     return told
 
 
