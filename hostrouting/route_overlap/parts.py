@@ -56,7 +56,7 @@ class Part(NamedTuple):
         return self.answers[-1][0]
 
 
-def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | None = None) -> Iterator[Iterator[Part]]:
+def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | None = None) -> Iterator[list[Part]]:
     """Cut each CIDR where the answer may change, and yield its parts.
 
     With `allowed`, parts that leave by a single allowed device are left out if no rule selects by source.
@@ -66,7 +66,7 @@ def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | Non
         sourced = _answers_by_source(node.backend, plain) if node.by_source else {}
         indexes = range(len(starts)) if node.by_source or allowed is None else _suspects(plain, allowed)
         starts.append(end)
-        yield (Part(starts[i], starts[i + 1] - 1, (*sourced.get(i, ()), (plain[i], 0))) for i in indexes)
+        yield [Part(starts[i], starts[i + 1] - 1, (*sourced.get(i, ()), (plain[i], 0))) for i in indexes]
 
 
 def _suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:

@@ -181,5 +181,5 @@ def run_script(
 
 def parts_of(backend: RouteBackend, cidr: str) -> list[Part]:
     """Return every part into which the proof cuts a CIDR, fine or not."""
-    [parts] = map(list, looked_up(Node(backend), [cidr]))
+    [parts] = looked_up(Node(backend), [cidr])
     return parts
