@@ -38,10 +38,7 @@ _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUnit | Departure]:
     """Return the units of the static routes and of the check; the departure of one that is not configured."""
-    return (
-        routes.boot_unit(config) if config.static_routes.routes else routes.DEPARTURE,
-        overlap.boot_unit(config) if config.route_overlap.expected_cidrs else overlap.DEPARTURE,
-    )
+    return routes.boot_part(config), overlap.boot_part(config)
 
 
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:

@@ -19,7 +19,10 @@ whose message says what to do next.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "BackendError",
@@ -142,7 +145,8 @@ class RouteRejectedError(BackendError):
 
     `refusals` holds every refused change. `rolled_back` is True if reading back proved that the routes are as they were
     before; otherwise `left_behind` describes each difference. `overtaken` are the changes whose route another program
-    removed or replaced before it could be rolled back.
+    removed or replaced before it could be rolled back. The text follows these attributes, as a caller that knows more
+    may complete them.
     """
 
     def __init__(
@@ -150,23 +154,27 @@ class RouteRejectedError(BackendError):
         refusals: list[Refusal],
         *,
         rolled_back: bool,
-        left_behind: list[str] | None = None,
-        overtaken: list[str] | None = None,
+        left_behind: Iterable[str] = (),
+        overtaken: Iterable[str] = (),
         what: str = "route",
         may_heal: bool = False,
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
-        self.left_behind: list[str] = left_behind or []
-        self.overtaken: list[str] = overtaken or []
-        lines = [f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"]
-        lines += [f"  {refusal}" for refusal in refusals]
-        if rolled_back:
-            lines.append(f"nothing was changed: the rollback was verified by reading the {_plural(what)} back")
+        self.left_behind = list(left_behind)
+        self.overtaken = list(overtaken)
+        self.what = what
+        heading = f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"
+        super().__init__(heading, errno=refusals[0].errno if refusals else None, may_heal=may_heal)
+
+    def __str__(self) -> str:
+        lines = [super().__str__(), *(f"  {refusal}" for refusal in self.refusals)]
+        if self.rolled_back:
+            lines.append(f"nothing was changed: the rollback was verified by reading the {_plural(self.what)} back")
         else:
             lines.append("THE ROLLBACK IS INCOMPLETE, these differ from before:")
             lines += [f"  {line}" for line in self.left_behind]
-        super().__init__("\n".join(lines), errno=refusals[0].errno if refusals else None, may_heal=may_heal)
+        return "\n".join(lines)
 
 
 def _plural(what: str) -> str:

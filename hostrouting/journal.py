@@ -82,6 +82,11 @@ class Record:
     #: Why `objects` lacks objects of the file, and the next step for the user; empty if it has all.
     damage: str = ""
 
+    @property
+    def routes(self) -> list[ObservedRoute]:
+        """The routes among the objects, in their order."""
+        return [each for each in self.objects if isinstance(each, ObservedRoute)]
+
 
 def to_json(record: Record) -> bytes:
     """Return the content of a record's file."""

@@ -509,7 +509,7 @@ def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
 
 @needs_kernel
 def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
-    """On a terminal the range is a bar in the colours of its interfaces; not with NO_COLOR."""
+    """On a terminal the range is a bar in the colours of its devices; not with NO_COLOR."""
     node.add_route("172.16.128.0/17", gateway="10.224.0.1", dev="eth0")
 
     def on_a_terminal(**environment: str) -> str:

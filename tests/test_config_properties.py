@@ -157,7 +157,7 @@ def test_strategies_draw_canonical_values(**drawn: str) -> None:
     assert rules.gateway(drawn["gateway"]) == drawn["gateway"]
     assert rules.device(drawn["device"]) == drawn["device"]
     assert rules.device_pattern(drawn["pattern"]) == drawn["pattern"]
-    assert rules.gate(frozenset())(drawn["gate"]) == drawn["gate"]
+    assert rules.gate(drawn["gate"]) == drawn["gate"]
 
 
 @given(static_routes())

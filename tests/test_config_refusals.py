@@ -268,7 +268,7 @@ def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
         (
             {"probeSnat": {"source": "fe80::1%eth0"}},
             "probeSnat.source",
-            "'fe80::1%eth0' has a zone; name the interface in 'dev' instead",
+            "'fe80::1%eth0' has a zone; name the device in 'dev' instead",
         ),
         (
             {"probeSnat": {"source": "169.254.1.1"}},

@@ -12,6 +12,8 @@ from hostrouting.config import require_config
 from hostrouting.host import Host
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.boot.layout import BootUnit
     from hostrouting.config import HostRoutingConfig
     from phases import Change, Context
@@ -44,11 +46,12 @@ class PairTask(NodeTask, ABC):
     """
 
     _departure: Departure
+    #: Returns the unit for a config; its departure if the config asks for nothing.
+    _boot_part: Callable[[HostRoutingConfig], BootUnit | Departure]
 
     @property
-    @abstractmethod
     def _part(self) -> BootUnit | Departure:
-        """The unit for this config; its departure if the config asks for nothing."""
+        return self._boot_part(self._config)
 
     @abstractmethod
     def plan_act(self, ctx: Context) -> list[Change]:

@@ -7,10 +7,10 @@ wire        JSON to values and back: types, unknown keys, all errors at once
 
 from __future__ import annotations
 
+from hostrouting.config.rules import OWN_UNITS
 from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
-    OWN_UNITS,
     HostRoutingConfig,
     OverlapMode,
     ProbeSNATConfig,

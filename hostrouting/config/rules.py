@@ -8,8 +8,8 @@ the value that has the fields, in `sections`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hostrouting.config.wire import describe, errors_under
 from hostrouting.exceptions import ConfigError, InvalidConfigError
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 __all__ = [
-    "boolean",
+    "OWN_UNITS",
     "cidr",
     "destination",
-    "destination_numbers",
     "device",
     "device_pattern",
     "duration",
@@ -50,6 +49,19 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+#: Units that hostrouting installs. None of them may be a gate, for it would wait for itself.
+OWN_UNITS: Final = frozenset(
+    {
+        "check-route-overlap.service",
+        "hostrouting-held@.service",
+        "hostrouting-ready.service",
+        "hostrouting-retry.service",
+        "probe-snat.service",
+        "static-routes.service",
+        "watch-routes.service",
+    }
+)
 
 #: By the first byte, (first bits, how many of them, what they mean): a static route may not lead there, and no router
 #: lives there.
@@ -82,22 +94,18 @@ _NANOSECONDS: Final = {
 # --- JSON's own types ------------------------------------------------------------------------------------------------
 
 
-def boolean(value: object) -> bool:
-    """Return a boolean; refuse every other type."""
-    if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
-    return value
-
-
 def whole_number(lowest: int, highest: int) -> Callable[[object], int]:
     """Return a rule for an integer in a range; it refuses booleans, `1.0` and `"1"`."""
+    return partial(_number, "a whole number", int, lowest, highest)
 
-    def rule(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise ValueError(f"expected a whole number from {lowest} to {highest}, found {describe(value)}")
-        return value
 
-    return rule
+def _number(
+    noun: str, kind: type[int] | tuple[type[int], type[float]], lowest: int, highest: int, value: object
+) -> Any:
+    # No NaN is in any range.
+    if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:
+        raise ValueError(f"expected {noun} from {lowest} to {highest}, found {describe(value)}")
+    return value
 
 
 def string(value: object, wanted: str) -> str:
@@ -154,18 +162,12 @@ def one_of(*choices: str) -> Callable[[object], str]:
 # --- IPv4 ------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(64)
-def destination_numbers(text: str) -> tuple[int, int]:
-    """Return the network and prefix length of a destination; the route that has it asks again after its rule."""
-    return parse_cidr(text)
-
-
 def destination(value: object) -> str:
     """Return the destination of a static route: a routable IPv4 network without host bits."""
     if value is None:
         raise ValueError("is required: the network that the route leads to, such as '172.16.0.0/16'")
     text = string(value, "an IPv4 network such as '172.16.0.0/16'")
-    address, length = destination_numbers(text)
+    address, length = parse_cidr(text)
     if length == 0:
         raise ValueError(
             f"{text!r} is the default route, which is not ours to set; name the networks that need a route"
@@ -231,7 +233,7 @@ def ipv6_address(prefix: int, length: int, wanted: str) -> Callable[[object], st
     def rule(value: object) -> str:
         text = string(value, wanted)
         if "%" in text:
-            raise ValueError(f"{text!r} has a zone; name the interface in 'dev' instead")
+            raise ValueError(f"{text!r} has a zone; name the device in 'dev' instead")
         address = parse_address(text)
         if address is None or address.family != IPV6 or address.number >> (128 - length) != prefix:
             raise ValueError(f"{text!r} is not {wanted}")
@@ -289,22 +291,18 @@ def _device_pattern_problem(text: str) -> str | None:
     return None
 
 
-def gate(own_units: frozenset[str]) -> Callable[[object], str]:
-    """Return a rule for the name of a service unit, template or instance; it refuses `own_units`."""
-
-    def rule(value: object) -> str:
-        text = string(value, "the name of a .service unit such as 'kubelet.service'")
-        problem = _gate_problem(text)
-        if problem:
-            raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
-        prefix, at, _ = text.partition("@")
-        if text in own_units or (at and f"{prefix}@.service" in own_units):
-            raise ValueError(
-                f"{text!r} is installed by hostrouting and cannot wait for itself; name the unit that must wait"
-            )
-        return text
-
-    return rule
+def gate(value: object) -> str:
+    """Return the name of a service unit, template or instance; refuse `OWN_UNITS`."""
+    text = string(value, "the name of a .service unit such as 'kubelet.service'")
+    problem = _gate_problem(text)
+    if problem:
+        raise ValueError(f"{text!r} is not the name of a .service unit that can be a gate: {problem}")
+    prefix, at, _ = text.partition("@")
+    if text in OWN_UNITS or (at and f"{prefix}@.service" in OWN_UNITS):
+        raise ValueError(
+            f"{text!r} is installed by hostrouting and cannot wait for itself; name the unit that must wait"
+        )
+    return text
 
 
 def _gate_problem(text: str) -> str | None:
@@ -348,10 +346,8 @@ def seconds(lowest: int, highest: int) -> Callable[[object], float]:
     """Return a rule for a number of seconds in a range, rounded to a nanosecond as in Go's durations."""
 
     def rule(value: object) -> float:
-        # No NaN is in any range.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
-            raise ValueError(f"expected a number of seconds from {lowest} to {highest}, found {describe(value)}")
-        return round(value * 1e9) / 1e9
+        number: float = _number("a number of seconds", (int, float), lowest, highest, value)
+        return round(number * 1e9) / 1e9
 
     return rule
 

@@ -35,6 +35,7 @@ from hostrouting.config.wire import (
     wire_names,
 )
 from hostrouting.exceptions import ConfigError, HostFileError, InvalidConfigError
+from hostrouting.net.addresses import parse_cidr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_ALLOWED_DEVS",
     "DEFAULT_GATES",
-    "OWN_UNITS",
     "HostRoutingConfig",
     "OverlapMode",
     "ProbeSNATConfig",
@@ -80,18 +80,6 @@ DEFAULT_ALLOWED_DEVS: Final = (
 )
 #: Every machine of systemd-nspawn, whatever its name, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
-#: Units that hostrouting installs. None of them may be a gate, for it would wait for itself.
-OWN_UNITS: Final = frozenset(
-    {
-        "check-route-overlap.service",
-        "hostrouting-held@.service",
-        "hostrouting-ready.service",
-        "hostrouting-retry.service",
-        "probe-snat.service",
-        "static-routes.service",
-        "watch-routes.service",
-    }
-)
 
 #: The next step for the user whose file cannot be read.
 _UNREADABLE: Final[dict[type[Exception], str]] = {
@@ -123,12 +111,11 @@ class StaticRoute(WireValue):
     #: None (or empty) stands for the device of the default route.
     dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
     metric: int = attrs.field(default=0, metadata=wire(rules.whole_number(0, 0xFFFFFFFF)))
-    #: The network and prefix length of `destination`, as numbers.
-    prefix: tuple[int, int] = attrs.field(init=False, eq=False, repr=False)
 
-    def __attrs_post_init__(self) -> None:
-        WireValue.__attrs_post_init__(self)
-        object.__setattr__(self, "prefix", rules.destination_numbers(self.destination))
+    @property
+    def prefix(self) -> tuple[int, int]:
+        """The network and prefix length of `destination`, as numbers."""
+        return parse_cidr(self.destination)
 
     def __str__(self) -> str:
         """Return the route as `ip route` writes it, without the absent parts."""
@@ -157,7 +144,7 @@ _static_routes = rules.list_of(
 class StaticRoutesConfig(WireValue):
     """The routes that the node must have, now and at every boot."""
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     routes: tuple[StaticRoute, ...] = attrs.field(default=(), metadata=wire(_static_routes))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
@@ -202,7 +189,7 @@ class RouteOverlapConfig(WireValue):
 class ProbeSNATConfig(WireValue):
     """IPv6 load-balancer probes that a router may forward: their link-local source becomes a global address."""
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     #: None (or empty) stands for the device of the IPv6 default route.
     dev: str | None = attrs.field(default=None, metadata=wire(rules.optional_device))
     #: Where the cloud's probes come from.
@@ -220,7 +207,7 @@ class ProbeSNATConfig(WireValue):
         default="imds", metadata=wire(rules.one_of("imds", "address", "always"))
     )
     #: If true, a failure fails `Configure` and holds the gates; otherwise it is a warning.
-    required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    required: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -228,9 +215,9 @@ class StaleCNIForce(WireValue):
     """Signs of a live CNI that the sweep ignores, if the operator knows that none of its pods is alive."""
 
     #: A file in /etc/cni/net.d that still names the CNI.
-    conflist: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    conflist: bool = False
     #: A lock that one of its programs still holds.
-    lock: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    lock: bool = False
 
 
 _force_section = section(StaleCNIForce)
@@ -247,7 +234,7 @@ def _force(value: object) -> StaleCNIForce:
 class StaleCNIConfig(WireValue):
     """The sweep of a removed CNI's objects: only those of pod addresses in `pod_cidrs`."""
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     #: IPv4 and IPv6, masked, and each once.
     pod_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.cidr)))
     bridge: str = attrs.field(default="azure0", metadata=wire(rules.device))
@@ -255,9 +242,9 @@ class StaleCNIConfig(WireValue):
     confirmations: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
     backup_dir: str = attrs.field(default="/var/lib/hostrouting/stale-cni", metadata=wire(rules.folder))
     #: Clean even while the CNI still looks configured, or at work.
-    force: StaleCNIForce = attrs.field(factory=StaleCNIForce, metadata=wire(_force))
+    force: StaleCNIForce = attrs.field(default=StaleCNIForce(), metadata=wire(_force))
     #: If true, a failure fails `Configure`; otherwise it is a warning.
-    required: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    required: bool = False
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
@@ -272,7 +259,7 @@ class WatchConfig(WireValue):
     90.0
     """
 
-    enabled: bool = attrs.field(default=False, metadata=wire(rules.boolean))
+    enabled: bool = False
     #: Seconds between two full comparisons; text such as "60s" on the wire.
     interval: float = attrs.field(
         default=60.0,
@@ -280,9 +267,7 @@ class WatchConfig(WireValue):
     )
 
 
-_gates = rules.list_of(
-    rules.gate(OWN_UNITS), clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them"
-)
+_gates = rules.list_of(rules.gate, clash=lambda name, _, index: f"{name!r} repeats gates[{index}]; remove one of them")
 
 
 @attrs.frozen(kw_only=True)
@@ -300,15 +285,11 @@ class HostRoutingConfig(WireValue):
 
     _path: ClassVar[str] = _KEY
 
-    static_routes: StaticRoutesConfig = attrs.field(
-        factory=StaticRoutesConfig, metadata=wire(section(StaticRoutesConfig))
-    )
-    route_overlap: RouteOverlapConfig = attrs.field(
-        factory=RouteOverlapConfig, metadata=wire(section(RouteOverlapConfig))
-    )
-    probe_snat: ProbeSNATConfig = attrs.field(factory=ProbeSNATConfig, metadata=wire(section(ProbeSNATConfig)))
-    stale_cni: StaleCNIConfig = attrs.field(factory=StaleCNIConfig, metadata=wire(section(StaleCNIConfig)))
-    watch: WatchConfig = attrs.field(factory=WatchConfig, metadata=wire(section(WatchConfig)))
+    static_routes: StaticRoutesConfig = StaticRoutesConfig()
+    route_overlap: RouteOverlapConfig = RouteOverlapConfig()
+    probe_snat: ProbeSNATConfig = ProbeSNATConfig()
+    stale_cni: StaleCNIConfig = StaleCNIConfig()
+    watch: WatchConfig = WatchConfig()
     #: Units that cannot start before routing is right; () lets everything start.
     gates: tuple[str, ...] = attrs.field(default=DEFAULT_GATES, metadata=wire(_gates))
 

@@ -1,9 +1,9 @@
 """Between JSON and frozen values: strict reading, every error with its path, and the way back.
 
-A `WireValue` is a frozen attrs class whose fields each name a *rule*: a function that returns the normalised
-value or raises ValueError. The same rules run whether a value is built in Python or read from JSON, so there is one
-truth about what is valid, and a bad value cannot exist. That is all the structuring that a config of six sections
-needs; a library for it would cost 14 ms of start-up.
+A `WireValue` is a frozen attrs class whose fields each have a *rule*: a function that returns the normalised
+value or raises ValueError. A field names its rule, unless it holds a boolean or a section. The same rules run whether a
+value is built in Python or read from JSON, so there is one truth about what is valid, and a bad value cannot exist.
+That is all the structuring that a config of six sections needs; a library for it would cost 14 ms of start-up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import attrs
 
@@ -34,28 +34,33 @@ __all__ = [
 Rule = Callable[[object], Any]
 V = TypeVar("V", bound="WireValue")
 
-_NO_DEFAULT = object()
 _NONE_BROKEN: frozenset[str] = frozenset()
 _LONGEST_SHOWN = 80
 #: A longer key is no misspelling, and comparing it with all known ones takes time.
 _LONGEST_GUESSED = 40
 
 
-class _RepeatedKeys(dict[str, object]):
-    """A JSON object in which at least one key was given more than once; `repeated` names them."""
+class _JSONObject(dict[str, object]):
+    """A JSON object; `repeated` names the keys that were given more than once."""
 
     repeated: Collection[str] = ()
 
 
-class _Field(NamedTuple):
-    attribute: str
-    rule: Rule
-    read: Rule | None
-    write: Callable[[Any], object] | None
-    default: object
+def _to_wire(value: object) -> object:
+    if isinstance(value, WireValue):
+        return value.to_mapping()
+    if isinstance(value, tuple):
+        return [_to_wire(item) for item in value]
+    return value
 
 
-def wire(rule: Rule, *, read: Rule | None = None, write: Callable[[Any], object] | None = None) -> dict[str, Any]:
+def _unchanged(value: object) -> object:
+    return value
+
+
+def wire(
+    rule: Rule, *, read: Rule = _unchanged, write: Callable[[Any], object] = _to_wire
+) -> dict[str, Callable[[Any], Any]]:
     """Metadata of a field: its rule and, if JSON has another form than Python, how to read and write that form."""
     return {"rule": rule, "read": read, "write": write}
 
@@ -85,18 +90,17 @@ class WireValue:
 
     def __attrs_post_init__(self) -> None:
         errors: list[ConfigError] = []
-        # Unpacked, since thousands of routes pass here.
-        for name, (attribute, rule, _, _, default) in _fields(type(self)).items():
-            given = getattr(self, attribute)
-            if given is default:
+        for name, field in _fields(type(self)).items():
+            given = getattr(self, field.name)
+            if given is field.default:
                 continue
             try:
-                value = rule(given)
+                value = field.metadata["rule"](given)
             except ValueError as error:
                 errors += errors_under(name, error)
             else:
                 if value is not given:
-                    object.__setattr__(self, attribute, value)
+                    object.__setattr__(self, field.name, value)
         broken = frozenset(error.path for error in errors) if errors else _NONE_BROKEN
         errors += self._cross_field_errors(broken)
         if errors:
@@ -115,10 +119,17 @@ class WireValue:
         """Return the canonical wire form, ready for JSON: without defaults, in a fixed order."""
         mapping = {}
         for name, field in _fields(type(self)).items():
-            value = getattr(self, field.attribute)
+            value = getattr(self, field.name)
             if value != field.default:
-                mapping[name] = field.write(value) if field.write else _to_wire(value)
+                mapping[name] = field.metadata["write"](value)
         return mapping
+
+
+def boolean(value: object) -> bool:
+    """Return a boolean; refuse every other type."""
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, found {describe(value)}")  # noqa: TRY004 (a rule raises ValueError)
+    return value
 
 
 def section(cls: type[V]) -> Callable[[object], V]:
@@ -136,7 +147,7 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
         raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
     fields = _fields(cls)
     # A required field that is absent goes through its own rule as None, whose error names the expected value.
-    values: dict[str, object] = dict.fromkeys(_required(cls))  # type: ignore[arg-type] # classes do hash
+    values: dict[str, object] = {field.name: None for field in fields.values() if field.default is attrs.NOTHING}
     errors = [
         ConfigError(_key(name), "is given more than once, and readers of JSON differ on which one counts; keep one")
         for name in repeated_keys(mapping)
@@ -146,9 +157,8 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
         if field is None:
             errors.append(_unknown_key(name, [*fields, *also_known]))
         elif value is not None:
-            attribute, _, read, _, _ = field
             try:
-                values[attribute] = read(value) if read else value
+                values[field.name] = field.metadata["read"](value)
             except ValueError as error:
                 errors += errors_under(name, error)
     errors = errors_under(cls._path, InvalidConfigError(errors)) if errors else errors
@@ -168,45 +178,25 @@ def wire_names(cls: type[WireValue]) -> tuple[str, ...]:
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
     """Return the keys that `read_json` found more than once in this object."""
-    return mapping.repeated if isinstance(mapping, _RepeatedKeys) else ()
+    return mapping.repeated if isinstance(mapping, _JSONObject) else ()
 
 
-def _read_fields(cls: type[Any]) -> dict[str, _Field]:
-    return {
-        _camel_case(each.name): _Field(each.name, default=_default(each), **each.metadata)
-        for each in attrs.fields(cls)
-        if each.init  # the others are derived
-    }
+def _read_fields(cls: type[Any]) -> dict[str, attrs.Attribute[Any]]:
+    return {_camel_case(each.name): each.evolve(metadata=each.metadata or _usual(each)) for each in attrs.fields(cls)}
+
+
+def _usual(field: attrs.Attribute[Any]) -> dict[str, Callable[[Any], Any]]:
+    """Return the metadata of a field without any: it holds a boolean, or a section like its default."""
+    return wire(boolean if isinstance(field.default, bool) else section(type(field.default)))
 
 
 # Fields by wire name, read once for a class.
-_fields: Callable[[type[Any]], dict[str, _Field]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
-
-
-@functools.cache
-def _required(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(field.attribute for field in _fields(cls).values() if field.default is _NO_DEFAULT)
-
-
-def _default(attribute: attrs.Attribute[Any]) -> object:
-    if attribute.default is attrs.NOTHING:
-        return _NO_DEFAULT
-    # mypy does not know that a default may be a Factory, which is how attrs spells `factory=`.
-    factory = getattr(attribute.default, "factory", None)
-    return factory() if factory else attribute.default
+_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
 
 
 def _camel_case(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
-
-
-def _to_wire(value: object) -> object:
-    if isinstance(value, WireValue):
-        return value.to_mapping()
-    if isinstance(value, tuple):
-        return [_to_wire(item) for item in value]
-    return value
 
 
 def errors_under(path: str, error: ValueError) -> list[ConfigError]:
@@ -288,7 +278,7 @@ def describe(value: object) -> str:
 def read_json(document: str | bytes, *, name: str = "the config") -> Any:
     """Parse JSON, the whole of it and nothing but it; for anything else raise `InvalidConfigError`, which names it.
 
-    An object with repeated keys becomes a dict that records them, so that the reader of that part can report the place.
+    An object becomes a dict that names its repeated keys, so that the reader of that part can report the place.
 
     >>> read_json('{"metric": 1}')
     {'metric': 1}
@@ -334,11 +324,8 @@ def _refuse_constant(name: str) -> object:
     raise _NotJSONError(f"{name} is no JSON number; write a number, or remove the key")
 
 
-def _json_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    mapping = dict(pairs)
-    if len(mapping) == len(pairs):
-        return mapping
-    names = [name for name, _ in pairs]
-    result = _RepeatedKeys(mapping)
-    result.repeated = [name for name, count in Counter(names).items() if count > 1]
+def _json_object(pairs: list[tuple[str, object]]) -> _JSONObject:
+    result = _JSONObject(pairs)
+    if len(result) < len(pairs):
+        result.repeated = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
     return result

@@ -63,6 +63,8 @@ class Decision(NamedTuple):
     route: ObservedRoute | None
     errno: int = 0
     unknown: str = ""
+    #: The route or rule that refuses the packet; None if there is no route at all.
+    blocker: ObservedRoute | Rule | None = None
 
     @property
     def hops(self) -> tuple[NextHop, ...]:
@@ -185,7 +187,7 @@ class Fib:
 
     def _act(self, rule: Rule, packet: Packet, scope: int) -> Decision | None:
         if rule.action in _RULE_ERRORS:
-            return Decision(None, _RULE_ERRORS[rule.action])
+            return Decision(None, _RULE_ERRORS[rule.action], blocker=rule)
         if rule.action != "lookup":
             return _unknown(rule)
         # Without a VRF an `l3mdev` rule has no table, which the kernel takes for main; `not` lets such a rule match.
@@ -195,7 +197,7 @@ class Fib:
         if self.merged is None and route.table == MAIN_TABLE and self._first((LOCAL_TABLE,), packet, scope):
             return Decision(None, unknown=_PARTED)
         if route.kind in _ROUTE_ERRORS:
-            return Decision(None, _ROUTE_ERRORS[route.kind])
+            return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
         if rule.suppress_prefix_length is not None and route.prefix_length <= rule.suppress_prefix_length:
             return None
         if rule.suppress_group is not None and self.devices[route.devs[0]].group == rule.suppress_group:

@@ -1,7 +1,7 @@
 """The overlap check: every address that the cluster expects must leave by a device that may carry it.
 
 proof       prove_egress: the parts of each CIDR, the kernel's answer for each, and the findings
-parts       the parts of a CIDR and their lookups, the answers that are not fine, and the route or rule that refuses
+parts       the snapshot of a node, the parts of a CIDR with their answers, and the route or rule that decides each
 suggest     the fewest routes that resolve the findings
 report      OverlapReport: the result of a proof, as value, JSON and text
 explain     the route and the device that decide each part of a range

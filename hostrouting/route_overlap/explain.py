@@ -5,17 +5,14 @@ On a terminal the range is a bar, with each part in the colour of its device.
 
 from __future__ import annotations
 
-import errno
 import os
-from functools import partial
-from itertools import groupby
-from operator import attrgetter
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostrouting.net.addresses import format_ipv4, parse_cidr, parse_ipv4
-from hostrouting.route_overlap.parts import Blockers, questions
+from hostrouting.route_overlap.parts import DecidedPart, Node, adjacent, looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,13 +44,8 @@ class ExplainedPart:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the part for JSON."""
-        return {
-            "first": format_ipv4(self.first),
-            "last": format_ipv4(self.last),
-            "devs": list(self.devs),
-            "route": self.route,
-            "reason": self.reason,
-        }
+        first, last = format_ipv4(self.first), format_ipv4(self.last)
+        return {**attrs.asdict(self), "first": first, "last": last, "devs": list(self.devs)}
 
 
 @attrs.frozen
@@ -70,16 +62,15 @@ class Explanation:
     def lines(self, *, picture: bool = False) -> Iterator[str]:
         """Return the text: a heading, the bar if `picture`, and a line for each part."""
         yield self.asked
-        colours = {by: _COLOURS[i % len(_COLOURS)] for i, by in enumerate(dict.fromkeys(p.by for p in self.parts))}
+        colours = dict(zip(dict.fromkeys(part.by for part in self.parts), cycle(_COLOURS), strict=False))
         if picture and len(self.parts) > 1:
             yield "  " + "".join(_painted(" " * cells, colours[part.by]) for part, cells in self._cells())
         wide = max(len(part.by) for part in self.parts)
         for part in self.parts:
-            by = f" {part.by} " if picture else part.by
+            by = _painted(f" {part.by} ", colours[part.by]) if picture else part.by
             padding = " " * (wide - len(part.by))
             span = format_ipv4(part.first) + (f" - {format_ipv4(part.last)}" if part.last != part.first else "")
-            shown = _painted(by, colours[part.by]) if picture else by
-            yield f"  {shown}{padding}  {span:33}  {part.route or part.reason}"
+            yield f"  {by}{padding}  {span:33}  {part.route or part.reason}"
 
     def _cells(self) -> Iterator[tuple[ExplainedPart, int]]:
         """Return each part with its cells of the bar: by its size, and at least one."""
@@ -91,12 +82,22 @@ class Explanation:
 def explain(backend: RouteBackend, asked: Sequence[str]) -> list[Explanation]:
     """Ask the kernel about addresses and CIDRs; adjacent parts with the same answer are merged."""
     cidrs = [_as_cidr(text) for text in asked]
-    routes, rules = backend.routes(), backend.rules()
-    explained = partial(_explained, Blockers(routes, rules))
+    node = Node(backend)
     return [
-        Explanation(text, tuple(_merged(map(explained, question.parts()))))
-        for text, question in zip(asked, questions(backend, cidrs, routes, rules), strict=True)
+        Explanation(text, tuple(map(_explained, adjacent(_decided(parts, node), same=_same))))
+        for text, parts in zip(asked, looked_up(node, cidrs), strict=True)
     ]
+
+
+def _decided(parts: Iterable[Part], node: Node) -> Iterator[DecidedPart]:
+    for part in parts:
+        # A connection gets the answer for the source that it will have, if rules select by source.
+        answer, source = part.answers[0]
+        yield DecidedPart(part, answer, node.decider(answer, source))
+
+
+def _same(one: DecidedPart) -> tuple[object, ...]:
+    return one.devs, str(one.decider), one.kind, one.answer.errno
 
 
 def _as_cidr(text: str) -> str:
@@ -110,25 +111,15 @@ def _as_cidr(text: str) -> str:
     return f"{text}/32"
 
 
-def _explained(blockers: Blockers, part: Part) -> ExplainedPart:
-    # A connection gets the answer for the source that it will have, if rules select by source.
-    answer, source = part.answers[0]
-    route, reason = answer.route, None
-    # The kernel answers a refused packet only with an errno.
-    decider = route or blockers.find(part.first, source)
-    if route is not None:
-        reason = "an address of this node" if route.kind == "local" else None
-    elif answer.errno == errno.ENETUNREACH:
-        reason = "no route at all"
-    else:
-        reason = f"a route or rule refuses it ({os.strerror(answer.errno)})"
-    return ExplainedPart(part.first, part.last, route.devs if route else (), str(decider) if decider else None, reason)
-
-
-def _merged(parts: Iterable[ExplainedPart]) -> Iterator[ExplainedPart]:
-    for _, same in groupby(parts, attrgetter("devs", "route", "reason")):
-        first, *others = same
-        yield attrs.evolve(first, last=others[-1].last) if others else first
+def _explained(group: Sequence[DecidedPart]) -> ExplainedPart:
+    first = group[0]
+    reasons = {
+        "local": "an address of this node",
+        "no-route": "no route at all",
+        "blocked": f"a route or rule refuses it ({os.strerror(first.answer.errno)})",
+    }
+    route = str(first.decider) if first.decider else None
+    return ExplainedPart(first.part.first, group[-1].part.last, first.devs, route, reasons.get(first.kind))
 
 
 def _painted(text: str, colour: int) -> str:

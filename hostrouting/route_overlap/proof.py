@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import Prefix, bounds, format_ipv4
 from hostrouting.net.default_route import default_route
-from hostrouting.route_overlap.parts import AllowedDevices, BadPart, Blockers, questions
+from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import Routing
-    from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.parts import Question
+    from hostrouting.route_overlap.parts import Part
     from hostrouting.route_overlap.report import SuggestedRoute
 
-__all__ = ["AllowedDevices", "BadPart", "prove_egress"]
+__all__ = ["prove_egress"]
 
 
 def prove_egress(
@@ -39,77 +38,59 @@ def prove_egress(
     `expected_devs=None` means the devices of the default route; without one, every CIDR is `no-route` as a whole.
     It changes nothing and needs no privilege. It raises `BackendError` if the kernel cannot be asked.
     """
-    routes, rules = backend.routes(), backend.rules()
-    default = default_route(routes)
+    node = Node(backend)
+    default = default_route(node.routes)
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     if expected_devs is None and default is None:
-        return _report((), zip(cidrs, map(_without_default, cidrs), suggested, strict=True), rules)
-    expected_devs = default.devs if expected_devs is None and default else expected_devs or ()
-    allowed = AllowedDevices(expected_devs, allowed_devs)
-    blockers = Blockers(routes, rules)
-    bad = [_bad_parts(question, allowed, blockers) for question in questions(backend, cidrs, routes, rules)]
-    if any(bad) and default:
-        # Imported late: a node without findings does not need it.
-        from hostrouting.route_overlap.suggest import suggestions
+        findings = [[_without_default(cidr)] for cidr in cidrs]
+    else:
+        expected_devs = default.devs if expected_devs is None and default else expected_devs or ()
+        allowed = AllowedDevices(expected_devs, allowed_devs)
+        bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed)]
+        if any(bad) and default:
+            # Imported late: a node without findings does not need it.
+            from hostrouting.route_overlap.suggest import suggestions
 
-        suggested = suggestions(backend, bad, default, allowed, blockers)
-    findings = (_findings(parts, allowed) for parts in bad)
-    return _report(expected_devs, zip(cidrs, findings, suggested, strict=True), rules)
-
-
-def _report(
-    expected_devs: Iterable[str],
-    cidrs: Iterable[tuple[str, tuple[Finding, ...], Sequence[SuggestedRoute]]],
-    rules: Iterable[Rule],
-) -> OverlapReport:
+            suggested = suggestions(node, bad, default, allowed)
+        findings = [[_finding(group, allowed) for group in adjacent(parts, same=_answer)] for parts in bad]
     return OverlapReport(
-        expected_devs=tuple(expected_devs),
+        expected_devs=tuple(expected_devs or ()),
         cidrs=tuple(
-            CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=findings, suggested_routes=tuple(suggested))
-            for cidr, findings, suggested in cidrs
+            CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=tuple(found), suggested_routes=tuple(mending))
+            for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
         ),
-        not_covered=tuple(str(rule) for rule in rules if rule.other_selectors),
+        not_covered=tuple(str(rule) for rule in node.rules if rule.other_selectors),
     )
 
 
-def _bad_parts(question: Question, allowed: AllowedDevices, blockers: Blockers) -> list[BadPart]:
+def _without_default(cidr: str) -> Finding:
+    first, last = map(format_ipv4, bounds(cidr))
+    return Finding(kind="no-route", first=first, last=last)
+
+
+def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[DecidedPart]:
+    """Return the parts with an answer that is not fine; of several such answers the one that a connection gets."""
     bad = []
-    for part in question.suspects(allowed):
-        answer_and_source = allowed.bad_answer(part)
-        if answer_and_source is not None:
-            answer, source = answer_and_source
-            bad.append(BadPart(part, answer, blockers.find(part.first, source) if answer.route is None else None))
+    for part in parts:
+        found = next((pair for pair in part.answers if not allowed.answer_is_fine(pair[0])), None)
+        if found is not None:
+            bad.append(DecidedPart(part, found[0], node.decider(*found)))
     return bad
 
 
-def _without_default(cidr: str) -> tuple[Finding, ...]:
-    first, last = map(format_ipv4, bounds(cidr))
-    return (Finding(kind="no-route", first=first, last=last),)
+def _answer(one: DecidedPart) -> tuple[object, ...]:
+    return one.answer[1:]
 
 
-def _findings(bad: Sequence[BadPart], allowed: AllowedDevices) -> tuple[Finding, ...]:
-    """Return the findings: adjacent parts with the same answer become one."""
-    groups: list[list[BadPart]] = []
-    for one in bad:
-        last = groups[-1][-1] if groups else None
-        same = last is not None and last.answer[1:] == one.answer[1:] and last.part.last + 1 == one.part.first
-        if same:
-            groups[-1].append(one)
-        else:
-            groups.append([one])
-    return tuple(_finding(group, allowed) for group in groups)
-
-
-def _finding(group: Sequence[BadPart], allowed: AllowedDevices) -> Finding:
+def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices) -> Finding:
     first = group[0]
-    devs = first.answer.route.devs if first.answer.route else ()
     # Adjacent blackholes have one answer, but are different routes.
-    texts = dict.fromkeys(one.text for one in group if one.text)
+    texts = dict.fromkeys(str(one.decider) for one in group if one.decider)
     return Finding(
         kind=first.kind,
         first=format_ipv4(first.part.first),
         last=format_ipv4(group[-1].part.last),
-        devs=devs,
-        dev=next(iter(allowed.refused(devs)), None),
+        devs=first.devs,
+        dev=next(iter(allowed.refused(first.devs)), None),
         route="; ".join(texts) or None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -12,7 +12,17 @@ from hostrouting.net.addresses import Prefix, check_device_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["CidrReport", "Finding", "OverlapReport", "SuggestedRoute"]
+__all__ = ["CidrReport", "Finding", "Kind", "OverlapReport", "SuggestedRoute"]
+
+Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local"]
+
+#: What a finding says about its addresses.
+_SENTENCES: Final[dict[Kind, str]] = {
+    "overlap": "overlap, leaves by {dev}{among}",
+    "no-route": "no route",
+    "blocked": "blocked",
+    "local": "local, the node itself holds it on {dev}",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -24,16 +34,12 @@ class Finding:
     `route` is the deciding route, or rule, as `ip` prints it; None if there is none.
     """
 
-    kind: Literal["overlap", "no-route", "blocked", "local"]
+    kind: Kind
     first: str
     last: str
     devs: tuple[str, ...] = ()
     dev: str | None = None
     route: str | None = None
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
-        return attrs.asdict(self, value_serializer=_list_for_tuple)
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -43,14 +49,8 @@ class Finding:
     def sentence(self) -> str:
         """Return a sentence about these addresses."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
-        if self.kind == "overlap":
-            among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
-            return f"{addresses}: overlap, leaves by {self.dev}{among}{self._route()}"
-        if self.kind == "local":
-            return f"{addresses}: local, the node itself holds it on {self.dev}{self._route()}"
-        if self.kind == "blocked":
-            return f"{addresses}: blocked{self._route()}"
-        return f"{addresses}: no route{self._route()}"
+        among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
+        return f"{addresses}: {_SENTENCES[self.kind].format(dev=self.dev, among=among)}{self._route()}"
 
     def _route(self) -> str:
         return f" ({self.route})" if self.route else ""
@@ -67,14 +67,6 @@ class SuggestedRoute:
     #: The connections that the route would break.
     warning: str | None = None
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the route for JSON; `warning` only if there is one."""
-        return attrs.asdict(
-            self,
-            value_serializer=_list_for_tuple,
-            filter=lambda field, value: field.name != "warning" or value is not None,
-        )
-
     def to_config(self) -> dict[str, str]:
         """Return the member of `staticRoutes.routes`; without `dev` if no config may have the name of the device."""
         named = {"dev": self.dev} if _may_be_configured(self.dev) else {}
@@ -89,7 +81,7 @@ class CidrReport:
     findings: tuple[Finding, ...] = ()
     suggested_routes: tuple[SuggestedRoute, ...] = ()
     #: Destinations of the config's routes that would resolve them, once they are in force.
-    configured: tuple[str, ...] = ()
+    configured_routes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -98,13 +90,8 @@ class CidrReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        return {
-            "cidr": self.cidr,
-            "ok": self.ok,
-            "findings": [finding.to_mapping() for finding in self.findings],
-            "suggested_routes": [route.to_mapping() for route in self.suggested_routes],
-            **({"configured_routes": list(self.configured)} if self.configured else {}),
-        }
+        fields = attrs.asdict(self, filter=_is_told, value_serializer=_list_for_tuple)
+        return {"cidr": self.cidr, "ok": self.ok, **fields}
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
         """Return the report without the suggestions that a route of the config already covers."""
@@ -116,7 +103,7 @@ class CidrReport:
         return attrs.evolve(
             self,
             suggested_routes=tuple(route for route, covering in covers.items() if not covering),
-            configured=tuple(dict.fromkeys(name for covering in covers.values() for name in covering)),
+            configured_routes=tuple(dict.fromkeys(name for covering in covers.values() for name in covering)),
         )
 
 
@@ -169,8 +156,8 @@ class OverlapReport:
 
     @property
     def verdict(self) -> str:
-        """The answer in one line."""
-        return next(self._verdict(), "")
+        """The answer: one line, or a line for each finding; empty without expected CIDRs."""
+        return "\n".join(self._verdict())
 
     @property
     def advice(self) -> str:
@@ -178,7 +165,7 @@ class OverlapReport:
         return "\n".join([*self._advice(), *self._gaps()])
 
     def __str__(self) -> str:
-        return "\n".join([*self._verdict(), *self._advice(), *self._gaps()])
+        return "\n".join(filter(None, (self.verdict, self.advice)))
 
     def _verdict(self) -> Iterator[str]:
         cidrs = [report.cidr for report in self.cidrs]
@@ -204,7 +191,7 @@ class OverlapReport:
         if not self.expected_devs:
             yield "Give the node a default route: see the log of its DHCP client, or its network configuration."
             return
-        configured = dict.fromkeys(name for report in self.cidrs for name in report.configured)
+        configured = dict.fromkeys(name for report in self.cidrs for name in report.configured_routes)
         if configured:
             yield (
                 f"The config has routes for it that are not in force ({', '.join(configured)}); "
@@ -240,16 +227,16 @@ def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
     kinds = {finding.kind for _, finding in report.findings}
-    unmended = [cidr.cidr for cidr in report.cidrs if not (cidr.ok or cidr.suggested_routes or cidr.configured)]
+    unmended = [cidr.cidr for cidr in report.cidrs if not (cidr.ok or cidr.suggested_routes or cidr.configured_routes)]
     if unmended:
         yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
     if "local" in kinds:
-        yield "The node's own address precedes any route: remove it from its interface, or narrow expectedCidrs."
+        yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
     if "overlap" in kinds:
         devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "overlap" and finding.dev)
         import json
 
-        yield "If these interfaces are meant to carry the addresses, allow them instead:"
+        yield "If these devices are meant to carry the addresses, allow them instead:"
         yield f'  "routeOverlap": {{"allowedDevs": {json.dumps(list(map(_pattern_for, devs)))}}}'
 
 
@@ -267,6 +254,10 @@ def _pattern_for(dev: str) -> str:
     name = dev.encode(errors="surrogateescape").decode("latin-1")
     plain = "".join(character if character in known else "?" for character in name)
     return f"?{plain[1:]}" if plain.startswith("-") else plain
+
+
+def _is_told(field: attrs.Attribute[Any], value: object) -> bool:
+    return bool(value) or field.name not in {"warning", "configured_routes"}
 
 
 def _list_for_tuple(_: object, __: object, value: object) -> object:

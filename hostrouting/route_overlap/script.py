@@ -12,10 +12,10 @@ from hostrouting.net.addresses import bounds, format_cidr, netmask
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hostrouting.boot import BootUnit
+    from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
 
-__all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "RUN_FILES", "boot_unit", "render_script"]
+__all__ = ["DEPARTURE", "MARKERS", "MARKER_DETECTED", "MARKER_OK", "TOLD", "boot_part", "render_script"]
 
 _TEMPLATE: Final = BootTemplate("check-route-overlap", "check-route-overlap.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
@@ -23,8 +23,8 @@ DEPARTURE: Final = _TEMPLATE.departure
 MARKER_DETECTED: Final = f"{RUNTIME_DIRECTORY}/route-overlap.detected"
 MARKER_OK: Final = f"{RUNTIME_DIRECTORY}/route-overlap.ok"
 MARKERS: Final = (MARKER_DETECTED, MARKER_OK)
-#: The files that the script may leave on a running machine; the last one holds its last message to journald.
-RUN_FILES: Final = (*MARKERS, f"{RUNTIME_DIRECTORY}/route-overlap.told")
+#: The script's last message to journald.
+TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 
 #: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = 8
@@ -48,9 +48,9 @@ def render_script(config: HostRoutingConfig) -> bytes:
     return template.replace("@MODE@", overlap.mode).encode()
 
 
-def boot_unit(config: HostRoutingConfig) -> BootUnit:
-    """Return the unit and the script to install for this config."""
-    return _TEMPLATE.fill(render_script(config))
+def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
+    """Return the unit and the script to install for this config; their removal if it has no expected CIDRs."""
+    return _TEMPLATE.fill(render_script(config)) if config.route_overlap.expected_cidrs else DEPARTURE
 
 
 def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:

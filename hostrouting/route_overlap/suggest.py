@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -23,16 +23,18 @@ from hostrouting.route_overlap.report import SuggestedRoute
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup
-    from hostrouting.net.rules import Rule
-    from hostrouting.route_overlap.parts import AllowedDevices, BadPart, Blockers
+    from hostrouting.route_overlap.parts import AllowedDevices, Answer, DecidedPart, Node
 
 __all__ = ["suggestions"]
 
 _KERNEL: Final = 2
 _MENDABLE_KINDS: Final = frozenset({"unicast", "blackhole", "unreachable", "prohibit"})
+
+
+#: A network and its prefix length.
+_Network: TypeAlias = "tuple[int, int]"
 
 
 class _Way(NamedTuple):
@@ -44,27 +46,21 @@ class _Way(NamedTuple):
 
 
 def suggestions(
-    backend: Routing,
-    bad: Sequence[Sequence[BadPart]],
-    default: ObservedRoute,
-    allowed: AllowedDevices,
-    blockers: Blockers,
+    node: Node, bad: Sequence[Sequence[DecidedPart]], default: ObservedRoute, allowed: AllowedDevices
 ) -> list[list[SuggestedRoute]]:
     """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
-    links = backend.links()
-    way = _find_way(backend, default, allowed, links)
-    mender = None if way is None else _Mender(backend, allowed, blockers, links, way)
+    links = node.backend.links()
+    way = _find_way(node, default, allowed, links)
+    mender = None if way is None else _Mender(node, allowed, links, way)
     return [mender.suggest(parts) if mender and parts else [] for parts in bad]
 
 
-def _find_way(
-    backend: Routing, default: ObservedRoute, allowed: AllowedDevices, links: Sequence[Device]
-) -> _Way | None:
+def _find_way(node: Node, default: ObservedRoute, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
     """Return the first next hop of the default route whose gateway is on the link of an allowed device."""
     for hop in default.hops:
         if hop.gateway is None or hop.gateway.family != IPV4 or not allowed[hop.dev]:
             continue
-        there = backend.lookup([hop.gateway.number])[0].route
+        there = node.backend.lookup([hop.gateway.number])[0].route
         if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == SCOPE_LINK:
             return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, links))
     return None
@@ -74,19 +70,18 @@ def _find_way(
 class _Mender:
     """Suggests routes for the bad parts of a CIDR."""
 
-    _backend: Routing
+    _node: Node
     _allowed: AllowedDevices
-    _blockers: Blockers
     _links: Sequence[Device]
     _way: _Way
 
-    def suggest(self, bad: Sequence[BadPart]) -> list[SuggestedRoute]:
+    def suggest(self, bad: Sequence[DecidedPart]) -> list[SuggestedRoute]:
         by_offender: dict[ObservedRoute, list[tuple[int, int]]] = defaultdict(list)
         for one, offender in zip(bad, self._offenders(bad), strict=True):
             if offender is not None:
                 by_offender[offender].append((one.part.first, one.part.last))
         found = []
-        for offender in self._blockers.held_in_main(by_offender):
+        for offender in self._node.held_in_main(by_offender):
             # A route without metric precedes one with a metric to the same network.
             shortest = offender.prefix_length + (0 if offender.metric else 1)
             if shortest <= 32:
@@ -94,35 +89,30 @@ class _Mender:
                 found += [(network, self._route(network, networks, offender)) for network in networks]
         return [route for _, route in sorted(found, key=itemgetter(0))]
 
-    def _offenders(self, bad: Sequence[BadPart]) -> Iterator[ObservedRoute | None]:
+    def _offenders(self, bad: Sequence[DecidedPart]) -> Iterator[ObservedRoute | None]:
         """Return for each part the route that a more specific one must precede; None if no such route helps."""
         new_answers: Sequence[Lookup | None] = [None] * len(bad)
-        if self._blockers.by_source:
+        if self._node.by_source:
             # With the new route the kernel chooses another source, and a rule may select by that.
             destinations = [one.part.first for one in bad]
-            new_answers = self._backend.lookup(destinations, sources=[self._way.source] * len(bad))
+            new_answers = self._node.backend.lookup(destinations, sources=[self._way.source] * len(bad))
         for one, new_answer in zip(bad, new_answers, strict=True):
             yield self._offender(one, new_answer)
 
-    def _offender(self, one: BadPart, new_answer: Lookup | None) -> ObservedRoute | None:
-        offender = one.answer.route or one.blocker
+    def _offender(self, one: DecidedPart, new_answer: Lookup | None) -> ObservedRoute | None:
         # A rule decides before any table.
+        offender = one.decider
         if not isinstance(offender, ObservedRoute) or offender.kind not in _MENDABLE_KINDS:
             return None
-        then = one.part.answers
-        if self._decider(one.part.plain, 0) == offender:
+        then: Sequence[Answer] = one.part.answers
+        if self._node.decider(one.part.plain, 0) == offender:
             then = [] if new_answer is None else [(new_answer, self._way.source or 0)]
         for answer, source in then:
-            if not self._allowed.answer_is_fine(answer) and self._decider(answer, source) != offender:
+            if not self._allowed.answer_is_fine(answer) and self._node.decider(answer, source) != offender:
                 return None
         return offender
 
-    def _decider(self, answer: Lookup, source: int) -> ObservedRoute | Rule | None:
-        return answer.route or self._blockers.find(answer.destination, source)
-
-    def _route(
-        self, network: tuple[int, int], networks: Sequence[tuple[int, int]], offender: ObservedRoute
-    ) -> SuggestedRoute:
+    def _route(self, network: _Network, networks: Sequence[_Network], offender: ObservedRoute) -> SuggestedRoute:
         takes_from = self._allowed.refused(offender.devs)
         return SuggestedRoute(
             destination=format_cidr(*network),
@@ -134,18 +124,22 @@ class _Mender:
 
     def _warning(
         self,
-        network: tuple[int, int],
-        networks: Sequence[tuple[int, int]],
+        network: _Network,
+        networks: Sequence[_Network],
         offender: ObservedRoute,
         takes_from: Sequence[str],
     ) -> str | None:
+        def lies_in_it(address: int) -> bool:
+            return not (address ^ network[0]) & netmask(network[1])
+
+        links = [link for link in self._links if link.name in takes_from]
         own = [
             (link.name, format_ipv4(address.local))
-            for link in self._links
-            if link.name in takes_from
+            for link in links
             for address in link.addresses
-            if any(not (end ^ network[0]) & netmask(network[1]) for end in (address.local, address.peer))
+            if lies_in_it(address.local) or lies_in_it(address.peer)
         ]
+        peers = [(link.name, format_ipv4(peer)) for link in links for peer in link.neighbours if lies_in_it(peer)]
         advice = "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
         if offender.protocol == _KERNEL and sum(1 << 32 - length for _, length in networks) == 1 << (
             32 - offender.prefix_length
@@ -157,20 +151,13 @@ class _Mender:
         if own:
             name, address = own[0]
             return f"{name}'s own address {address} lies in it, so it would take peers of {name}, too. {advice}"
-        peers = [
-            (link.name, format_ipv4(peer))
-            for link in self._links
-            if link.name in takes_from
-            for peer in link.neighbours
-            if not (peer ^ network[0]) & netmask(network[1])
-        ]
         if peers:
             name, peer_address = peers[0]
             return f"{name} talks to {peer_address}, which lies in it and would be taken from {name}. {advice}"
         return None
 
 
-def _cover(ranges: Sequence[tuple[int, int]], shortest: int) -> Iterator[tuple[int, int]]:
+def _cover(ranges: Sequence[tuple[int, int]], shortest: int) -> Iterator[_Network]:
     """Return the fewest networks around all (sorted) ranges, none with a shorter prefix than `shortest`.
 
     >>> list(_cover([(0x0A000005, 0x0A0000FF)], 8)) == [(0x0A000000, 24)]

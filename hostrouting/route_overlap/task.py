@@ -15,17 +15,16 @@ from hostrouting.exceptions import RouteOverlapError
 from hostrouting.net.default_route import default_route
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, RUN_FILES, boot_unit
+from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import RouteBackend
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
-__all__ = ["CheckRouteOverlap", "check_now", "wait_for_default_route"]
+__all__ = ["CheckRouteOverlap", "check_now"]
 
 _logger = logging.getLogger(__name__)
 
@@ -42,16 +41,13 @@ class CheckRouteOverlap(PairTask):
 
     name = "check-route-overlap"
     _departure = DEPARTURE
+    _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
         """Install boot files, wait for a default route, prove the routing and write the marker."""
         with self._host.lock.hold(ctx) as held:
             self._boot.install(held, self._part)
             self.act(held)
-
-    @property
-    def _part(self) -> BootUnit | Departure:
-        return boot_unit(self._config) if self._config.route_overlap.expected_cidrs else DEPARTURE
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
@@ -90,9 +86,8 @@ class CheckRouteOverlap(PairTask):
         """Remove the markers."""
         ctx.check()
         files = RecordedFiles(ctx, self._host)
-        markers = [files.remove(path) for path in MARKERS]
-        notes = [self._host.files.remove(path) for path in RUN_FILES]
-        if any(markers + notes):
+        removed = [*map(files.remove, MARKERS), self._host.files.remove(TOLD)]
+        if any(removed):
             # The folder was not empty when Boot removed its files.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
@@ -114,7 +109,7 @@ def check_now(
     """
     section = config.route_overlap
     if section.expected_cidrs:
-        wait_for_default_route(ctx, backend, seconds=seconds)
+        _wait_for_default_route(ctx.child(timeout=seconds), backend)
     allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
     report = prove_egress(backend, section.expected_cidrs, allowed_devs=allowed)
     if report.ok or not config.static_routes.routes:
@@ -124,18 +119,14 @@ def check_now(
     return report.knowing([route.destination for route in absent])
 
 
-def wait_for_default_route(ctx: Context, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT) -> bool:
-    """Return True if there is an IPv4 default route, now or before the time is up: DHCP may still be at work."""
-    waiting = ctx.child(timeout=seconds)
+def _wait_for_default_route(ctx: Context, backend: RouteBackend) -> None:
+    """Wait until there is an IPv4 default route or the time is up: DHCP may still be at work."""
     said = False
     while default_route(backend.routes()) is None:
         if not said:
-            _logger.warning(
-                "waiting up to %.0f s: table main has no IPv4 default route", ceil(waiting.remaining() or 0)
-            )
+            _logger.warning("waiting up to %.0f s: table main has no IPv4 default route", ceil(ctx.remaining() or 0))
             said = True
         try:
-            waiting.sleep(SECONDS_BETWEEN_LOOKS)
+            ctx.sleep(SECONDS_BETWEEN_LOOKS)
         except DeadlineExceededError:
-            return False
-    return True
+            return

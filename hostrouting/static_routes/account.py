@@ -6,7 +6,7 @@ import errno
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.exceptions import LinkNotFoundError, Refusal, RouteRejectedError
+from hostrouting.exceptions import LinkNotFoundError, Refusal
 from hostrouting.findings import RESTORED, refused
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from phases import Change
@@ -14,15 +14,17 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from hostrouting.config import StaticRoute
+    from hostrouting.exceptions import RouteRejectedError
     from hostrouting.host.ports import Routing
     from hostrouting.net.addresses import Address
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import ObservedRoute, Place, Route
-    from hostrouting.static_routes.reconcile import Reconciliation
+    from hostrouting.static_routes.reconcile import Reconciliation, Routes
     from hostrouting.static_routes.resolve import Unresolved
 
-__all__ = ["RouteAccount", "explained", "forecast", "ours_by_place", "with_routes"]
+__all__ = ["RouteAccount", "explain", "forecast", "ours_by_place", "with_routes"]
 
 #: The refusals that a lease, an address or a carrier may mend.
 _MAY_HEAL: Final = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV})
@@ -42,9 +44,9 @@ class RouteAccount:
         displaced: Iterable[ObservedRoute],
         restored: Iterable[ObservedRoute],
     ) -> None:
-        pairs = ((spot, before.get(spot), after.get(spot)) for spot in dict.fromkeys((*after, *before)))
+        pairs = {spot: (before.get(spot), after.get(spot)) for spot in (*after, *before)}
         #: By place: ours before and after.
-        self._pairs = {spot: (was, now) for spot, was, now in pairs if not _is_same(was, now)}
+        self._pairs = {spot: pair for spot, pair in pairs.items() if not _is_same(*pair)}
         self._restored = restored
         self._displaced: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
         for route in displaced:
@@ -58,7 +60,7 @@ class RouteAccount:
         yield from (Change("+", str(route), RESTORED) for route in self._restored)
         yield from (Change("-", str(was)) for was, now in self._pairs.values() if now is None)
 
-    def reversed(self, observed: Sequence[ObservedRoute]) -> tuple[list[Route], list[str]]:
+    def reversed(self, observed: Routes) -> tuple[list[Route], list[str]]:
         """Return our routes as they should be after an undo, and the routes that something else has changed since."""
         wanted = ours_by_place(observed)
         altered = []
@@ -72,7 +74,7 @@ class RouteAccount:
         return [route.to_route() for route in wanted.values()], altered
 
 
-def ours_by_place(observed: Sequence[ObservedRoute]) -> dict[Place, ObservedRoute]:
+def ours_by_place(observed: Routes) -> dict[Place, ObservedRoute]:
     """Return our routes by their place; of several in one place the first decides."""
     return {place(route): route for route in reversed(observed) if route.protocol == OUR_PROTOCOL}
 
@@ -81,9 +83,7 @@ def _is_same(stands: ObservedRoute | None, route: Route | ObservedRoute | None) 
     return stands is None if route is None else stands is not None and stands.fulfils(route)
 
 
-def _change_of(
-    before: ObservedRoute | None, after: Route | ObservedRoute, displaced: Sequence[ObservedRoute]
-) -> Change:
+def _change_of(before: ObservedRoute | None, after: Route | ObservedRoute, displaced: Routes) -> Change:
     """Return the change of a place that gets our route."""
     if displaced:
         names = " and ".join(f"'{route}'" for route in displaced)
@@ -99,7 +99,7 @@ def _change_of(
 
 
 def forecast(
-    outcome: Reconciliation, missing: Sequence[Unresolved], links: Sequence[Device], observed: Sequence[ObservedRoute]
+    outcome: Reconciliation, missing: Sequence[Unresolved], links: Sequence[Device], observed: Routes
 ) -> list[Change]:
     """Return the changes of a reconciliation, with the refusals that are certain, and those of missing routes."""
     devices = {link.name: link for link in links}
@@ -117,14 +117,14 @@ def forecast(
         if change.after is None:
             shown = Change("-", str(change.before))
         else:
-            shown = _change_of(change.before, change.after, outcome.displaced.get(change, ()))
+            shown = _change_of(change.before, change.after, outcome.displaced_by(change))
         if not outcome.only_moves(change):
             forecast.append(shown._replace(detail=details.get(change, shown.detail)))
     return forecast
 
 
 def _foreseen(
-    changes: Iterable[RouteChange], devices: Mapping[str, Device], observed: Sequence[ObservedRoute]
+    changes: Iterable[RouteChange], devices: Mapping[str, Device], observed: Routes
 ) -> dict[RouteChange, str]:
     """Return the foreseen refusals: the device of a route, or the gateway on it, is missing."""
     foreseen = {change: refused(reason) for change, reason in _without_gateway(changes, observed).items()}
@@ -143,26 +143,19 @@ def _foreseen(
 # --- refusals
 
 
-def explained(error: RouteRejectedError, outcome: Reconciliation, routing: Routing) -> RouteRejectedError:
-    """Return the error with its explanations: where a kernel route is in the way, and if waiting may help."""
-    may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, routing.links())
-    lost = {} if may_heal else _without_gateway(outcome.changes, routing.routes())
+def explain(error: RouteRejectedError, outcome: Reconciliation, routing: Routing) -> None:
+    """Complete the error with explanations: where a kernel route is in the way, and if waiting may help."""
+    error.may_heal = error.rolled_back and _may_heal(error.refusals, outcome.changes, routing.links())
+    lost = {} if error.may_heal else _without_gateway(outcome.changes, routing.routes())
     steps = {str(change): f"; {reason}" for change, reason in lost.items()}
     reasons = {str(change): _never_overwritten(own) for change, own in outcome.in_the_way.items()}
-    refusals = [
+    error.refusals = [
         Refusal(change, number, reasons.get(change, f"{reason}{steps.get(change, '')}"))
         for change, number, reason in error.refusals
     ]
-    return RouteRejectedError(
-        refusals,
-        rolled_back=error.rolled_back,
-        left_behind=error.left_behind,
-        overtaken=error.overtaken,
-        may_heal=may_heal,
-    )
 
 
-def with_routes(error: LinkNotFoundError, routes: Iterable[Route]) -> LinkNotFoundError:
+def with_routes(error: LinkNotFoundError, routes: Iterable[Route | StaticRoute]) -> LinkNotFoundError:
     """Return the error with the routes whose device is missing."""
     of_device = [f"\n  {route}" for route in routes if route.dev == error.dev]
     step = f"; correct the 'dev' of:{''.join(of_device)}" if of_device else ""
@@ -175,14 +168,12 @@ def _may_heal(refusals: Iterable[Refusal], changes: Iterable[RouteChange], links
     With device, carrier and address there, 'Nexthop has invalid gateway' is a mistake in the config: the kernel's
     error number is the same for both.
     """
-    devs = {str(change): {change.after.dev} for change in changes if change.after is not None}
     usable = {link.name for link in links if _is_usable(link)}
-    return all(
-        refusal.errno in _MAY_HEAL and not usable.issuperset(devs.get(refusal.change, set())) for refusal in refusals
-    )
+    waiting = {str(change) for change in changes if change.after is not None and change.after.dev not in usable}
+    return all(refusal.errno in _MAY_HEAL and refusal.change in waiting for refusal in refusals)
 
 
-def _without_gateway(changes: Iterable[RouteChange], observed: Sequence[ObservedRoute]) -> dict[RouteChange, str]:
+def _without_gateway(changes: Iterable[RouteChange], observed: Routes) -> dict[RouteChange, str]:
     """Return the routes whose gateway is not on the link of their device: the kernel refuses all of them."""
     reached: dict[tuple[Address, str], bool] = {}
     lost: dict[RouteChange, str] = {}

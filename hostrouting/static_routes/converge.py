@@ -7,33 +7,34 @@ ones, which are displaced only once it is there. The journal has the displaced r
 from __future__ import annotations
 
 import errno
-import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.exceptions import BackendError, HostFileError, LinkNotFoundError, Refusal, RouteRejectedError
 from hostrouting.journal import Record, read_record, set_aside, to_json
+from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute, place, signature
-from hostrouting.static_routes.account import RouteAccount, explained, forecast, ours_by_place, with_routes
+from hostrouting.static_routes.account import RouteAccount, explain, forecast, ours_by_place, with_routes
 from hostrouting.static_routes.reconcile import GivenUp, reconcile
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Iterable, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.host import FileStore, Host, Route, RouteChange
+    from hostrouting.host import FileStore, Host, Route
+    from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
-    from hostrouting.static_routes.reconcile import Reconciliation, WayBack
+    from hostrouting.static_routes.reconcile import Reconciliation, Routes, WayBack
     from hostrouting.static_routes.resolve import Resolution
     from phases import Change, Context
 
 __all__ = [
     "RECORDS_PATH",
     "Convergence",
-    "Displaced",
     "foresee",
     "read_records",
     "set_damaged_aside",
@@ -51,7 +52,7 @@ _READINGS: Final = 24
 def foresee(host: Host, resolution: Resolution) -> list[Change]:
     """Return the changes of a convergence, once every missing value can be looked up."""
     observed, links = host.routes.routes(), host.routes.links()
-    records, _ = _restorable(read_records(host.files).routes, (link.name for link in links))
+    records, _ = _restorable(read_records(host.files).routes, links)
     undecided = {_place_of(route) for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
     return forecast(outcome, resolution.missing, links, observed)
@@ -67,9 +68,11 @@ class Convergence:
 
     _host: Host
     _logger: logging.Logger
+    #: The routes that were displaced before the run.
+    _recorded: Routes = ()
     #: The routes that are displaced after the changes made so far.
     _records: list[ObservedRoute] = attrs.field(factory=list)
-    _prepended: Mapping[Place, tuple[ObservedRoute, ...]] = attrs.field(factory=dict)
+    _prepended: Mapping[Place, Routes] = attrs.field(factory=dict)
     #: Routes that their owners believe replaced, and that could not be removed yet.
     _stale: list[ObservedRoute] = attrs.field(factory=list)
     #: Restored routes of the records: one that is gone at the next reading was deleted by its owner.
@@ -80,8 +83,6 @@ class Convergence:
     _changed: int = 0
     #: Our routes before the run, for a rollback.
     _ours: Mapping[Place, ObservedRoute] | None = None
-    #: The changes that the kernel refused for another reason than a faster program.
-    _refused: Reconciliation | None = None
 
     def run(self, ctx: Context, desired: Sequence[Route]) -> None:
         """Make our routes exactly these, restore displaced routes whose place is free again, and record the changes."""
@@ -89,43 +90,39 @@ class Convergence:
         recorded = read_records(files)
         if recorded.damage:
             self._logger.warning("%s", set_damaged_aside(files, recorded))
-        self._records, self._told = _restorable(recorded.routes, (link.name for link in self._host.routes.links()))
+        self._recorded = recorded.routes
+        self._records, self._told = _restorable(self._recorded, self._host.routes.links())
         try:
             self._converge(desired)
         except (BackendError, HostFileError) as error:
-            refused = self._refused
             if self._changed or self._prepended:
                 self._roll_back(error)
             elif not isinstance(error, RouteRejectedError) or error.rolled_back:
-                self._keep(recorded.routes)
-            self._record_rest(ctx, recorded.routes)
+                self._keep(self._recorded)
+            self._record_rest(ctx)
             if isinstance(error, LinkNotFoundError):
                 raise with_routes(error, desired) from error
-            if isinstance(error, RouteRejectedError) and refused is not None:
-                raise explained(error, refused, self._host.routes) from error
             raise
         except BaseException:
             # An interrupt: only another reading shows what stands.
-            self._record_rest(ctx, recorded.routes)
+            self._record_rest(ctx)
             raise
         self._logger.info("routes changed: %d", self._changed, extra={"changed": self._changed})
         after = {place(route): route for route in desired}
-        self._record(ctx, after, recorded.routes)
-        self._tell(after, recorded.routes)
+        self._record(ctx, after)
+        self._tell(after)
         write_records(files, [*self._records, *self._waiting])
 
-    def _record_rest(self, ctx: Context, recorded: Sequence[ObservedRoute]) -> None:
+    def _record_rest(self, ctx: Context) -> None:
         """Record the changes of a run that failed, as far as they are in force."""
         if self._ours is not None:
             with suppress(BackendError):
-                self._record(ctx, ours_by_place(self._host.routes.routes()), recorded)
+                self._record(ctx, ours_by_place(self._host.routes.routes()))
 
-    def _record(
-        self, ctx: Context, after: Mapping[Place, Route | ObservedRoute], recorded: Sequence[ObservedRoute]
-    ) -> None:
+    def _record(self, ctx: Context, after: Mapping[Place, Route | ObservedRoute]) -> None:
         """Record the new state if it differs from the earlier one, with one inverse for all changes."""
-        displaced = [route for route in self._records if route not in recorded]
-        restored = [route for route in recorded if route in self._returned]
+        displaced = [route for route in self._records if route not in self._recorded]
+        restored = [route for route in self._recorded if route in self._returned]
         account = RouteAccount(self._ours or {}, after, displaced=displaced, restored=restored)
 
         def undo(ctx: Context) -> None:
@@ -157,7 +154,7 @@ class Convergence:
                 self._stale = outcome.stale
                 self._prepended = {**self._prepended, **_taken_from_us(error, outcome)}
                 if not _is_overtaken(error, outcome):
-                    self._refused = outcome
+                    explain(error, outcome, self._host.routes)
                     raise
                 continue
             self._accept(outcome)
@@ -166,7 +163,7 @@ class Convergence:
                 return
         self._settle_for(desired)
 
-    def _reconciled(self, desired: Sequence[Route], observed: Sequence[ObservedRoute]) -> Reconciliation:
+    def _reconciled(self, desired: Sequence[Route], observed: Routes) -> Reconciliation:
         if self._returned:
             there = {(route.network, signature(route)) for route in observed}
             deleted = {record for record in self._returned if (record.network, signature(record)) not in there}
@@ -182,29 +179,29 @@ class Convergence:
         self._told += outcome.given_up
         for way in outcome.ways_back:
             self._return(way, outcome)
-        for change in outcome.clearings:
-            displaced = outcome.displaced.get(change, ())
+        for route in outcome.clearings:
+            change = RouteChange.remove(route)
             try:
                 self._host.routes.apply([change], verify=False)
             except RouteRejectedError as error:
                 if error.errno != errno.ESRCH:
                     raise
                 # Its owner was faster: it is not to be restored.
-                self._records = [route for route in self._records if route not in displaced]
+                self._records = [record for record in self._records if record != route]
             else:
                 self._count([change])
             # We removed it: its absence says nothing about its owner.
-            self._returned.difference_update(displaced)
+            self._returned.discard(route)
 
     def _count(self, changes: Sequence[RouteChange]) -> None:
         """Count changes that were made."""
         self._changed += len(changes)
-        if self._logger.isEnabledFor(logging.DEBUG):
-            for change in changes:
-                self._logger.debug("%s", change)
+        for change in changes:
+            self._logger.debug("%s", change)
 
     def _return(self, way: WayBack, outcome: Reconciliation) -> None:
         """Restore one place; after a refusal the next reading shows the rest."""
+        restored = {change: outcome.put_back[change] for change in way.changes if change in outcome.put_back}
         try:
             self._host.routes.apply(way.changes, verify=False)
         except RouteRejectedError as error:
@@ -212,9 +209,7 @@ class Convergence:
                 self._count(way.changes)
                 self._records += way.recorded
                 raise
-            coming_back = {
-                str(change): outcome.put_back[change] for change in way.changes if change in outcome.put_back
-            }
+            coming_back = {str(change): route for change, route in restored.items()}
             # A route that was there for a moment was deleted by its owner.
             without = [coming_back[change] for change in error.overtaken if change in coming_back]
             if without and errno.ESRCH in [refusal.errno for refusal in error.refusals]:
@@ -235,7 +230,7 @@ class Convergence:
             return
         self._count(way.changes)
         self._records += way.recorded
-        self._returned |= {outcome.put_back[change] for change in way.changes if change in outcome.put_back}
+        self._returned.update(restored.values())
 
     def _settle_for(self, desired: Sequence[Route]) -> None:
         """After the last reading: accept the state if ours comes first in each place, or fail."""
@@ -248,8 +243,9 @@ class Convergence:
                 )
                 for change in lacking
             ]
-            self._refused = outcome
-            raise RouteRejectedError(refusals, rolled_back=True)
+            error = RouteRejectedError(refusals, rolled_back=True)
+            explain(error, outcome, self._host.routes)
+            raise error
         for change in outcome.changes:
             # Other programs may have removed ours meanwhile.
             with suppress(RouteRejectedError):
@@ -268,21 +264,21 @@ class Convergence:
             # A restored route belongs to its owner, which may delete it before the next run.
             self._keep([route for route in (*self._records, *self._waiting) if route not in self._returned])
             if isinstance(error, RouteRejectedError):
-                error.rolled_back = False
+                error.rolled_back = error.may_heal = False
                 reasons = second.refusals if isinstance(second, RouteRejectedError) else [second]
                 error.left_behind += [f"could not be rolled back: {reason}" for reason in reasons]
 
-    def _keep(self, records: Sequence[ObservedRoute]) -> None:
+    def _keep(self, records: Routes) -> None:
         try:
             write_records(self._host.files, records)
         except HostFileError as error:
             # The next run finds those routes in their places; and the first error matters more.
             self._logger.warning("%s", error)
 
-    def _tell(self, wanted: Mapping[Place, Route], recorded: Sequence[ObservedRoute]) -> None:
+    def _tell(self, wanted: Mapping[Place, Route]) -> None:
         for route in self._records:
             ours = wanted.get(place(route))
-            if ours is not None and route not in recorded:
+            if ours is not None and route not in self._recorded:
                 self._logger.warning(
                     "foreign route '%s' is displaced by '%s'; it is restored when ours is removed",
                     route,
@@ -291,22 +287,21 @@ class Convergence:
                 )
         for route, reason in self._told:
             # Others were displaced for a moment within this run.
-            if route in recorded:
+            if route in self._recorded:
                 self._logger.warning("displaced route '%s' is not restored: %s", route, reason)
 
 
-def _taken_from_us(error: RouteRejectedError, outcome: Reconciliation) -> dict[Place, tuple[ObservedRoute, ...]]:
+def _taken_from_us(error: RouteRejectedError, outcome: Reconciliation) -> dict[Place, Routes]:
     """Return the places where another program has replaced ours, and the routes after ours."""
-    hidden: dict[Place, tuple[ObservedRoute, ...]] = {}
+    taken: dict[Place, Routes] = {}
     absent = {refusal.change for refusal in error.refusals if refusal.errno == errno.ESRCH}
     for change in outcome.changes:
         if change.after is not None and str(change) in error.overtaken:
-            spot = place(change.after)
-            hidden[spot] = outcome.prepended.get(spot, ())
+            taken[place(change.after)] = outcome.displaced_by(change)
         elif change.after is None and change.before is not None and str(change) in absent:
             spot = place(change.before)
-            hidden[spot] = outcome.hidden.get(spot, ())
-    return {spot: routes for spot, routes in hidden.items() if routes}
+            taken[spot] = outcome.hidden.get(spot, ())
+    return {spot: routes for spot, routes in taken.items() if routes}
 
 
 def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
@@ -317,47 +312,36 @@ def _is_overtaken(error: RouteRejectedError, outcome: Reconciliation) -> bool:
     )
 
 
-def _restorable(records: Sequence[ObservedRoute], devices: Iterable[str]) -> tuple[list[ObservedRoute], list[GivenUp]]:
+def _restorable(records: Routes, links: Iterable[Device]) -> tuple[list[ObservedRoute], list[GivenUp]]:
     """Return the displaced routes that can be restored, and those whose device is gone."""
-    kept: list[ObservedRoute] = []
-    lost: list[GivenUp] = []
-    names = set(devices) if records else set()
-    for record in records:
-        gone = sorted({*record.devs} - names)
-        if gone:
-            lost.append(GivenUp(record, f"there is no device {', '.join(gone)} any more"))
-        else:
-            kept.append(record)
-    return kept, lost
+    names = {link.name for link in links}
+    missing = {record: sorted({*record.devs} - names) for record in records}
+    lost = [
+        GivenUp(record, f"there is no device {', '.join(gone)} any more") for record, gone in missing.items() if gone
+    ]
+    return [record for record in records if not missing[record]], lost
 
 
 def _by(outcome: Reconciliation, change: RouteChange) -> str:
-    routes = outcome.displaced.get(change, ())
+    routes = outcome.displaced_by(change)
     return f"; last it had '{routes[0]}'" if routes else ""
 
 
 # --- the journal of displaced routes
 
 
-class Displaced(NamedTuple):
-    """The routes to be restored, those of one place in their order; `damage` says which entries are unusable."""
+def read_records(files: FileStore) -> Record:
+    """Return the record of the displaced routes, those of one place in their order; an empty one if there is no file.
 
-    routes: list[ObservedRoute]
-    damage: str = ""
-
-
-def read_records(files: FileStore) -> Displaced:
-    """Return the displaced routes; of a damaged record the good entries, of one that is not root's none."""
-    record = read_record(files, RECORDS_PATH)
-    if record is None:
-        return Displaced([])
-    return Displaced([each for each in record.objects if isinstance(each, ObservedRoute)], record.damage)
+    A damaged record has its good entries, and one that is not root's has none.
+    """
+    return read_record(files, RECORDS_PATH) or Record(objects=())
 
 
-def set_damaged_aside(files: FileStore, displaced: Displaced) -> str:
+def set_damaged_aside(files: FileStore, record: Record) -> str:
     """Rename the damaged record, and write its good entries to a new one; return a sentence that says so."""
-    told = f"{displaced.damage}; {set_aside(files, RECORDS_PATH)}"
-    write_records(files, displaced.routes)
+    told = f"{record.damage}; {set_aside(files, RECORDS_PATH)}"
+    write_records(files, record.routes)
     return told
 
 

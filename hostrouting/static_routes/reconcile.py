@@ -9,24 +9,26 @@ are appended in their order, and then ours is removed.
 from __future__ import annotations
 
 from collections import defaultdict
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
 
+from hostrouting.fib.model import resting
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Place, Route, place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["GivenUp", "Reconciliation", "WayBack", "reconcile"]
+__all__ = ["GivenUp", "Reconciliation", "Routes", "WayBack", "reconcile"]
 
 _KERNEL: Final = 2
 _network: Final = itemgetter(0, 1)
 _RESTING: Final = frozenset({0, FLAG_ONLINK})
 
-_Routes = tuple[ObservedRoute, ...]
+#: Routes in the kernel's order.
+Routes: TypeAlias = "Sequence[ObservedRoute]"
 
 
 class GivenUp(NamedTuple):
@@ -43,42 +45,44 @@ class WayBack(NamedTuple):
     `changes` then remove.
     """
 
-    changes: tuple[RouteChange, ...]
-    removals: tuple[RouteChange, ...]
-    recorded: _Routes
-    appended: _Routes = ()
+    changes: list[RouteChange]
+    removals: list[RouteChange]
+    recorded: Routes
+    appended: Routes = ()
 
-    def passed_over(self, observed: Sequence[ObservedRoute]) -> list[ObservedRoute]:
+    def passed_over(self, observed: Routes) -> list[ObservedRoute]:
         """Return the route that replaced ours, if its owner then replaced the restored one, which was ahead of it.
 
         The owner believes it replaced, and would leave it there for ever.
         """
         spot = place(self.recorded[0])
         standing = _held(observed, [spot]).get(spot, [])
-        if not self.appended or tuple(standing[2 : 2 + len(self.appended)]) != self.appended:
+        if not self.appended or standing[2 : 2 + len(self.appended)] != self.appended:
             return []
         return [route for route in standing[1:2] if route not in self.recorded]
 
 
 @attrs.frozen(kw_only=True)
 class Reconciliation:
-    """The changes to make, and their consequences for foreign routes."""
+    """The changes to make, and their consequences for foreign routes; its methods decide place by place."""
 
+    #: The `prepended` of the previous reading, if its changes were made.
+    before: Mapping[Place, Routes]
     #: Additions and replacements first, on-link routes before the routes via them; then removals.
     changes: list[RouteChange] = attrs.field(factory=list)
+    #: Our routes that `changes` remove at their end.
+    removals: list[ObservedRoute] = attrs.field(factory=list)
     #: Made after `changes`, one by one. Between the reading and a change another program may append a route, which must
     #: then come after the restored ones.
     ways_back: list[WayBack] = attrs.field(factory=list)
-    #: Then removals of routes that decide nothing: routes that ours hides, and stale ones. Each can be made by itself.
-    #: If one is refused (ESRCH), the owner has already removed the route.
-    clearings: list[RouteChange] = attrs.field(factory=list)
-    #: Our changes that hide or remove foreign routes, with these routes.
-    displaced: dict[RouteChange, _Routes] = attrs.field(factory=dict)
+    #: Then these routes, which decide nothing, are removed: routes that ours hides, and stale ones. Each removal can be
+    #: made by itself. If one is refused (ESRCH), the owner has already removed the route.
+    clearings: list[ObservedRoute] = attrs.field(factory=list)
     #: Places where ours is added ahead of foreign routes, with these routes. The next reading decides the rest.
-    prepended: dict[Place, _Routes] = attrs.field(factory=dict)
+    prepended: dict[Place, Routes] = attrs.field(factory=dict)
     #: Places where ours is removed, with the foreign routes after it. If the removal is refused, another program has
     #: replaced ours, and none of them.
-    hidden: dict[Place, _Routes] = attrs.field(factory=dict)
+    hidden: dict[Place, Routes] = attrs.field(factory=dict)
     #: Changes that restore displaced routes.
     put_back: dict[RouteChange, ObservedRoute] = attrs.field(factory=dict)
     #: Additions that the kernel will refuse, because its own route, which is never overwritten, has the place.
@@ -95,23 +99,162 @@ class Reconciliation:
     def all_changes(self) -> list[RouteChange]:
         """All changes, in the order in which they are made."""
         back = (change for way in self.ways_back for change in way.changes + way.removals)
-        return [*self.changes, *back, *self.clearings]
+        return [*self.changes, *back, *map(RouteChange.remove, self.clearings)]
+
+    def displaced_by(self, change: RouteChange) -> Routes:
+        """Return the foreign routes that an addition of ours hides."""
+        return () if change.after is None else self.prepended.get(place(change.after), ())
 
     def only_moves(self, change: RouteChange) -> bool:
         """Return True if a change only moves a foreign route after one that is restored."""
         route = change.after or change.before
         is_ours = route is not None and route.protocol == OUR_PROTOCOL
-        return not (is_ours or change in self.put_back or change in self.clearings)
+        return not (is_ours or change in self.put_back or route in self.clearings)
+
+    def settle(self, route: Route, standing: Routes, recorded: Routes) -> None:
+        """Decide how `route` gets its place."""
+        own = _kernels_own(standing)
+        if own is not None or not standing:
+            change = RouteChange.add(route)
+            self.changes.append(change)
+            self.keep(recorded)
+            if own is not None:
+                # It is requested all the same, as an addition to an empty place: the kernel refuses it together with
+                # all other bad routes, and the error shows all of them at once.
+                self.in_the_way[change] = own
+        elif standing[0].fulfils(route):
+            self.remove_ours(standing[1:])
+            self._hide(_foreign(standing), recorded)
+        elif standing[0].protocol == OUR_PROTOCOL:
+            self._replace_ours(route, standing)
+            self.keep(recorded)
+        else:
+            self._put_before(route, standing, recorded)
+
+    def _hide(self, foreign: Routes, recorded: Routes) -> None:
+        """Ours is first: remove the routes that it hides, if this run has added ours."""
+        if foreign and place(foreign[0]) in self.before:
+            # The last is removed first: then a rollback appends them in their order. But a route that the deletion of
+            # another would remove, too, goes before that other.
+            last_first = list(reversed(foreign))
+            self.clearings.extend(sorted(last_first, key=lambda route: (route.source is None, not route.extra)))
+            self.keep(list(dict.fromkeys([foreign[0], *recorded, *foreign[1:]])))
+        elif not all(route in foreign for route in recorded):
+            self.keep(recorded)
+        # Else all of them exist: they are not displaced.
+
+    def _replace_ours(self, route: Route, standing: Routes) -> None:
+        first, *others = standing
+        # The kernel does not move an existing route to the front, so it must be removed before.
+        self.changes.extend(map(RouteChange.remove, _ours(others)))
+        self.changes.append(RouteChange.replace(first, route))
+
+    def leave(self, standing: Routes) -> None:
+        """Remove ours from a place that has no records."""
+        if standing[0].protocol == OUR_PROTOCOL:
+            self.hidden[place(standing[0])] = _foreign(standing)
+        self.remove_ours(standing)
+
+    def _put_before(self, route: Route, standing: Routes, recorded: Routes) -> None:
+        """Add ours ahead of the foreign routes of the place."""
+        without_us = self._without_us(place(route), standing, recorded)
+        foreign = [other for other in _foreign(standing) if other in without_us]
+        self.changes.extend(map(RouteChange.remove, _ours(standing)))
+        self.changes.append(RouteChange.prepend(route))
+        self.prepended[place(route)] = foreign
+        self.safeguard.extend(without_us)
+        self.records.extend([other for other in without_us if other not in foreign])
+
+    def _without_us(self, spot: Place, standing: Routes, recorded: Routes) -> list[ObservedRoute]:
+        """Return the routes that a place would have without us; stale ones are removed."""
+        before = self.before.get(spot)
+        if before is None:
+            target, given_up = _without_us(standing, recorded)
+            self.given_up.extend(given_up)
+            for route, _ in given_up:
+                # It was about to be restored when another program replaced ours ahead of it.
+                if standing[0] not in recorded and route in target:
+                    target.remove(route)
+                    self.remove_stale(route)
+            return target
+        foreign = _foreign(standing)
+        stale = _stale(standing, before)
+        if stale is not None:
+            foreign.remove(stale)
+            self.remove_stale(stale)
+        return list(dict.fromkeys([*foreign[:1], *recorded, *foreign[1:]]))
+
+    def restore(self, spot: Place, standing: Routes, recorded: Routes) -> None:
+        """Remove ours from a place and restore the recorded routes."""
+        own = _kernels_own(standing)
+        if own is not None:
+            reason = f"its place was taken meanwhile by '{own}'"
+            self.given_up.extend([GivenUp(route, reason) for route in recorded if route not in standing])
+            self.remove_ours(standing)
+            return
+        target = self._without_us(spot, standing, recorded)
+        self.safeguard.extend(target)
+        ours = [*map(RouteChange.remove, _ours(standing))]
+        kept = [route for route in _foreign(standing) if route in target]
+        back = [route for route in target if route in recorded]
+        appended = [route for route in kept if route not in back]
+        in_front = bool(appended) and standing[0].protocol == OUR_PROTOCOL and target == back + appended != kept
+        if in_front and len(back) == 1:
+            # It is added ahead of the routes that were appended after ours meanwhile: moving those would lose the order
+            # of routes that are added at this moment. Ours is removed in the same batch, so that a refusal rolls the
+            # addition back.
+            self.ways_back.append(WayBack(self._before_ours(back[0], kept) + ours, [], recorded, appended))
+        elif arranged := self._arranged(kept, target):
+            self.ways_back.append(WayBack(arranged, ours, recorded))
+        else:
+            self.remove_ours(standing)
+
+    def _before_ours(self, route: ObservedRoute, kept: Routes) -> list[RouteChange]:
+        """Return the changes that add a route ahead of ours; the kernel moves no existing route to the front."""
+        change = RouteChange.prepend(route.to_route())
+        if route in kept:
+            return [RouteChange.remove(route), change]
+        self.put_back[change] = route
+        return [change]
+
+    def _arranged(self, foreign: Routes, target: Routes) -> list[RouteChange]:
+        """Return the changes that turn the foreign routes of a place into `target`, by appending."""
+        changes: list[RouteChange] = []
+        right = 0
+        while right < min(len(foreign), len(target)) and foreign[right] == target[right]:
+            right += 1
+        for route in target[right:]:
+            change = RouteChange.append(route.to_route())
+            if route in foreign:
+                changes.append(RouteChange.remove(route))
+            else:
+                self.put_back[change] = route
+            changes.append(change)
+        return changes
+
+    def remove_stale(self, route: ObservedRoute) -> None:
+        """Remove a route that its owner believes replaced."""
+        self.stale.append(route)
+        self.clearings.append(route)
+
+    def remove_ours(self, standing: Iterable[ObservedRoute]) -> None:
+        """Remove each of our routes."""
+        self.removals.extend(_ours(standing))
+
+    def keep(self, recorded: Routes) -> None:
+        """Keep the records of these routes."""
+        self.safeguard.extend(recorded)
+        self.records.extend(recorded)
 
 
 def reconcile(
     desired: Sequence[Route],
-    observed: Sequence[ObservedRoute],
+    observed: Routes,
     *,
     displaced: Iterable[ObservedRoute] = (),
     undecided: Collection[Place] = (),
-    prepended: Mapping[Place, _Routes] | None = None,
-    stale: Iterable[ObservedRoute] = (),
+    prepended: Mapping[Place, Routes] | None = None,
+    stale: Routes = (),
 ) -> Reconciliation:
     """Compare the desired routes with the observed ones.
 
@@ -125,28 +268,28 @@ def reconcile(
     ['+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142']
     """
     wanted = {place(route): route for route in sorted(desired, key=_nearest_first)}
-    records: dict[Place, list[ObservedRoute]] = {}
+    made = Reconciliation(before=prepended or {})
+    records: dict[Place, list[ObservedRoute]] = {spot: [] for spot in (*made.before, *map(place, stale))}
     for record in displaced:
-        records.setdefault(place(record), []).append(_resting(record))
-    for spot in (*(prepended or ()), *map(place, stale := tuple(stale))):
-        records.setdefault(spot, [])
+        records.setdefault(place(record), []).append(resting(record))
     held = _held(observed, [*wanted, *records])
-    decisions = _Decisions(prepended or {})
     for other in stale:
         if other in held.get(place(other), ()):
             held[place(other)].remove(other)
-            decisions.remove_stale(other)
+            made.remove_stale(other)
     for spot, route in wanted.items():
-        decisions.settle(route, held.pop(spot, []), records.pop(spot, []))
+        made.settle(route, held.pop(spot, []), records.pop(spot, []))
     for spot, recorded in sorted(records.items(), key=lambda item: min(map(_nearest_first, item[1]), default=0)):
         if spot in undecided:
-            decisions.keep(recorded)
+            made.keep(recorded)
         else:
-            decisions.restore(spot, held.pop(spot, []), recorded)
+            made.restore(spot, held.pop(spot, []), recorded)
     for spot, standing in held.items():
-        if spot not in undecided and any(route.protocol == OUR_PROTOCOL for route in standing):
-            decisions.leave(standing)
-    return decisions.summary()
+        if spot not in undecided and _ours(standing):
+            made.leave(standing)
+    # Removals in the reverse order: a rollback goes backwards, and then each route finds its gateway.
+    made.changes.extend(map(RouteChange.remove, sorted(made.removals, key=attrgetter("scope"))))
+    return made
 
 
 def _nearest_first(route: Route | ObservedRoute) -> int:
@@ -154,30 +297,31 @@ def _nearest_first(route: Route | ObservedRoute) -> int:
     return -route.scope
 
 
-def _held(observed: Sequence[ObservedRoute], places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
+def _held(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
     """Return the routes in these places, and in all places that have one of our routes, in the kernel's order."""
     networks = {spot[2:4] for spot in places}
-    networks.update(map(_network, [route for route in observed if route.protocol == OUR_PROTOCOL]))
+    networks.update(map(_network, _ours(observed)))
     held: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
     for route in observed:
         # Of hundreds of thousands of routes hardly any matter here.
         if _network(route) in networks:
-            held[place(route)].append(route if route.flags in _RESTING else _resting(route))
+            held[place(route)].append(route if route.flags in _RESTING else resting(route))
     return dict(held)
-
-
-def _resting(route: ObservedRoute) -> ObservedRoute:
-    """Return the route without the state of its devices, so that it equals its record."""
-    return route._replace(flags=route.flags & FLAG_ONLINK)
 
 
 def _foreign(standing: Iterable[ObservedRoute]) -> list[ObservedRoute]:
     return [route for route in standing if route.protocol != OUR_PROTOCOL]
 
 
-def _without_us(
-    standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]
-) -> tuple[list[ObservedRoute], list[GivenUp]]:
+def _ours(standing: Iterable[ObservedRoute]) -> list[ObservedRoute]:
+    return [route for route in standing if route.protocol == OUR_PROTOCOL]
+
+
+def _kernels_own(standing: Iterable[ObservedRoute]) -> ObservedRoute | None:
+    return next((route for route in standing if route.protocol == _KERNEL), None)
+
+
+def _without_us(standing: Routes, recorded: Routes) -> tuple[list[ObservedRoute], list[GivenUp]]:
     """Return the routes that a place would have without us, in order, and the records that are no longer of use."""
     foreign = _foreign(standing)
     if not foreign or standing[0].protocol == OUR_PROTOCOL:
@@ -192,7 +336,7 @@ def _without_us(
     return [first, *rest, *(route for route in foreign[1:] if route not in rest)], given_up
 
 
-def _stale(standing: Sequence[ObservedRoute], before: Sequence[ObservedRoute]) -> ObservedRoute | None:
+def _stale(standing: Routes, before: Routes) -> ObservedRoute | None:
     """Return the route that the first one would have replaced if it had not replaced ours, which came first.
 
     `before` are the routes of the last reading, after which ours was added ahead of them. The route that replaced ours
@@ -205,176 +349,3 @@ def _stale(standing: Sequence[ObservedRoute], before: Sequence[ObservedRoute]) -
         # An owner that alternates between two routes had already changed before ours was added.
         return second if second not in before and rest == [*before[1:]] else None
     return second if second in before or len(standing) == len(before) + 1 else None
-
-
-class _Decisions:
-    """Decides place by place, and collects the decisions in `made`."""
-
-    def __init__(self, before: Mapping[Place, _Routes]) -> None:
-        self.made = Reconciliation()
-        self._before = before
-        self._removals: list[RouteChange] = []
-
-    def settle(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Decide how `route` gets its place."""
-        if not standing:
-            self.made.changes.append(RouteChange.add(route))
-            self.keep(recorded)
-            return
-        own = next((other for other in standing if other.protocol == _KERNEL), None)
-        if own is not None:
-            # It is requested all the same, as an addition to an empty place: the kernel refuses it together with all
-            # other bad routes, and the error shows all of them at once.
-            change = RouteChange.add(route)
-            self.made.in_the_way[change] = own
-            self.made.changes.append(change)
-            self.keep(recorded)
-        elif standing[0].fulfils(route):
-            if len(standing) > 1:
-                self.remove_ours(standing[1:])
-            if len(standing) > 1 or recorded:
-                self._hide(_foreign(standing), recorded)
-        elif standing[0].protocol == OUR_PROTOCOL:
-            self._replace_ours(route, standing)
-            self.keep(recorded)
-        else:
-            self._put_before(route, standing, recorded)
-
-    def _hide(self, foreign: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Ours is first: remove the routes that it hides, if this run has added ours."""
-        if foreign and place(foreign[0]) in self._before:
-            # The last is removed first: then a rollback appends them in their order. But a route that the deletion of
-            # another would remove, too, goes before that other.
-            last_first = list(reversed(foreign))
-            for route in sorted(last_first, key=lambda route: (route.source is None, not route.extra)):
-                change = RouteChange.remove(route)
-                self.made.clearings.append(change)
-                self.made.displaced[change] = (route,)
-            self.keep(list(dict.fromkeys([foreign[0], *recorded, *foreign[1:]])))
-        elif not all(route in foreign for route in recorded):
-            self.keep(recorded)
-        # Else all of them exist: they are not displaced.
-
-    def _replace_ours(self, route: Route, standing: Sequence[ObservedRoute]) -> None:
-        first, *others = standing
-        # The kernel does not move an existing route to the front, so it must be removed before.
-        self.made.changes.extend(_removals_of_ours(others))
-        self.made.changes.append(RouteChange.replace(first, route))
-
-    def leave(self, standing: Sequence[ObservedRoute]) -> None:
-        """Remove ours from a place that has no records."""
-        if len(standing) > 1 and standing[0].protocol == OUR_PROTOCOL:
-            self.made.hidden[place(standing[0])] = tuple(_foreign(standing))
-        self.remove_ours(standing)
-
-    def _put_before(self, route: Route, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Add ours ahead of the foreign routes of the place."""
-        without_us = self._without_us(place(route), standing, recorded)
-        foreign = tuple(other for other in _foreign(standing) if other in without_us)
-        self.made.changes.extend(_removals_of_ours(standing))
-        change = RouteChange.prepend(route)
-        self.made.changes.append(change)
-        self.made.displaced[change] = self.made.prepended[place(route)] = foreign
-        self.made.safeguard.extend(without_us)
-        self.made.records.extend([other for other in without_us if other not in foreign])
-
-    def _without_us(
-        self, spot: Place, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]
-    ) -> list[ObservedRoute]:
-        """Return the routes that a place would have without us; stale ones are removed."""
-        before = self._before.get(spot)
-        if before is None:
-            target, given_up = _without_us(standing, recorded)
-            self.made.given_up.extend(given_up)
-            for route, _ in given_up:
-                # It was about to be restored when another program replaced ours ahead of it.
-                if standing[0] not in recorded and route in target:
-                    target.remove(route)
-                    self.remove_stale(route)
-            return target
-        foreign = _foreign(standing)
-        stale = _stale(standing, before)
-        if stale is not None:
-            foreign.remove(stale)
-            self.remove_stale(stale)
-        return list(dict.fromkeys([*foreign[:1], *recorded, *foreign[1:]]))
-
-    def restore(self, spot: Place, standing: Sequence[ObservedRoute], recorded: Sequence[ObservedRoute]) -> None:
-        """Remove ours from a place and restore the recorded routes."""
-        foreign = _foreign(standing)
-        own = next((route for route in foreign if route.protocol == _KERNEL), None)
-        if own is not None:
-            reason = f"its place was taken meanwhile by '{own}'"
-            self.made.given_up.extend([GivenUp(route, reason) for route in recorded if route not in foreign])
-        else:
-            target = self._without_us(spot, standing, recorded)
-            self.made.safeguard.extend(target)
-            kept, ours = [route for route in foreign if route in target], tuple(_removals_of_ours(standing))
-            back = [route for route in target if route in recorded]
-            appended = [route for route in kept if route not in back]
-            in_front = bool(appended) and standing[0].protocol == OUR_PROTOCOL and target == back + appended != kept
-            if in_front and len(back) == 1:
-                # They are added ahead of the routes that were appended after ours meanwhile: moving those would lose
-                # the order of routes that are added at this moment. Ours is removed in the same batch, so that a
-                # refusal rolls the additions back.
-                self.made.ways_back.append(
-                    WayBack((*self._before_ours(back, kept), *ours), (), tuple(recorded), tuple(appended))
-                )
-                return
-            arranged = self._arranged(kept, target)
-            if arranged:
-                self.made.ways_back.append(WayBack(tuple(arranged), ours, tuple(recorded)))
-                return
-        self.remove_ours(standing)
-
-    def _before_ours(self, back: Sequence[ObservedRoute], kept: Sequence[ObservedRoute]) -> list[RouteChange]:
-        """Return the changes that add these ahead of our routes; the kernel moves no existing route to the front."""
-        changes = [RouteChange.remove(route) for route in back if route in kept]
-        for route in reversed(back):
-            changes.append(RouteChange.prepend(route.to_route()))
-            if route not in kept:
-                self.made.put_back[changes[-1]] = route
-        return changes
-
-    def _arranged(self, foreign: Sequence[ObservedRoute], target: Sequence[ObservedRoute]) -> list[RouteChange]:
-        """Return the changes that turn the foreign routes of a place into `target`, by appending."""
-        changes: list[RouteChange] = []
-        right = 0
-        while right < min(len(foreign), len(target)) and foreign[right] == target[right]:
-            right += 1
-        for route in target[right:]:
-            change = RouteChange.append(route.to_route())
-            if route in foreign:
-                changes.append(RouteChange.remove(route))
-            else:
-                self.made.put_back[change] = route
-            changes.append(change)
-        return changes
-
-    def remove_stale(self, route: ObservedRoute) -> None:
-        """Remove a route that its owner believes replaced."""
-        self.made.stale.append(route)
-        self.made.clearings.append(RouteChange.remove(route))
-
-    def remove_ours(self, standing: Iterable[ObservedRoute]) -> None:
-        """Remove each of our routes."""
-        self._removals += _removals_of_ours(standing)
-
-    def keep(self, recorded: Sequence[ObservedRoute]) -> None:
-        """Keep the records of these routes."""
-        self.made.safeguard.extend(recorded)
-        self.made.records.extend(recorded)
-
-    def summary(self) -> Reconciliation:
-        """Return the decisions, with the removals of our routes."""
-        # Removals in the reverse order: a rollback goes backwards, and then each route finds its gateway.
-        self.made.changes.extend(sorted(self._removals, key=_scope_of_removal))
-        return self.made
-
-
-def _scope_of_removal(change: RouteChange) -> int:
-    return change.before.scope if change.before is not None else 0
-
-
-def _removals_of_ours(routes: Iterable[ObservedRoute]) -> list[RouteChange]:
-    return [RouteChange.remove(route) for route in routes if route.protocol == OUR_PROTOCOL]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
@@ -53,15 +54,13 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
     found: list[Route] = []
     missing: list[Unresolved] = []
     looked_up: dict[str, None] = {}
-    named: dict[tuple[str, str], NextHop] = {}
     for route in routes:
         dev = route.dev or alive
         if dev is None:
             missing.append(Unresolved(route, "table main has no IPv4 default route"))
             continue
         if route.gateway is not None:
-            hop = named.get((route.gateway, dev)) or NextHop(Address.parse(route.gateway), dev)
-            named[route.gateway, dev] = hop
+            hop = _named_hop(route.gateway, dev)
         else:
             on_device = [hop for hop in hops if hop.dev == dev and (hop.gateway is None or hop.gateway.family == IPV4)]
             if not on_device:
@@ -82,6 +81,12 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
             )
         )
     return Resolution(routes=tuple(found), missing=tuple(missing), looked_up=tuple(looked_up))
+
+
+# Thousands of routes name the same few next hops.
+@lru_cache(64)
+def _named_hop(gateway: str, dev: str) -> NextHop:
+    return NextHop(Address.parse(gateway), dev)
 
 
 def _in_words(route: StaticRoute, hop: NextHop, *, several: bool) -> str:

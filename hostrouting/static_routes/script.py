@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit
+    from hostrouting.boot import BootUnit, Departure
     from hostrouting.config import HostRoutingConfig, StaticRoute
 
-__all__ = ["DEPARTURE", "RUN_FILES", "boot_unit", "render_script"]
+__all__ = ["DEPARTURE", "RUN_FILES", "boot_part", "render_script"]
 
 _TEMPLATE: Final = BootTemplate("static-routes", "static-routes.sh", __file__)
 DEPARTURE: Final = _TEMPLATE.departure
@@ -26,9 +26,9 @@ def render_script(config: HostRoutingConfig) -> bytes:
     return text.replace("@ROUTES@", "".join(map(_line, routes))).encode()
 
 
-def boot_unit(config: HostRoutingConfig) -> BootUnit:
-    """Return the unit and the script to install for this config."""
-    return _TEMPLATE.fill(render_script(config))
+def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
+    """Return the unit and the script to install for this config; their removal if it has no routes."""
+    return _TEMPLATE.fill(render_script(config)) if config.static_routes.routes else DEPARTURE
 
 
 def _kernels_order(route: StaticRoute) -> tuple[int, int, int]:

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, Departure, PairTask, install_around
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
+from hostrouting.static_routes.account import with_routes
 from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.boot import BootUnit
     from hostrouting.host import Route
     from hostrouting.static_routes.resolve import Resolution
     from phases import Change, Context
@@ -33,9 +31,7 @@ class ConfigureStaticRoutes(PairTask):
 
     name = "configure-static-routes"
     _departure = DEPARTURE
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self._config.static_routes.routes)} routes>"
+    _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
@@ -47,10 +43,6 @@ class ConfigureStaticRoutes(PairTask):
             # An unsuitable gate is refused before anything is changed.
             boot.refuse_gates(held, unit)
             install_around(boot, lambda: boot.install(held, unit), lambda: self.act(held))
-
-    @property
-    def _part(self) -> BootUnit | Departure:
-        return boot_unit(self._config) if self._config.static_routes.routes else DEPARTURE
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 
@@ -76,13 +68,10 @@ class ConfigureStaticRoutes(PairTask):
             self._remove_routes(ctx)
 
     def _remove_routes(self, ctx: Context) -> None:
-        self._converge(ctx, ())
+        Convergence(self._host, self._logger).run(ctx, ())
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
-
-    def _converge(self, ctx: Context, routes: Sequence[Route]) -> None:
-        Convergence(self._host, self._logger).run(ctx, routes)
 
     # --- lookups, and waiting for DHCP
 
@@ -96,7 +85,7 @@ class ConfigureStaticRoutes(PairTask):
         while True:
             resolution = self._resolution
             try:
-                self._converge(ctx, self._complete(resolution, seconds))
+                Convergence(self._host, self._logger).run(ctx, self._complete(resolution, seconds))
             except BackendError as error:
                 if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
                     raise
@@ -122,18 +111,13 @@ class ConfigureStaticRoutes(PairTask):
         if not resolution.missing:
             return resolution.routes
         devices = {link.name for link in self._host.routes.links()}
-        absent = [
-            route for route in self._config.static_routes.routes if route.dev is not None and route.dev not in devices
-        ]
-        if any(route in absent for route, _ in resolution.missing):
-            # There will be no default route by a device that does not exist.
-            lines = "".join(f"\n  {route}" for route in absent)
-            dev = absent[0].dev or ""
-            raise LinkNotFoundError(
-                f"there is no network device {dev}. No route was changed; correct the 'dev' of:{lines}",
-                dev=dev,
-                may_heal=True,
-            )
+        for route, _ in resolution.missing:
+            if route.dev is not None and route.dev not in devices:
+                # There will be no default route by a device that does not exist.
+                error = LinkNotFoundError(
+                    f"there is no network device {route.dev}. No route was changed", dev=route.dev
+                )
+                raise with_routes(error, self._config.static_routes.routes)
         raise BackendError(
             f"static routes cannot be completed: {resolution.reasons}, also not after {_told(seconds)} s. "
             f"No route was changed. See the log of the DHCP client, or give 'dev' and "

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 from hostrouting.config import (
     DEFAULT_GATES,
-    OWN_UNITS,
     HostRoutingConfig,
     OverlapMode,
     ProbeSNATConfig,
@@ -98,7 +97,7 @@ def gate_names() -> SearchStrategy[str]:
     """Names of service units, templates and instances that may be gates."""
     usual = st.sampled_from([*DEFAULT_GATES, "kubelet.service", "systemd-nspawn@kube.service"])
     odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map(lambda prefix: f"{prefix}.service")
-    return usual | odd.filter(_accepts(rules.gate(OWN_UNITS)))
+    return usual | odd.filter(_accepts(rules.gate))
 
 
 def static_routes() -> SearchStrategy[StaticRoute]:

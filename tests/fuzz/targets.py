@@ -151,7 +151,7 @@ def _file(path: str, read: Callable[[MemoryFiles], object]) -> Callable[[bytes],
 
 
 def _displaced(files: MemoryFiles) -> list[str]:
-    return list(map(str, converge.read_records(files)))
+    return list(map(str, converge.read_records(files).routes))
 
 
 def _backups(files: MemoryFiles) -> None:

@@ -110,7 +110,7 @@ def test_an_own_address_on_another_device_is_local(node: MemoryBackend) -> None:
 
 
 def test_a_known_neighbour_of_the_fabric_is_warned_of(node: MemoryBackend) -> None:
-    """A peer that the interface talks to now would be taken from it; one elsewhere is no reason to warn."""
+    """A peer that the device talks to now would be taken from it; one elsewhere is no reason to warn."""
     node.add_neighbour("ib0", "172.16.9.7")
     assert [(route.destination, route.warning) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
         (
@@ -239,6 +239,14 @@ def test_a_rule_on_more_than_addresses_does_not_count_as_blocking() -> None:
     node.add_route("10.96.0.0/16", kind="prohibit")
     [finding] = prove(node, "10.96.0.0/24").findings
     assert finding.route == "prohibit 10.96.0.0/16"
+
+
+def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBackend) -> None:
+    """The kernel is asked about a packet without a mark, which such a rule selects (WireGuard makes one)."""
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    node.add_rule(Rule(100, table=88, mark=1, mark_mask=1, inverted=True))
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/24 table 88")
 
 
 @needs_kernel
@@ -418,7 +426,7 @@ def test_every_next_hop_must_be_allowed(node: MemoryBackend) -> None:
 
 
 def test_all_next_hops_of_the_default_route_are_expected(node: MemoryBackend) -> None:
-    """An ECMP default over two uplinks makes both of them the node's own interface."""
+    """An ECMP default over two uplinks makes both of them the node's own devices."""
     node.add_link("eth1")
     node.add_address("eth1", "10.225.0.4/16")
     legs = (NextHop(Address.parse("10.225.0.1"), "eth1"), NextHop(Address.parse("10.224.0.1"), "eth0"))

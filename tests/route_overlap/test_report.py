@@ -95,7 +95,7 @@ def test_the_message_is_the_documentation() -> None:
 To fix it, add these routes to hostRouting in the agent's config, and apply it again:
   "staticRoutes": {{"enabled": true, "routes": [{route}]}}
   172.16.8.0/22 takes addresses from ib0
-If these interfaces are meant to carry the addresses, allow them instead:
+If these devices are meant to carry the addresses, allow them instead:
   "routeOverlap": {{"allowedDevs": ["ib0"]}}"""
     assert str(report) == message
 

@@ -15,9 +15,10 @@ from support.kernel import needs_kernel
 from support.needs import needs
 from support.overlap_worlds import run_script
 
+from hostrouting.boot import units_in
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, HostRoutingConfig
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.script import boot_unit
+from hostrouting.route_overlap.script import boot_part
 from hostrouting.testing import KernelNode, strategies
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ CONFIG = HostRoutingConfig.from_mapping(
         }
     }
 )
+[UNIT] = units_in([boot_part(CONFIG)])
 
 
 class TestFiles:
@@ -43,13 +45,12 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert boot_unit(CONFIG).files[1].content == (GOLDEN / "check-route-overlap.service").read_bytes()
+        assert UNIT.files[1].content == (GOLDEN / "check-route-overlap.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
-        unit = boot_unit(CONFIG)
-        assert unit.name == "check-route-overlap.service"
-        assert [(file.path, oct(file.mode)) for file in unit.files] == [
+        assert UNIT.name == "check-route-overlap.service"
+        assert [(file.path, oct(file.mode)) for file in UNIT.files] == [
             ("/etc/aks-flex-node/check-route-overlap.sh", "0o755"),
             ("/etc/systemd/system/check-route-overlap.service", "0o644"),
         ]
@@ -67,7 +68,7 @@ class TestFiles:
         script = tmp_path / "check-route-overlap.sh"
         script.write_bytes(render_script(CONFIG))
         script.chmod(0o755)
-        unit.write_bytes(boot_unit(CONFIG).files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
+        unit.write_bytes(UNIT.files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )
@@ -130,7 +131,7 @@ class TestRunning:
             f'  "staticRoutes": {{"enabled": true, "routes": [{route}]}}\n'
             "Only a CIDR that the cluster alone uses is safe: "
             "the route redirects all traffic to its addresses.\n"
-            "If these interfaces are meant to carry the addresses, allow them instead:\n"
+            "If these devices are meant to carry the addresses, allow them instead:\n"
             '  "routeOverlap": {"allowedDevs": ["ib0"]}\n' + (strict if mode == "STRICT" else "")
         )
 

@@ -187,6 +187,17 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
     assert [str(route) for route in read_records(host.files).routes] == []
 
 
+def test_the_message_says_that_the_rollback_of_earlier_changes_failed(node: BusyNode, host: FakeHost) -> None:
+    """The kernel refuses the removal of a hidden route, and then that of ours: the text tells what is left behind."""
+    node.insert_route(theirs(73))
+    node.fail_at(2)
+    node.fail_at(3)
+    with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
+        converge(host, [OURS])
+    assert f"could not be rolled back: - {OURS}: injected fault" in str(raised.value)
+    assert "nothing was changed" not in str(raised.value)
+
+
 def test_a_program_that_always_takes_the_place_keeps_it(node: BusyNode, host: FakeHost) -> None:
     """A program that always replaces our route wins: a warning says so, and its route is the only one."""
     node.insert_route(theirs(73))

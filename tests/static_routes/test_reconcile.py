@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.static_route_worlds import World, configs, worlds
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route
+from hostrouting.host import OUR_PROTOCOL, NextHop, ObservedRoute, Route, RouteChange
 from hostrouting.net.routes import place
 from hostrouting.static_routes import reconcile, resolve
 from hostrouting.testing import MemoryBackend
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import RouteChange
 
 WANTED = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 
@@ -52,8 +51,8 @@ def brought_about(
         node.apply(outcome.changes)
         for way in outcome.ways_back:
             node.apply(way.changes + way.removals)
-        for change in outcome.clearings:
-            node.apply([change])
+        for route in outcome.clearings:
+            node.apply([RouteChange.remove(route)])
         outcome = reconcile(desired, node.routes(), displaced=outcome.records, prepended=outcome.prepended)
     assert outcome.all_changes == []
     return outcome.records
@@ -78,7 +77,7 @@ class TestOnePlace:
         assert texts(outcome.changes) == [
             "~ 172.16.1.0/24 via 10.224.0.9 dev eth0 proto 142 -> 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"
         ]
-        assert (outcome.displaced, outcome.records) == ({}, [])
+        assert (outcome.prepended, outcome.records) == ({}, [])
 
     @pytest.mark.parametrize(
         "change", [{}, {"protocol": 4}, {"gateway": "10.224.0.9"}, {"protocol": 16}, {"source": "10.224.0.4"}]
@@ -89,9 +88,9 @@ class TestOnePlace:
         node.add_route("172.16.1.0/24", **{**usual, **change})  # type: ignore[arg-type]  # the values are of their keys
         before = node.routes()
         outcome = reconcile([WANTED], before)
-        ((foreign,),) = outcome.displaced.values()
+        ((foreign,),) = outcome.prepended.values()
         assert foreign in before
-        assert (outcome.safeguard, outcome.prepended) == ([foreign], {place(foreign): (foreign,)})
+        assert (outcome.safeguard, outcome.displaced_by(outcome.changes[0])) == ([foreign], [foreign])
         records = brought_about(node, [WANTED])
         assert records == [foreign]
         assert in_place(node) == [str(WANTED)]
@@ -209,7 +208,7 @@ class TestWayBack:
         node.apply(first.changes)
         node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.7", dev="eth0", protocol=16), replace=True)
         second = reconcile([WANTED], node.routes(), displaced=first.records, prepended=first.prepended)
-        assert texts(second.clearings) == ["- 172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
+        assert list(map(str, second.clearings)) == ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
         assert texts(second.changes) == [f"+ {WANTED}"]
         assert [str(route) for route in second.safeguard] == ["172.16.1.0/24 via 10.224.0.7 dev eth0 proto dhcp"]
 

@@ -14,9 +14,10 @@ from support.kernel import needs_kernel
 from support.needs import needs
 from support.static_route_worlds import config_of, impatient
 
+from hostrouting.boot import units_in
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.static_routes import render_script
-from hostrouting.static_routes.script import boot_unit
+from hostrouting.static_routes.script import boot_part
 from hostrouting.testing import KernelNode, strategies
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ CONFIG = config_of(
         StaticRoute(destination="169.254.169.254/32", dev="bond0.100", metric=4294967295),
     ]
 )
+[UNIT] = units_in([boot_part(CONFIG)])
 
 
 class TestFiles:
@@ -41,13 +43,12 @@ class TestFiles:
 
     def test_unit(self) -> None:
         """The whole unit, to the byte."""
-        assert boot_unit(CONFIG).files[1].content == (GOLDEN / "static-routes.service").read_bytes()
+        assert UNIT.files[1].content == (GOLDEN / "static-routes.service").read_bytes()
 
     def test_where_they_go(self) -> None:
         """The script before the unit that names it, with the modes that they need."""
-        unit = boot_unit(CONFIG)
-        assert unit.name == "static-routes.service"
-        assert [(file.path, oct(file.mode)) for file in unit.files] == [
+        assert UNIT.name == "static-routes.service"
+        assert [(file.path, oct(file.mode)) for file in UNIT.files] == [
             ("/etc/aks-flex-node/static-routes.sh", "0o755"),
             ("/etc/systemd/system/static-routes.service", "0o644"),
         ]
@@ -66,7 +67,7 @@ class TestFiles:
         script = tmp_path / "static-routes.sh"
         script.write_bytes(render_script(CONFIG))
         script.chmod(0o755)
-        unit.write_bytes(boot_unit(CONFIG).files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
+        unit.write_bytes(UNIT.files[1].content.replace(b"/etc/aks-flex-node", str(tmp_path).encode()))
         verify = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", unit], check=True, capture_output=True, text=True
         )

@@ -11,6 +11,7 @@ import pytest
 from support.needs import needs
 from support.static_route_worlds import config_of
 
+from hostrouting.boot import units_in
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.exceptions import (
     BackendError,
@@ -24,7 +25,7 @@ from hostrouting.host import OUR_PROTOCOL
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.static_routes.converge import RECORDS_PATH
-from hostrouting.static_routes.script import DEPARTURE, boot_unit
+from hostrouting.static_routes.script import DEPARTURE, boot_part
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import CancelledError, Context, Plannable, Task, Undoable
 from phases.testing import ManualClock
@@ -121,7 +122,7 @@ class TestDo:
         """Ours are exactly the config's, and script and unit are there; again changes nothing."""
         ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
         assert ours(host) == WANTED
-        script, unit = boot_unit(CONFIG).files
+        [(script, unit)] = [part.files for part in units_in([boot_part(CONFIG)])]
         assert host.files.read(SCRIPT_PATH) == script.content
         assert host.files.read(UNIT_PATH) == unit.content
         assert host.files.exists("/etc/systemd/system/hostrouting-ready.service.requires/static-routes.service")

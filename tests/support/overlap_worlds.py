@@ -15,7 +15,7 @@ from hostrouting.net.addresses import Address, netmask, parse_cidr, parse_ipv4
 from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import render_script
-from hostrouting.route_overlap.parts import questions
+from hostrouting.route_overlap.parts import Node, looked_up
 from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
@@ -181,5 +181,5 @@ def run_script(
 
 def parts_of(backend: RouteBackend, cidr: str) -> list[Part]:
     """Return every part into which the proof cuts a CIDR, fine or not."""
-    [question] = questions(backend, [cidr], backend.routes(), backend.rules())
-    return list(question.parts())
+    [parts] = looked_up(Node(backend), [cidr])
+    return parts

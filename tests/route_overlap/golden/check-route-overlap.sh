@@ -1,5 +1,5 @@
 #!/bin/bash -p
-# Proves that every address of the expected CIDRs leaves by the interface of the default route, or by an allowed one.
+# Proves that every address of the expected CIDRs leaves by the device of the default route, or by an allowed one.
 #
 #   check-route-overlap.sh [now]        now: do not wait for a default route
 #
@@ -639,7 +639,7 @@ explain() { # -> REPLY
   if ((${#astray[@]})); then
     printf -v REPLY ', "%s"' "${!astray[@]}"
     REPLY=${REPLY//\"\//\"}
-    text+=$'\n'"If these interfaces are meant to carry the addresses, allow them instead:"
+    text+=$'\n'"If these devices are meant to carry the addresses, allow them instead:"
     text+=$'\n'"  \"routeOverlap\": {\"allowedDevs\": [${REPLY#, }]}"
   fi
   REPLY=$text
