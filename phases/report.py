@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from phases.exceptions import describe
@@ -91,7 +90,7 @@ class Report:
     @property
     def changes(self) -> tuple[Change, ...]:
         """The changes that the task recorded, in all attempts, without those that the run has undone."""
-        return tuple(record.change for record in self.records if record.change is not None)
+        return tuple(change for record in self.records for change in record.changes)
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""
@@ -118,11 +117,11 @@ class Report:
 
 
 class Record(NamedTuple):
-    """A recorded change with its inverse; without a change it is a task that completed and recorded no inverse."""
+    """Consecutive changes of a task, with the one inverse of all; without changes: a completed task and its `undo`."""
 
     report: Report
-    change: Change | None
     undo: Callable[[Context], None] | None
+    changes: list[Change]
 
 
 class Ledger:
@@ -142,20 +141,14 @@ class Ledger:
         self.records: list[Record] = []
         self.lock = threading.Lock()
 
-    def batches(self) -> list[list[Record]]:
-        """Return the records that one inverse each reverses, newest first."""
-        batches = [list(batch) for _, batch in groupby(self.records, key=lambda each: (id(each.report), each.undo))]
-        return batches[::-1]
-
-    def undone(self, batch: list[Record]) -> None:
-        """Take the records of a batch out of their report; a task without any left is undone."""
-        first, gone = batch[0], set(map(id, batch))
+    def undone(self, record: Record) -> None:
+        """Take a record out of its report; a task without any left is undone."""
         # The undo of a task reverses everything inside.
-        for each in first.report.walk() if first.change is None else [first.report]:
-            each.records = [old for old in each.records if first.change is not None and id(old) not in gone]
-            if each.status == "ok" and not each.records:
-                each.status = "undone"
-                self.tell(each)
+        for report in [record.report] if record.changes else record.report.walk():
+            report.records = [each for each in report.records if record.changes and each is not record]
+            if report.status == "ok" and not report.records:
+                report.status = "undone"
+                self.tell(report)
 
     def tell(self, report: Report, *, change: Change | None = None) -> None:
         """Tell the observer of a task's status or change."""
@@ -214,7 +207,7 @@ class Step(NamedTuple):
         within = set(map(id, report.walk()))
         with ledger.lock:
             ledger.records = [each for each in ledger.records if id(each.report) not in within]
-            ledger.records.append(Record(report, None, undo))
+            ledger.records.append(Record(report, undo, []))
 
     def skips(self, name: str) -> bool:
         """See `Account`."""
@@ -222,12 +215,17 @@ class Step(NamedTuple):
 
     def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
         """See `Account`."""
-        record = Record(self.report, change, undo)
-        with self.ledger.lock:
-            self.report.records.append(record)
-            if self.ledger.keep:
-                self.ledger.records.append(record)
-        self.ledger.tell(self.report, change=change)
+        report, ledger = self.report, self.ledger
+        record = Record(report, undo, [change])
+        with ledger.lock:
+            newest = ledger.records[-1] if ledger.records else None
+            if newest and newest.changes and newest[:2] == record[:2]:
+                newest.changes.append(change)
+            else:
+                report.records.append(record)
+                if ledger.keep:
+                    ledger.records.append(record)
+        ledger.tell(report, change=change)
 
 
 def _find(task: Task, reports: list[Report]) -> Report | None:

@@ -288,16 +288,16 @@ def _known_names(whole: Report, skip: Iterable[str]) -> list[str]:
 def _undo_run(whole: Report, ledger: Ledger, ctx: Context) -> None:
     failures = []
     failed_before = {report for report in whole.walk() if report.status == "failed"}
-    for batch in ledger.batches():
-        report, _, inverse = batch[0]
+    for record in reversed(ledger.records):
+        report = record.report
         try:
-            _undo(Report(report.task, report.names), inverse, ctx)
+            _undo(Report(report.task, report.names), record.undo, ctx)
         except TaskFailedError as error:
             report.status, report.error = "failed", error
             failures.append(error.under(*report.names))
         else:
-            if inverse is not None:
-                ledger.undone(batch)
+            if record.undo is not None:
+                ledger.undone(record)
     _summarise(whole, failed_before)
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
