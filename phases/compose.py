@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from phases.context import logger_of, not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
-from phases.mistakes import require_plain, require_retries, require_runnable
+from phases.mistakes import require_plain, require_runnable
 from phases.report import Report, Step
 from phases.runner import do_step, execute, log_line, plan, step_of, undo
 
@@ -26,14 +26,13 @@ __all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout
 class _Group(ABC):
     """The common part of Serial and Parallel."""
 
-    _kind = ""
-
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
         for each in tasks:
             require_runnable(each)
         self.subtasks = tasks
         self.anonymous: bool = name is None
-        self.name: str = f"{self._kind}({', '.join(each.name for each in tasks)})" if name is None else name
+        kind = type(self).__name__.lower()
+        self.name: str = f"{kind}({', '.join(each.name for each in tasks)})" if name is None else name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -71,8 +70,6 @@ class Serial(_Group):
     'serial(a, b)'
     """
 
-    _kind = "serial"
-
     def do(self, ctx: Context) -> None:
         """Execute the subtasks in order."""
         for subtask in self.subtasks:
@@ -93,8 +90,6 @@ class Parallel(_Group):
     >>> Parallel(task("a")(print), task("b")(print)).name
     'parallel(a, b)'
     """
-
-    _kind = "parallel"
 
     def __init__(self, *tasks: Task, name: str | None = None, grace: float = 5.0) -> None:
         super().__init__(*tasks, name=name)
@@ -263,7 +258,10 @@ def with_retry(
     >>> from phases.testing import FailingTask
     >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
     """
-    require_retries(attempts, retry_on)
+    if not isinstance(attempts, int) or attempts < 1:
+        raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
+    if not isinstance(retry_on, tuple):
+        raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
     first_pause = min(not_negative(backoff), not_negative(max_backoff))
 
     def do(ctx: Context) -> None:

@@ -80,13 +80,8 @@ class Clock(Protocol):
 class SystemClock:
     """The time of this machine."""
 
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return time.monotonic()
-
-    def time(self) -> float:
-        """See `Clock`."""
-        return time.time()
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""

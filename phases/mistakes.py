@@ -20,7 +20,6 @@ __all__ = [
     "context_of",
     "require_changes",
     "require_plain",
-    "require_retries",
     "require_runnable",
     "require_task",
 ]
@@ -81,14 +80,6 @@ def require_plain(function: object, name: str) -> None:
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code and code.co_flags & _LAZY:
         raise TypeError(f"{name} is an async function or a generator, and {_PLAIN}")
-
-
-def require_retries(attempts: object, retry_on: object) -> None:
-    """Raise ValueError or TypeError unless these are a number of attempts and a tuple of exception classes."""
-    if not isinstance(attempts, int) or attempts < 1:
-        raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
-    if not isinstance(retry_on, tuple):
-        raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
 
 
 def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:

@@ -319,10 +319,6 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
     """
     import signal  # only programs handle signals
 
-    if threading.current_thread() is not threading.main_thread():
-        yield ctx
-        return
-
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -331,8 +327,9 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
         restore()
         ctx.cancel(signal.Signals(number).name)
 
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
     try:
         for number in before:
             signal.signal(number, cancel)
