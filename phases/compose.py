@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout"]
 
 
-class _Group(ABC):
-    """The common part of Serial and Parallel."""
+class _Group:
+    """The common part of Serial and Parallel: tasks in order."""
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
         for each in tasks:
@@ -37,9 +36,10 @@ class _Group(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    @abstractmethod
     def do(self, ctx: Context) -> None:
-        """Execute the subtasks."""
+        """Execute the subtasks in order."""
+        for subtask in self.subtasks:
+            execute(subtask, ctx)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the forecast of the subtasks; `phases.plan` also names those without a `plan`."""
@@ -69,11 +69,6 @@ class Serial(_Group):
     >>> Serial(task("a")(print), task("b")(print)).name
     'serial(a, b)'
     """
-
-    def do(self, ctx: Context) -> None:
-        """Execute the subtasks in order."""
-        for subtask in self.subtasks:
-            execute(subtask, ctx)
 
 
 class Parallel(_Group):
@@ -137,7 +132,7 @@ class _Crew:
     @property
     def has_failed(self) -> bool:
         """True if a task has failed and no task is still to begin."""
-        return bool(self.failed) and all(step.has_begun for step in self.running.copy())
+        return bool(self.failed) and all(step.report.status == "running" for step in self.running.copy())
 
     def start(self, task: Task) -> None:
         step = step_of(task, self.ctx)
@@ -280,7 +275,7 @@ def with_retry(
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
-            log_line(logger_of(ctx).warning, word, Report(task), "retrying", error=last)
+            log_line(logger_of(ctx).warning, word, Report(task), "retrying", last)
             try:
                 ctx.sleep(pause)
             except CONTEXT_OVER as over:

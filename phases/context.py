@@ -129,8 +129,6 @@ class Context:
     phases.exceptions.CancelledError: cancelled: maintenance
     """
 
-    __slots__ = ("_doorbells", "_held", "_limit", "_reasons", "account", "clock", "logger")
-
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()

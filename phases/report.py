@@ -47,8 +47,6 @@ class Report:
     ('greet', 'ok', True)
     """
 
-    __slots__ = ("children", "duration", "error", "name", "names", "records", "start", "status", "task")
-
     def __init__(self, task: Task, names: tuple[str, ...] = ()) -> None:
         self.task: Task = task
         #: The path of the task, without its name.
@@ -128,11 +126,7 @@ class Ledger:
     """The state that all tasks of a run share: above all their records, in the order of the changes."""
 
     def __init__(
-        self,
-        *,
-        skip: Collection[str] = (),
-        keep: bool = False,
-        observer: Callable[[Event], object] | None = None,
+        self, skip: Collection[str] = (), *, keep: bool = False, observer: Callable[[Event], object] | None = None
     ) -> None:
         self.skip = skip
         #: Only a run that may undo keeps the inverses: one that lasts for months must not grow.
@@ -173,13 +167,8 @@ class Step(NamedTuple):
         """Return the step of a task that this one does now."""
         with self.ledger.lock:
             report = _find(task, self.report.children) or _add(task, self.report)
-            report.status = "due"
+            report.status, report.duration = "due", None
         return Step(report, self.ledger)
-
-    @property
-    def has_begun(self) -> bool:
-        """True from the call of `do` on."""
-        return self.report.status not in {"skipped", "due"}
 
     def begin(self, now: float) -> None:
         """Note that the task begins."""

@@ -118,10 +118,9 @@ def _perform(step: Step, ctx: Context, act: Callable[[Context], None], *, undoin
             raise
         raise raised from raised.__cause__
     finally:
-        duration = ctx.clock.monotonic() - begun
-        step.end(status, raised, duration)
+        step.end(status, raised, ctx.clock.monotonic() - begun)
         # The line names the task already, so it shows the error as seen from inside.
-        log_line(log, prefix + word, report, status, duration=duration, error=seen)
+        log_line(log, prefix + word, report, status, seen)
 
 
 def _refusal(task: Task, failure: TaskFailedError) -> TaskFailedError | None:
@@ -149,26 +148,20 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
 
 
 def log_line(
-    log: Callable[..., None],
-    word: str,
-    report: Report,
-    status: str,
-    *,
-    duration: float | None = None,
-    error: BaseException | None = None,
+    log: Callable[..., None], word: str, report: Report, status: str, error: BaseException | None = None
 ) -> None:
     """Log one line with `log`, such as `logger.info`, with the same values in `extra`.
 
     It shows only the first line of an error: the caller shows the rest, and not every group around the task.
     """
     line = f"{word} task={report.path}"
-    if duration is not None:
-        line += f" duration={duration:.3f}s status={status}"
+    if report.duration is not None:
+        line += f" duration={report.duration:.3f}s status={status}"
     text = None if error is None else describe(error)
     if text is not None:
         first, *more = text.split("\n", 1)
         line += f" error={f'{first} ...' if more else first!r}"  # quoted, so that its end is visible
-    extra = {"task": report.name, "path": report.path, "status": status, "duration": duration, "error": text}
+    extra = {"task": report.name, "path": report.path, "status": status, "duration": report.duration, "error": text}
     log("%s", line, extra=extra)
 
 
@@ -261,7 +254,7 @@ def run(
     if observer is not None:
         require_plain(observer, "the observer")
     report = Report(task)
-    ledger = Ledger(skip=_known_names(report, skip), keep=undo_on_failure, observer=observer)
+    ledger = Ledger(_known_names(report, skip), keep=undo_on_failure, observer=observer)
     ctx = context_of(ctx).child(timeout).within(None, logger)
     with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
