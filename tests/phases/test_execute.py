@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import pytest
+from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     CancelledError,
@@ -16,7 +17,7 @@ from phases import (
     task,
     with_timeout,
 )
-from phases.testing import FailingTask, ManualClock, RecordingTask
+from phases.testing import ManualClock
 
 
 @pytest.fixture(autouse=True)

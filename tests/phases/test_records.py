@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     Change,
@@ -26,7 +27,6 @@ from phases import (
     with_retry,
     with_timeout,
 )
-from phases.testing import FailingTask, RecordingTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
