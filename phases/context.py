@@ -248,7 +248,7 @@ class Context:
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""
         until = self.clock.monotonic() + not_negative(seconds)
-        self.wait(lambda: self.cancelled, until=until if self.deadline is None else min(until, self.deadline))
+        self.wait(lambda: self.cancelled, until=min(until, self._limit[0]))
         self.check()
 
     def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:

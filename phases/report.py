@@ -165,8 +165,16 @@ class Step(NamedTuple):
 
     def enter(self, task: Task) -> Step:
         """Return the step of a task that this one does now."""
+        within = self.report
         with self.ledger.lock:
-            report = _find(task, self.report.children) or _add(task, self.report)
+            ended = [each for each in within.children if each.status not in {"due", "running"}]
+            # One not begun, or the oldest if the task is tried again.
+            report = min((each for each in ended if each.task is task), key=lambda each: each.start or "", default=None)
+            if report is None:
+                report = Report(task, within.names_inside)
+                # If a loop makes a task of the same name in each round, only the latest report stays.
+                dropped = [each for each in ended if each.name == task.name]
+                within.children = [*(each for each in within.children if each not in dropped), report]
             report.status, report.duration = "due", None
         return Step(report, self.ledger)
 
@@ -215,19 +223,3 @@ class Step(NamedTuple):
                 if ledger.keep:
                     ledger.records.append(record)
         ledger.tell(report, change=change)
-
-
-def _find(task: Task, reports: list[Report]) -> Report | None:
-    """Return the report that is due for a task: one not begun, or the oldest if the task is tried again."""
-    same = [report for report in reports if report.task is task and report.status not in {"due", "running"}]
-    return min(same, key=lambda report: report.start or "", default=None)
-
-
-def _add(task: Task, within: Report) -> Report:
-    """Return a new report for a task that another one composed while it ran.
-
-    If a loop makes a task of the same name in each round, only the latest report stays.
-    """
-    kept = [report for report in within.children if report.name != task.name or report.status in {"due", "running"}]
-    within.children[:] = [*kept, Report(task, within.names_inside)]
-    return within.children[-1]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from phases.context import Context, logger_of
@@ -61,14 +60,8 @@ def do_step(step: Step, ctx: Context) -> None:
     if step.skips(report.name):
         report.status = "skipped"
         log_line(logger_of(ctx).info, "skipped", report, "skipped")
-        return
-
-    def begin_and_do(inside: Context) -> None:
-        step.begin(inside.clock.time())
-        inside.notify()  # a Parallel waits until all have begun
-        call(report.task.do, inside, "do")
-
-    _perform(step, ctx, begin_and_do)
+    else:
+        _perform(step, ctx, report.task.do)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -88,12 +81,12 @@ def _undo(report: Report, inverse: Callable[[Context], None] | None, ctx: Contex
         log_line(logger_of(ctx).warning, "cannot undo", report, "skipped")
     else:
         # A ledger for this step alone: the report of a run has only the changes that its tasks made.
-        _perform(Step(report, Ledger()), ctx, partial(call, inverse, name="undo"), undoing=True)
+        _perform(Step(report, Ledger()), ctx, inverse, undoing=True)
 
 
-def _perform(step: Step, ctx: Context, act: Callable[[Context], None], *, undoing: bool = False) -> None:
+def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, undoing: bool = False) -> None:
     report, logger = step.report, logger_of(ctx)
-    prefix, status = ("undo ", "undone") if undoing else ("", "ok")
+    name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info
     seen: BaseException | None = None
     raised: BaseException | None = None
@@ -101,7 +94,9 @@ def _perform(step: Step, ctx: Context, act: Callable[[Context], None], *, undoin
     try:
         log_line(logger.info, f"{prefix}started", report, "started")
         ctx.check()
-        act(ctx.within(step, logger))
+        step.begin(ctx.clock.time())
+        ctx.notify()  # a Parallel waits until all have begun
+        call(method, ctx.within(step, logger), name)
     except BaseException as error:
         seen, raised = error, _as_raised(error, report.task, ctx)
         failed = isinstance(raised, TaskFailedError)
