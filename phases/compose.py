@@ -7,7 +7,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from phases.context import logger_of, not_negative
+from phases.context import not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
 from phases.mistakes import require_plain, require_runnable
 from phases.report import Report, Step
@@ -115,7 +115,7 @@ class Parallel(_Group):
             ctx.cancel(f"{crew.failed[0][0].name} failed")
         if not ctx.wait(lambda: not running, until=ctx.clock.monotonic() + self._grace):
             names = ", ".join(step.report.name for step in running.copy())
-            logger_of(ctx).warning("still waiting for %s: cancelled %g s ago", names, self._grace)
+            ctx.logger.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
 
 
@@ -283,7 +283,7 @@ def with_retry(
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
-            log_line(logger_of(ctx).warning, word, Report(task), "retrying", last)
+            log_line(ctx.logger.warning, word, Report(task), "retrying", last)
             try:
                 ctx.sleep(pause)
             except CONTEXT_OVER as over:

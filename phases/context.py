@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
-    import logging  # for type checkers only, see logger_of
+    import logging
     from collections.abc import Callable, Hashable, Mapping
 
-__all__ = ["Account", "Change", "Clock", "Context", "SystemClock", "logger_of", "not_negative", "ring"]
+__all__ = ["Account", "Change", "Clock", "Context", "SystemClock", "not_negative", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
@@ -89,8 +89,7 @@ class SystemClock:
         # Python handles signals in the main thread once it is awake. A signal that another thread received, or
         # that arrived just before the wait, does not wake it: SIGTERM would be lost.
         longest = _TICK if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
-        seconds = min(max(left, 0), longest)
-        doorbell.acquire(timeout=seconds)
+        doorbell.acquire(timeout=min(max(left, 0), longest))
 
 
 class _Named(Protocol):
@@ -106,14 +105,6 @@ class Account(Protocol):
 
     def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
         """Add a change, with its inverse."""
-
-
-def logger_of(ctx: Context) -> logging.Logger:
-    """Return the logger of the run that a context belongs to."""
-    # Imported here: it takes 8 ms, which `import phases` alone need not pay.
-    import logging
-
-    return ctx.logger or logging.getLogger("phases")
 
 
 class Context:
@@ -132,9 +123,12 @@ class Context:
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
+        # Imported here: it takes 8 ms, which `import phases` alone need not pay.
+        import logging
+
         #: For the runner: the account of the current task, and the logger of the run.
         self.account: Account | None = None
-        self.logger: logging.Logger | None = None
+        self.logger: logging.Logger = logging.getLogger("phases")
         # A list for this context and for each parent; cancelling puts the reason into the first one.
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
@@ -147,9 +141,9 @@ class Context:
         """Return a context that ends with this one or earlier; cancelling it does not cancel this one."""
         return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))
 
-    def within(self, account: Account | None, logger: logging.Logger | None) -> Context:
+    def within(self, account: Account | None, logger: logging.Logger | None = None) -> Context:
         """Return the same context (cancelling either cancels both) for another task."""
-        return self._derive(account=account, logger=logger)
+        return self._derive(account=account, logger=logger or self.logger)
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
@@ -281,8 +275,7 @@ class Context:
 
     def _derive(self, **changes: object) -> Context:
         derived = copy(self)
-        for name, value in changes.items():
-            setattr(derived, name, value)
+        vars(derived).update(changes)
         return derived
 
 

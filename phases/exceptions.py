@@ -166,10 +166,8 @@ def _ending(status: int | None) -> str:
 
     if status is None or status >= 0:
         return f"ended with status {status}"
-    try:
-        return f"was killed by {Signals(-status).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"was killed by signal {-status}"
+    names = {each.value: each.name for each in Signals}  # a real-time signal has none
+    return f"was killed by {names.get(-status, f'signal {-status}')}"
 
 
 #: The errors of `Context.check`. A handler asks the context if they mean its own end.

@@ -88,7 +88,7 @@ def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
         ctx = Context()
     if not isinstance(ctx, Context):
         raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
-    return ctx.within(ctx.account, logger) if logger else ctx
+    return ctx.within(ctx.account, logger)
 
 
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:

@@ -96,7 +96,7 @@ class Report:
             raise self.error
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the tree for JSON."""
+        """Return the tree for `json.dumps`."""
         return {
             "name": self.name,
             "status": self.status,
@@ -106,12 +106,6 @@ class Report:
             "changes": [change.to_mapping() for change in self.changes],
             "children": [child.to_mapping() for child in self.children],
         }
-
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the tree as JSON text."""
-        import json  # it takes 5 ms
-
-        return json.dumps(self.to_mapping(), indent=indent)
 
 
 class Record(NamedTuple):

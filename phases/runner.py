@@ -11,7 +11,6 @@ import threading
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from phases.context import Context, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import call, context_of, require_changes, require_plain, require_task
 from phases.report import Event, Ledger, Report, Step, names_in_path
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from types import FrameType
 
-    from phases.context import Change
+    from phases.context import Change, Context
 
 __all__ = ["Plan", "cancel_on_signals", "do_step", "execute", "log_line", "plan", "run", "step_of", "undo"]
 
@@ -59,7 +58,7 @@ def do_step(step: Step, ctx: Context) -> None:
     report = step.report
     if step.skips(report.name):
         report.status = "skipped"
-        log_line(logger_of(ctx).info, "skipped", report, "skipped")
+        log_line(ctx.logger.info, "skipped", report, "skipped")
     else:
         _perform(step, ctx, report.task.do)
 
@@ -78,14 +77,14 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
 
 def _undo(report: Report, inverse: Callable[[Context], None] | None, ctx: Context) -> None:
     if inverse is None:
-        log_line(logger_of(ctx).warning, "cannot undo", report, "skipped")
+        log_line(ctx.logger.warning, "cannot undo", report, "skipped")
     else:
         # A ledger for this step alone: the report of a run has only the changes that its tasks made.
         _perform(Step(report, Ledger()), ctx, inverse, undoing=True)
 
 
 def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, undoing: bool = False) -> None:
-    report, logger = step.report, logger_of(ctx)
+    report, logger = step.report, ctx.logger
     name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info
     seen: BaseException | None = None
@@ -96,7 +95,7 @@ def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, und
         ctx.check()
         step.begin(ctx.clock.time())
         ctx.notify()  # a Parallel waits until all have begun
-        call(method, ctx.within(step, logger), name)
+        call(method, ctx.within(step), name)
     except BaseException as error:
         seen, raised = error, _as_raised(error, report.task, ctx)
         failed = isinstance(raised, TaskFailedError)
@@ -250,7 +249,7 @@ def run(
         require_plain(observer, "the observer")
     report = Report(task)
     ledger = Ledger(_known_names(report, skip), keep=undo_on_failure, observer=observer)
-    ctx = context_of(ctx).child(timeout).within(None, logger)
+    ctx = context_of(ctx, logger).child(timeout).within(None)
     with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
             do_step(Step(report, ledger), ctx)
@@ -294,9 +293,9 @@ def _undo_run(whole: Report, ledger: Ledger, ctx: Context) -> None:
 def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
     """Give completed groups the status of their subtasks after an undo; failures that they tolerated do not count."""
     for report in whole.walk():
-        inside = {child.status for child in report.children if child not in failed_before} - {"skipped"}
-        if isinstance(report.task, Group) and report.status == "ok" and inside:
-            report.status = "failed" if "failed" in inside else "undone" if "undone" in inside else "ok"
+        if isinstance(report.task, Group) and report.status == "ok":
+            inside = {child.status for child in report.children if child not in failed_before}
+            report.status = next((status for status in ("failed", "undone") if status in inside), "ok")
 
 
 @contextmanager

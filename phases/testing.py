@@ -55,18 +55,14 @@ class ManualClock:
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `phases.Clock`."""
-        if until is None:
-            doorbell.acquire()
-            return
-        with self._changed:
-            if self._auto:
-                self._now = max(self._now, until)
-            if self._now >= until:
-                return
-            self._sleepers.add(doorbell)
-            self._changed.notify_all()
-        try:
-            doorbell.acquire()
-        finally:
+        if until is not None:
             with self._changed:
-                self._sleepers.discard(doorbell)
+                if self._auto:
+                    self._now = max(self._now, until)
+                if self._now >= until:
+                    return
+                self._sleepers.add(doorbell)
+                self._changed.notify_all()
+        doorbell.acquire()
+        with self._changed:
+            self._sleepers.discard(doorbell)
