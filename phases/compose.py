@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from phases.context import not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
-from phases.mistakes import require_plain, require_runnable
+from phases.mistakes import require_attempts, require_plain, require_runnable, require_share
 from phases.report import Report, Step
 from phases.runner import do_step, execute, log_line, plan, step_of, undo
 
@@ -228,8 +228,7 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
     not_negative(seconds)
-    if not isinstance(share, int | float) or not 0 < share <= 1:
-        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
+    require_share(share)
 
     def do(ctx: Context) -> None:
         left = ctx.remaining()
@@ -261,8 +260,7 @@ def with_retry(
     >>> answers
     []
     """
-    if not isinstance(attempts, int) or attempts < 1:
-        raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
+    require_attempts(attempts)
     if not isinstance(retry_on, tuple):
         raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
     first_pause = min(not_negative(backoff), not_negative(max_backoff))
@@ -310,7 +308,7 @@ def task(
     >>> execute(greet)
     hello
     """
-    if not isinstance(name, str) or not name:
+    if name == "" or not isinstance(name, str):
         raise TypeError(f'a task needs a name, not {name!r}: write @task("name")')
     for ability, given in (("plan", plan), ("undo", undo)):
         if given is not None:

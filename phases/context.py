@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable, Hashable, Mapping
 
-__all__ = ["Account", "Change", "Clock", "Context", "SystemClock", "not_negative", "ring"]
+__all__ = ["Account", "Change", "Clock", "Context", "Named", "SystemClock", "not_negative", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
@@ -28,13 +28,7 @@ _TICK: Final = 0.5
 _ENDLESS: Final = (math.inf, math.inf)
 
 
-class _Change(NamedTuple):
-    action: Literal["+", "-", "~"]
-    subject: str
-    detail: str | None = None
-
-
-class Change(_Change):
+class Change(NamedTuple("_Change", [("action", Literal["+", "-", "~"]), ("subject", str), ("detail", str | None)])):
     """One line of a plan or a report: `+` is added, `-` is removed, `~` is changed.
 
     >>> print(Change("~", "/etc/hosts", "2 lines"))
@@ -92,9 +86,12 @@ class SystemClock:
         doorbell.acquire(timeout=min(max(left, 0), longest))
 
 
-class _Named(Protocol):
+class Named(Protocol):
+    """An object with a name."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in logs, errors, reports and `skip`."""
 
 
 class Account(Protocol):
@@ -222,7 +219,7 @@ class Context:
         if self.remaining() == 0:
             raise DeadlineExceededError(self._limit[1])
 
-    def skips(self, task: _Named) -> bool:
+    def skips(self, task: Named) -> bool:
         """Return True if `run(skip=...)` leaves the task out; False outside a run.
 
         A group calls this when it prepares something for its subtasks.

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 __all__ = [
     "call",
     "context_of",
+    "require_attempts",
     "require_changes",
     "require_plain",
     "require_runnable",
+    "require_share",
     "require_task",
 ]
 
@@ -80,6 +82,18 @@ def require_plain(function: object, name: str) -> None:
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code and code.co_flags & _LAZY:
         raise TypeError(f"{name} is an async function or a generator, and {_PLAIN}")
+
+
+def require_attempts(attempts: object) -> None:
+    """Raise ValueError unless this is a number of attempts."""
+    if not isinstance(attempts, int) or attempts < 1:
+        raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
+
+
+def require_share(share: object) -> None:
+    """Raise ValueError unless this is a part of a whole."""
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
 
 
 def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
