@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from phases.context import Change, Context
     from phases.task import Task
 
-__all__ = ["Event", "Ledger", "Record", "Report", "Step", "names_in_path"]
+__all__ = ["Event", "Record", "Report", "Step", "names_in_path"]
 
 
 def names_in_path(task: Task) -> tuple[str, ...]:
@@ -116,18 +116,84 @@ class Record(NamedTuple):
     changes: list[Change]
 
 
-class Ledger:
-    """The state that all tasks of a run share: above all their records, in the order of the changes."""
+class Step(NamedTuple):
+    """A task's place in a run, and the account that its context has, see `phases.context.Account`.
 
-    def __init__(
-        self, skip: Collection[str] = (), *, keep: bool = False, observer: Callable[[Event], object] | None = None
-    ) -> None:
-        self.skip = skip
-        #: Only a run that may undo keeps the inverses: one that lasts for months must not grow.
-        self.keep = keep
-        self.observer = observer
-        self.records: list[Record] = []
-        self.lock = threading.Lock()
+    All steps of a run share what follows the report: above all the records, in the order of the changes.
+    """
+
+    report: Report
+    skip: Collection[str]
+    #: Only a run that may undo keeps the inverses: one that lasts for months must not grow.
+    keep: bool
+    observer: Callable[[Event], object] | None
+    records: list[Record]
+    lock: threading.Lock
+
+    @classmethod
+    def first(cls, report: Report) -> Step:
+        """Return the outermost step of a run that skips, keeps and tells nothing."""
+        return cls(report, (), keep=False, observer=None, records=[], lock=threading.Lock())
+
+    def enter(self, task: Task) -> Step:
+        """Return the step of a task that this one does now."""
+        within = self.report
+        with self.lock:
+            ended = [each for each in within.children if each.status not in {"due", "running"}]
+            # One not begun, or the oldest if the task is tried again.
+            report = min((each for each in ended if each.task is task), key=lambda each: each.start or "", default=None)
+            if report is None:
+                report = Report(task, within.names_inside)
+                # If a loop makes a task of the same name in each round, only the latest report stays.
+                dropped = [each for each in ended if each.name == task.name]
+                within.children = [*(each for each in within.children if each not in dropped), report]
+            report.status, report.duration = "due", None
+        return self._replace(report=report)
+
+    def begin(self, now: float) -> None:
+        """Note that the task begins."""
+        report = self.report
+        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
+        report.status, report.error = "running", None
+        self.tell(report)
+
+    def end(self, status: str, error: BaseException | None, duration: float) -> None:
+        """Note that the task ended."""
+        report = self.report
+        report.status, report.error, report.duration = status, error, duration
+        if status == "ok" and self.keep:
+            self._complete()
+        self.tell(report)
+
+    def _complete(self) -> None:
+        """Record the inverse of a completed task that has recorded none."""
+        report, task = self.report, self.report.task
+        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
+        undo = task.undo if isinstance(task, Undoable) else None
+        if has_recorded or isinstance(task, Group) or (undo is None and report.children):
+            return
+        # It reverses the tasks inside, too, and earlier attempts.
+        within = set(report.walk())
+        with self.lock:
+            self.records[:] = [each for each in self.records if each.report not in within]
+            self.records.append(Record(report, undo, []))
+
+    def skips(self, name: str) -> bool:
+        """See `Account`."""
+        return name in self.skip
+
+    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+        """See `Account`."""
+        record = Record(self.report, undo, [change])
+        with self.lock:
+            newest = self.records[-1] if self.records else None
+            if newest and newest.changes and newest[:2] == record[:2]:
+                newest.changes.append(change)
+            else:
+                self.report.records.append(record)
+                if self.keep:
+                    self.records.append(record)
+        self.tell(self.report, change=change)
 
     def undone(self, record: Record) -> None:
         """Take a record out of its report; a task without any left is undone."""
@@ -149,71 +215,3 @@ class Ledger:
             import logging  # rarely needed
 
             logging.getLogger("phases").exception("the observer of the run failed at %s", event.path)
-
-
-class Step(NamedTuple):
-    """A task's place in a run, and the account that its context has, see `phases.context.Account`."""
-
-    report: Report
-    ledger: Ledger
-
-    def enter(self, task: Task) -> Step:
-        """Return the step of a task that this one does now."""
-        within = self.report
-        with self.ledger.lock:
-            ended = [each for each in within.children if each.status not in {"due", "running"}]
-            # One not begun, or the oldest if the task is tried again.
-            report = min((each for each in ended if each.task is task), key=lambda each: each.start or "", default=None)
-            if report is None:
-                report = Report(task, within.names_inside)
-                # If a loop makes a task of the same name in each round, only the latest report stays.
-                dropped = [each for each in ended if each.name == task.name]
-                within.children = [*(each for each in within.children if each not in dropped), report]
-            report.status, report.duration = "due", None
-        return Step(report, self.ledger)
-
-    def begin(self, now: float) -> None:
-        """Note that the task begins."""
-        report = self.report
-        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
-        report.status, report.error = "running", None
-        self.ledger.tell(report)
-
-    def end(self, status: str, error: BaseException | None, duration: float) -> None:
-        """Note that the task ended."""
-        report = self.report
-        report.status, report.error, report.duration = status, error, duration
-        if status == "ok" and self.ledger.keep:
-            self._complete()
-        self.ledger.tell(report)
-
-    def _complete(self) -> None:
-        """Record the inverse of a completed task that has recorded none."""
-        report, task, ledger = self.report, self.report.task, self.ledger
-        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
-        undo = task.undo if isinstance(task, Undoable) else None
-        if has_recorded or isinstance(task, Group) or (undo is None and report.children):
-            return
-        # It reverses the tasks inside, too, and earlier attempts.
-        within = set(map(id, report.walk()))
-        with ledger.lock:
-            ledger.records = [each for each in ledger.records if id(each.report) not in within]
-            ledger.records.append(Record(report, undo, []))
-
-    def skips(self, name: str) -> bool:
-        """See `Account`."""
-        return name in self.ledger.skip
-
-    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
-        """See `Account`."""
-        report, ledger = self.report, self.ledger
-        record = Record(report, undo, [change])
-        with ledger.lock:
-            newest = ledger.records[-1] if ledger.records else None
-            if newest and newest.changes and newest[:2] == record[:2]:
-                newest.changes.append(change)
-            else:
-                report.records.append(record)
-                if ledger.keep:
-                    ledger.records.append(record)
-        ledger.tell(report, change=change)

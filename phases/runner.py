@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import call, context_of, require_changes, require_plain, require_task
-from phases.report import Event, Ledger, Report, Step, names_in_path
+from phases.report import Event, Report, Step, names_in_path
 from phases.task import Group, Plannable, Task, Tolerant, Undoable
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
 
 def step_of(task: Task, ctx: Context) -> Step:
     """Return the step of a task that is done now, in the run of its context if there is one."""
-    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step(Report(task), Ledger())
+    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step.first(Report(task))
 
 
 def do_step(step: Step, ctx: Context) -> None:
@@ -79,8 +79,8 @@ def _undo(report: Report, inverse: Callable[[Context], None] | None, ctx: Contex
     if inverse is None:
         log_line(ctx.logger.warning, "cannot undo", report, "skipped")
     else:
-        # A ledger for this step alone: the report of a run has only the changes that its tasks made.
-        _perform(Step(report, Ledger()), ctx, inverse, undoing=True)
+        # It is no step of the run, whose report has only the changes that its tasks made.
+        _perform(Step.first(report), ctx, inverse, undoing=True)
 
 
 def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, undoing: bool = False) -> None:
@@ -248,14 +248,14 @@ def run(
     if observer is not None:
         require_plain(observer, "the observer")
     report = Report(task)
-    ledger = Ledger(_known_names(report, skip), keep=undo_on_failure, observer=observer)
+    step = Step.first(report)._replace(skip=_known_names(report, skip), keep=undo_on_failure, observer=observer)
     ctx = context_of(ctx, logger).child(timeout).within(None)
     with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
-            do_step(Step(report, ledger), ctx)
+            do_step(step, ctx)
         except BaseException as error:
             if undo_on_failure:
-                _undo_run(report, ledger, ctx.shielded())
+                _undo_run(step, ctx.shielded())
             if not isinstance(error, PhaseError):
                 raise
     return report
@@ -272,10 +272,10 @@ def _known_names(whole: Report, skip: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _undo_run(whole: Report, ledger: Ledger, ctx: Context) -> None:
-    failures = []
+def _undo_run(outermost: Step, ctx: Context) -> None:
+    whole, failures = outermost.report, []
     failed_before = {report for report in whole.walk() if report.status == "failed"}
-    for record in reversed(ledger.records):
+    for record in reversed(outermost.records):
         report = record.report
         try:
             _undo(Report(report.task, report.names), record.undo, ctx)
@@ -284,7 +284,7 @@ def _undo_run(whole: Report, ledger: Ledger, ctx: Context) -> None:
             failures.append(error.under(*report.names))
         else:
             if record.undo is not None:
-                ledger.undone(record)
+                outermost.undone(record)
     _summarise(whole, failed_before)
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
