@@ -76,8 +76,7 @@ class TaskFailedError(PhaseError):
 
     def under(self, *names: str) -> TaskFailedError:
         """Return the same failure with `names` before each of its paths."""
-        others = [other.under(*names) for other in self.others]
-        return TaskFailedError((*names, *self.names), self.cause, others=others)
+        return TaskFailedError((*names, *self.names), self.cause, others=[each.under(*names) for each in self.others])
 
     @classmethod
     def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
@@ -157,8 +156,7 @@ class CommandFailedError(PhaseError):
         said = stderr.strip()
         if len(said) > _STDERR_TAIL:
             said = f"... {said[-_STDERR_TAIL:]}"
-        ending = reason or _ending(status)
-        super().__init__(f"`{join(self.argv)}` {ending}" + (f": {said}" if said else ""))
+        super().__init__(f"`{join(self.argv)}` {reason or _ending(status)}" + (f": {said}" if said else ""))
 
 
 def _ending(status: int | None) -> str:

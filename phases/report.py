@@ -159,11 +159,10 @@ class Step(NamedTuple):
 
     def end(self, status: str, error: BaseException | None, duration: float) -> None:
         """Note that the task ended."""
-        report = self.report
-        report.status, report.error, report.duration = status, error, duration
+        self.report.status, self.report.error, self.report.duration = status, error, duration
         if status == "ok" and self.keep:
             self._complete()
-        self.tell(report)
+        self.tell(self.report)
 
     def _complete(self) -> None:
         """Record the inverse of a completed task that has recorded none."""

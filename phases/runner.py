@@ -55,12 +55,11 @@ def step_of(task: Task, ctx: Context) -> Step:
 
 def do_step(step: Step, ctx: Context) -> None:
     """Execute the task of a step, unless the run leaves it out."""
-    report = step.report
-    if step.skips(report.name):
-        report.status = "skipped"
-        log_line(ctx.logger.info, "skipped", report, "skipped")
+    if step.skips(step.report.name):
+        step.report.status = "skipped"
+        log_line(ctx.logger.info, "skipped", step.report, "skipped")
     else:
-        _perform(step, ctx, report.task.do)
+        _perform(step, ctx, step.report.task.do)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -87,8 +86,7 @@ def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, und
     report, logger = step.report, ctx.logger
     name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info
-    seen: BaseException | None = None
-    raised: BaseException | None = None
+    seen = raised = None
     begun = ctx.clock.monotonic()
     try:
         log_line(logger.info, f"{prefix}started", report, "started")
