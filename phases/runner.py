@@ -230,7 +230,7 @@ def run(
             by its `undo`. After an interrupt this happens before the interrupt is raised.
         handle_signals: SIGINT and SIGTERM cancel the run (main thread only). An undo goes on; a
             second signal has its usual effect.
-        logger: The logger of this run.
+        logger: The logger of this run; the default is that of `ctx`, or `phases`.
         observer: A function that is called with an Event whenever a task begins, records a change,
             ends or is undone. It is called in the thread of the task, so it should return quickly;
             an asyncio program passes events on with `loop.call_soon_threadsafe`.
