@@ -139,13 +139,13 @@ class Step(NamedTuple):
         """Return the step of a task that this one does now."""
         within = self.report
         with self.lock:
-            ended = [each for each in within.children if each.status not in {"due", "running"}]
+            free = [each for each in within.children if each.status not in {"due", "running"}]
             # One not begun, or the oldest if the task is tried again.
-            report = min((each for each in ended if each.task is task), key=lambda each: each.start or "", default=None)
+            report = min((each for each in free if each.task is task), key=lambda each: each.start or "", default=None)
             if report is None:
                 report = Report(task, within.names_inside)
                 # If a loop makes a task of the same name in each round, only the latest report stays.
-                dropped = [each for each in ended if each.name == task.name]
+                dropped = [each for each in free if each.name == task.name]
                 within.children = [*(each for each in within.children if each not in dropped), report]
             report.status, report.duration = "due", None
         return self._replace(report=report)
