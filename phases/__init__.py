@@ -8,7 +8,7 @@
     command.py      run_command: a subprocess that ends with its context
     mistakes.py     TypeErrors for common mistakes, with the correct form
     exceptions.py   the error tree
-    testing.py      for your tests: tasks that note calls or fail, and a clock that the test moves
+    testing.py      for your tests: a clock that the test moves
 
 Needs nothing but the standard library, and knows nothing of routing.
 """

@@ -81,9 +81,10 @@ def run_command(
     if isinstance(said, BaseException):
         raise said
     stdout, stderr = (stream.decode(errors="replace") for stream in said)
-    if check and process.returncode != 0:
-        raise CommandFailedError(argv, process.returncode, stdout=stdout, stderr=stderr)
-    return CommandResult(tuple(argv), process.returncode, stdout, stderr)
+    result = CommandResult(tuple(argv), process.returncode, stdout, stderr)
+    if check and result.status != 0:
+        raise CommandFailedError(*result)
+    return result
 
 
 def _start(argv: Sequence[str], *, with_input: bool, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from phases.context import logger_of, not_negative
+from phases.context import not_negative
 from phases.exceptions import CONTEXT_OVER, CancelledError, TaskFailedError, describe
-from phases.mistakes import require_plain, require_retries, require_runnable
+from phases.mistakes import require_attempts, require_plain, require_runnable, require_share
 from phases.report import Report, Step
 from phases.runner import do_step, execute, log_line, plan, step_of, undo
 
@@ -23,24 +22,24 @@ if TYPE_CHECKING:
 __all__ = ["Parallel", "Serial", "task", "tolerate", "with_retry", "with_timeout"]
 
 
-class _Group(ABC):
-    """The common part of Serial and Parallel."""
-
-    _kind = ""
+class _Group:
+    """The common part of Serial and Parallel: tasks in order."""
 
     def __init__(self, *tasks: Task, name: str | None = None) -> None:
         for each in tasks:
             require_runnable(each)
         self.subtasks = tasks
         self.anonymous: bool = name is None
-        self.name: str = f"{self._kind}({', '.join(each.name for each in tasks)})" if name is None else name
+        kind = type(self).__name__.lower()
+        self.name: str = f"{kind}({', '.join(each.name for each in tasks)})" if name is None else name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    @abstractmethod
     def do(self, ctx: Context) -> None:
-        """Execute the subtasks."""
+        """Execute the subtasks in order."""
+        for subtask in self.subtasks:
+            execute(subtask, ctx)
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the forecast of the subtasks; `phases.plan` also names those without a `plan`."""
@@ -71,13 +70,6 @@ class Serial(_Group):
     'serial(a, b)'
     """
 
-    _kind = "serial"
-
-    def do(self, ctx: Context) -> None:
-        """Execute the subtasks in order."""
-        for subtask in self.subtasks:
-            execute(subtask, ctx)
-
 
 class Parallel(_Group):
     """Tasks at the same time, each in a thread; the first failure cancels the others.
@@ -93,8 +85,6 @@ class Parallel(_Group):
     >>> Parallel(task("a")(print), task("b")(print)).name
     'parallel(a, b)'
     """
-
-    _kind = "parallel"
 
     def __init__(self, *tasks: Task, name: str | None = None, grace: float = 5.0) -> None:
         super().__init__(*tasks, name=name)
@@ -125,7 +115,7 @@ class Parallel(_Group):
             ctx.cancel(f"{crew.failed[0][0].name} failed")
         if not ctx.wait(lambda: not running, until=ctx.clock.monotonic() + self._grace):
             names = ", ".join(step.report.name for step in running.copy())
-            logger_of(ctx).warning("still waiting for %s: cancelled %g s ago", names, self._grace)
+            ctx.logger.warning("still waiting for %s: cancelled %g s ago", names, self._grace)
             ctx.wait(lambda: not running)
 
 
@@ -142,7 +132,7 @@ class _Crew:
     @property
     def has_failed(self) -> bool:
         """True if a task has failed and no task is still to begin."""
-        return bool(self.failed) and all(step.has_begun for step in self.running.copy())
+        return bool(self.failed) and all(step.report.status == "running" for step in self.running.copy())
 
     def start(self, task: Task) -> None:
         step = step_of(task, self.ctx)
@@ -211,10 +201,12 @@ def tolerate(task: Task, *, on_failure: Callable[[TaskFailedError], None] | None
     and interrupts are raised as usual, and so are failures of `plan` and `undo`. Such a failure
     alone does not make `run` undo anything.
 
-    >>> from phases.testing import FailingTask
+    >>> @task("probes")
+    ... def probes(ctx):
+    ...     raise OSError("no IPv6")
     >>> failures = []
-    >>> probes = tolerate(FailingTask("probes", OSError("no IPv6")), on_failure=failures.append)
-    >>> execute(Serial(probes, task("routes")(lambda ctx: print("routes are there"))))
+    >>> optional = tolerate(probes, on_failure=failures.append)
+    >>> execute(Serial(optional, task("routes")(lambda ctx: print("routes are there"))))
     routes are there
     >>> print(*failures)
     probes: no IPv6
@@ -236,8 +228,7 @@ def with_timeout(task: Task, seconds: float, *, share: float = 1.0) -> Task:
     phases.exceptions.TaskFailedError: nap: deadline exceeded: not done within 0 s
     """
     not_negative(seconds)
-    if not isinstance(share, int | float) or not 0 < share <= 1:
-        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
+    require_share(share)
 
     def do(ctx: Context) -> None:
         left = ctx.remaining()
@@ -260,10 +251,18 @@ def with_retry(
     context. The last error is raised, with the earlier ones in its `failures`. A group is retried if
     all its failures are of `retry_on`. A cancelled task is never retried.
 
-    >>> from phases.testing import FailingTask
-    >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
+    >>> answers = [OSError("busy"), OSError("busy"), None]
+    >>> @task("flaky")
+    ... def flaky(ctx):
+    ...     if error := answers.pop(0):
+    ...         raise error
+    >>> execute(with_retry(flaky, attempts=3, backoff=0))
+    >>> answers
+    []
     """
-    require_retries(attempts, retry_on)
+    require_attempts(attempts)
+    if not isinstance(retry_on, tuple):
+        raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
     first_pause = min(not_negative(backoff), not_negative(max_backoff))
 
     def do(ctx: Context) -> None:
@@ -282,7 +281,7 @@ def with_retry(
                     raise TaskFailedError.combine([last, *failures]) from last.cause
                 failures.append(last)
             word = f"attempt {len(failures)} of {attempts} failed, next in {pause:g} s"
-            log_line(logger_of(ctx).warning, word, Report(task), "retrying", error=last)
+            log_line(ctx.logger.warning, word, Report(task), "retrying", last)
             try:
                 ctx.sleep(pause)
             except CONTEXT_OVER as over:
@@ -309,7 +308,7 @@ def task(
     >>> execute(greet)
     hello
     """
-    if not isinstance(name, str) or not name:
+    if name == "" or not isinstance(name, str):
         raise TypeError(f'a task needs a name, not {name!r}: write @task("name")')
     for ability, given in (("plan", plan), ("undo", undo)):
         if given is not None:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from phases.exceptions import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
-    import logging  # for type checkers only, see logger_of
+    import logging
     from collections.abc import Callable, Hashable, Mapping
 
-__all__ = ["Account", "Change", "Clock", "Context", "SystemClock", "logger_of", "not_negative", "ring"]
+__all__ = ["Account", "Change", "Clock", "Context", "Named", "SystemClock", "not_negative", "ring"]
 
 
 #: Seconds after which the main thread looks for signals, however long it waits.
@@ -28,13 +28,7 @@ _TICK: Final = 0.5
 _ENDLESS: Final = (math.inf, math.inf)
 
 
-class _Change(NamedTuple):
-    action: Literal["+", "-", "~"]
-    subject: str
-    detail: str | None = None
-
-
-class Change(_Change):
+class Change(NamedTuple("_Change", [("action", Literal["+", "-", "~"]), ("subject", str), ("detail", str | None)])):
     """One line of a plan or a report: `+` is added, `-` is removed, `~` is changed.
 
     >>> print(Change("~", "/etc/hosts", "2 lines"))
@@ -80,13 +74,8 @@ class Clock(Protocol):
 class SystemClock:
     """The time of this machine."""
 
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return time.monotonic()
-
-    def time(self) -> float:
-        """See `Clock`."""
-        return time.time()
+    monotonic = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
@@ -94,13 +83,15 @@ class SystemClock:
         # Python handles signals in the main thread once it is awake. A signal that another thread received, or
         # that arrived just before the wait, does not wake it: SIGTERM would be lost.
         longest = _TICK if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
-        seconds = min(max(left, 0), longest)
-        doorbell.acquire(timeout=seconds)
+        doorbell.acquire(timeout=min(max(left, 0), longest))
 
 
-class _Named(Protocol):
+class Named(Protocol):
+    """An object with a name."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in logs, errors, reports and `skip`."""
 
 
 class Account(Protocol):
@@ -111,14 +102,6 @@ class Account(Protocol):
 
     def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
         """Add a change, with its inverse."""
-
-
-def logger_of(ctx: Context) -> logging.Logger:
-    """Return the logger of the run that a context belongs to."""
-    # Imported here: it takes 8 ms, which `import phases` alone need not pay.
-    import logging
-
-    return ctx.logger or logging.getLogger("phases")
 
 
 class Context:
@@ -134,14 +117,15 @@ class Context:
     phases.exceptions.CancelledError: cancelled: maintenance
     """
 
-    __slots__ = ("_doorbells", "_held", "_limit", "_reasons", "account", "clock", "logger")
-
     def __init__(self, *, timeout: float | None = None, clock: Clock | None = None) -> None:
         #: The clock that measures all waiting.
         self.clock: Clock = clock or SystemClock()
+        # Imported here: it takes 8 ms, which `import phases` alone need not pay.
+        import logging
+
         #: For the runner: the account of the current task, and the logger of the run.
         self.account: Account | None = None
-        self.logger: logging.Logger | None = None
+        self.logger: logging.Logger = logging.getLogger("phases")
         # A list for this context and for each parent; cancelling puts the reason into the first one.
         self._reasons: tuple[list[str], ...] = ([],)
         self._doorbells: set[threading.Lock] = set()
@@ -154,9 +138,9 @@ class Context:
         """Return a context that ends with this one or earlier; cancelling it does not cancel this one."""
         return self._derive(_reasons=([], *self._reasons), _limit=self._earlier_limit(timeout))
 
-    def within(self, account: Account | None, logger: logging.Logger | None) -> Context:
+    def within(self, account: Account | None, logger: logging.Logger | None = None) -> Context:
         """Return the same context (cancelling either cancels both) for another task."""
-        return self._derive(account=account, logger=logger)
+        return self._derive(account=account, logger=logger or self.logger)
 
     def shielded(self) -> Context:
         """Return a context without an end, for work that must finish after this one has ended."""
@@ -235,7 +219,7 @@ class Context:
         if self.remaining() == 0:
             raise DeadlineExceededError(self._limit[1])
 
-    def skips(self, task: _Named) -> bool:
+    def skips(self, task: Named) -> bool:
         """Return True if `run(skip=...)` leaves the task out; False outside a run.
 
         A group calls this when it prepares something for its subtasks.
@@ -255,7 +239,7 @@ class Context:
     def sleep(self, seconds: float) -> None:
         """Sleep, or raise as `check` does as soon as the context is over."""
         until = self.clock.monotonic() + not_negative(seconds)
-        self.wait(lambda: self.cancelled, until=until if self.deadline is None else min(until, self.deadline))
+        self.wait(lambda: self.cancelled, until=min(until, self._limit[0]))
         self.check()
 
     def wait(self, done: Callable[[], bool], *, until: float | None = None) -> bool:
@@ -288,8 +272,7 @@ class Context:
 
     def _derive(self, **changes: object) -> Context:
         derived = copy(self)
-        for name, value in changes.items():
-            setattr(derived, name, value)
+        vars(derived).update(changes)
         return derived
 
 

@@ -33,12 +33,12 @@ _STDERR_TAIL: Final = 2000
 class PhaseError(Exception):
     """The root: `except PhaseError` catches every error that this package raises on purpose.
 
-    Every error can be copied and pickled, with its attributes.
+    Every error can be copied and pickled, with its attributes and its cause.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which takes other arguments than the message.
-        return type(self).__new__, (type(self), *self.args), self.__dict__
+        return type(self).__new__, (type(self), *self.args), {**self.__dict__, "__cause__": self.__cause__}
 
 
 class TaskFailedError(PhaseError):
@@ -61,12 +61,8 @@ class TaskFailedError(PhaseError):
         # Here and not only in a `raise ... from`: the others are reached without being raised themselves.
         self.__cause__: BaseException | None = cause
         # Attempts that fail alike are shown once. A text of several lines has its end on a separate line.
-        texts = dict.fromkeys(_lines(self))
+        texts = dict.fromkeys(map(_line, self.walk()))
         super().__init__(("\n" if any("\n" in text for text in texts) else "; ").join(texts))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        make, arguments, state = super().__reduce__()
-        return make, arguments, {**state, "__cause__": self.cause}
 
     @property
     def path(self) -> str:
@@ -76,12 +72,11 @@ class TaskFailedError(PhaseError):
     @property
     def failures(self) -> tuple[BaseException, ...]:
         """Every cause: first that of this error, then those of the others."""
-        return (self.cause, *(cause for other in self.others for cause in other.failures))
+        return tuple(each.cause for each in self.walk())
 
     def under(self, *names: str) -> TaskFailedError:
         """Return the same failure with `names` before each of its paths."""
-        others = [other.under(*names) for other in self.others]
-        return TaskFailedError((*names, *self.names), self.cause, others=others)
+        return TaskFailedError((*names, *self.names), self.cause, others=[each.under(*names) for each in self.others])
 
     @classmethod
     def combine(cls, errors: Sequence[TaskFailedError]) -> TaskFailedError:
@@ -89,12 +84,16 @@ class TaskFailedError(PhaseError):
         first, *rest = errors
         return cls(first.names, first.cause, others=(*first.others, *rest))
 
+    def walk(self) -> Iterator[TaskFailedError]:
+        """Yield this failure, and then the others, at any depth."""
+        yield self
+        for other in self.others:
+            yield from other.walk()
 
-def _lines(error: TaskFailedError) -> Iterator[str]:
+
+def _line(error: TaskFailedError) -> str:
     why = describe(error.cause)
-    yield f"{error.path}: {why}" if error.names else why
-    for other in error.others:
-        yield from _lines(other)
+    return f"{error.path}: {why}" if error.names else why
 
 
 class CancelledError(PhaseError):
@@ -127,9 +126,10 @@ the tasks are: configure-static-routes, check-route-overlap
 
         self.unknown: tuple[str, ...] = tuple(unknown)
         self.known: tuple[str, ...] = tuple(known)
-        guesses = [get_close_matches(str(name), self.known, n=1) for name in self.unknown]
-        steps = ["".join(f" (did you mean {guess!r}?)" for guess in each) for each in guesses]
-        parts = [f"{name!r}{step}" for name, step in zip(self.unknown, steps, strict=True)]
+        parts = []
+        for name in self.unknown:
+            guesses = get_close_matches(str(name), self.known, n=1)
+            parts.append(repr(name) + "".join(f" (did you mean {guess!r}?)" for guess in guesses))
         super().__init__(f"no task is named {', '.join(parts)}; the tasks are: {', '.join(self.known)}")
 
 
@@ -145,7 +145,7 @@ class CommandFailedError(PhaseError):
     """
 
     def __init__(
-        self, argv: Sequence[str], status: int | None, *, stdout: str = "", stderr: str = "", reason: str = ""
+        self, argv: Sequence[str], status: int | None, stdout: str = "", stderr: str = "", *, reason: str = ""
     ) -> None:
         from shlex import join  # only errors need it
 
@@ -156,8 +156,7 @@ class CommandFailedError(PhaseError):
         said = stderr.strip()
         if len(said) > _STDERR_TAIL:
             said = f"... {said[-_STDERR_TAIL:]}"
-        ending = reason or _ending(status)
-        super().__init__(f"`{join(self.argv)}` {ending}" + (f": {said}" if said else ""))
+        super().__init__(f"`{join(self.argv)}` {reason or _ending(status)}" + (f": {said}" if said else ""))
 
 
 def _ending(status: int | None) -> str:
@@ -165,10 +164,8 @@ def _ending(status: int | None) -> str:
 
     if status is None or status >= 0:
         return f"ended with status {status}"
-    try:
-        return f"was killed by {Signals(-status).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"was killed by signal {-status}"
+    names = {each.value: each.name for each in Signals}  # a real-time signal has none
+    return f"was killed by {names.get(-status, f'signal {-status}')}"
 
 
 #: The errors of `Context.check`. A handler asks the context if they mean its own end.

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 __all__ = [
     "call",
     "context_of",
+    "require_attempts",
     "require_changes",
     "require_plain",
-    "require_retries",
     "require_runnable",
+    "require_share",
     "require_task",
 ]
 
@@ -83,12 +84,16 @@ def require_plain(function: object, name: str) -> None:
         raise TypeError(f"{name} is an async function or a generator, and {_PLAIN}")
 
 
-def require_retries(attempts: object, retry_on: object) -> None:
-    """Raise ValueError or TypeError unless these are a number of attempts and a tuple of exception classes."""
+def require_attempts(attempts: object) -> None:
+    """Raise ValueError unless this is a number of attempts."""
     if not isinstance(attempts, int) or attempts < 1:
         raise ValueError(f"attempts is a whole number of 1 or more, not {attempts!r}")
-    if not isinstance(retry_on, tuple):
-        raise TypeError(f"retry_on is a tuple of exception classes, not {retry_on!r}")
+
+
+def require_share(share: object) -> None:
+    """Raise ValueError unless this is a part of a whole."""
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ValueError(f"share is a part of the time that is left, above 0 and up to 1, not {share!r}: try 0.5")
 
 
 def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
@@ -97,7 +102,7 @@ def context_of(ctx: object, logger: logging.Logger | None = None) -> Context:
         ctx = Context()
     if not isinstance(ctx, Context):
         raise TypeError(f"{ctx!r} is no Context: the second argument is a Context, or is left out")
-    return ctx.within(ctx.account, logger) if logger else ctx
+    return ctx.within(ctx.account, logger)
 
 
 def call(method: Callable[[Context], object], ctx: Context, name: str) -> None:

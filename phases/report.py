@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from phases.exceptions import describe
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from phases.context import Change, Context
     from phases.task import Task
 
-__all__ = ["Event", "Ledger", "Record", "Report", "Step", "names_in_path"]
+__all__ = ["Event", "Record", "Report", "Step", "names_in_path"]
 
 
 def names_in_path(task: Task) -> tuple[str, ...]:
@@ -47,8 +46,6 @@ class Report:
     >>> report.name, report.status, report.ok
     ('greet', 'ok', True)
     """
-
-    __slots__ = ("children", "duration", "error", "name", "names", "records", "start", "status", "task")
 
     def __init__(self, task: Task, names: tuple[str, ...] = ()) -> None:
         self.task: Task = task
@@ -91,7 +88,7 @@ class Report:
     @property
     def changes(self) -> tuple[Change, ...]:
         """The changes that the task recorded, in all attempts, without those that the run has undone."""
-        return tuple(record.change for record in self.records if record.change is not None)
+        return tuple(change for record in self.records for change in record.changes)
 
     def raise_for_failure(self) -> None:
         """Raise `error` if there is one, as `execute` would have."""
@@ -99,7 +96,7 @@ class Report:
             raise self.error
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the tree for JSON."""
+        """Return the tree for `json.dumps`."""
         return {
             "name": self.name,
             "status": self.status,
@@ -110,52 +107,101 @@ class Report:
             "children": [child.to_mapping() for child in self.children],
         }
 
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the tree as JSON text."""
-        import json  # it takes 5 ms
-
-        return json.dumps(self.to_mapping(), indent=indent)
-
 
 class Record(NamedTuple):
-    """A recorded change with its inverse; without a change it is a task that completed and recorded no inverse."""
+    """Consecutive changes of a task, with the one inverse of all; without changes: a completed task and its `undo`."""
 
     report: Report
-    change: Change | None
     undo: Callable[[Context], None] | None
+    changes: list[Change]
 
 
-class Ledger:
-    """The state that all tasks of a run share: above all their records, in the order of the changes."""
+class Step(NamedTuple):
+    """A task's place in a run, and the account that its context has, see `phases.context.Account`.
 
-    def __init__(
-        self,
-        *,
-        skip: Collection[str] = (),
-        keep: bool = False,
-        observer: Callable[[Event], object] | None = None,
-    ) -> None:
-        self.skip = skip
-        #: Only a run that may undo keeps the inverses: one that lasts for months must not grow.
-        self.keep = keep
-        self.observer = observer
-        self.records: list[Record] = []
-        self.lock = threading.Lock()
+    All steps of a run share what follows the report: above all the records, in the order of the changes.
+    """
 
-    def batches(self) -> list[list[Record]]:
-        """Return the records that one inverse each reverses, newest first."""
-        batches = [list(batch) for _, batch in groupby(self.records, key=lambda each: (id(each.report), each.undo))]
-        return batches[::-1]
+    report: Report
+    skip: Collection[str]
+    #: Only a run that may undo keeps the inverses: one that lasts for months must not grow.
+    keep: bool
+    observer: Callable[[Event], object] | None
+    records: list[Record]
+    lock: threading.Lock
 
-    def undone(self, batch: list[Record]) -> None:
-        """Take the records of a batch out of their report; a task without any left is undone."""
-        first, gone = batch[0], set(map(id, batch))
+    @classmethod
+    def first(cls, report: Report) -> Step:
+        """Return the outermost step of a run that skips, keeps and tells nothing."""
+        return cls(report, (), keep=False, observer=None, records=[], lock=threading.Lock())
+
+    def enter(self, task: Task) -> Step:
+        """Return the step of a task that this one does now."""
+        within = self.report
+        with self.lock:
+            free = [each for each in within.children if each.status not in {"due", "running"}]
+            # One not begun, or the oldest if the task is tried again.
+            report = min((each for each in free if each.task is task), key=lambda each: each.start or "", default=None)
+            if report is None:
+                report = Report(task, within.names_inside)
+                # If a loop makes a task of the same name in each round, only the latest report stays.
+                dropped = [each for each in free if each.name == task.name]
+                within.children = [*(each for each in within.children if each not in dropped), report]
+            report.status, report.duration = "due", None
+        return self._replace(report=report)
+
+    def begin(self, now: float) -> None:
+        """Note that the task begins."""
+        report = self.report
+        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
+        report.status, report.error = "running", None
+        self.tell(report)
+
+    def end(self, status: str, error: BaseException | None, duration: float) -> None:
+        """Note that the task ended."""
+        self.report.status, self.report.error, self.report.duration = status, error, duration
+        if status == "ok" and self.keep:
+            self._complete()
+        self.tell(self.report)
+
+    def _complete(self) -> None:
+        """Record the inverse of a completed task that has recorded none."""
+        report, task = self.report, self.report.task
+        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
+        undo = task.undo if isinstance(task, Undoable) else None
+        if has_recorded or isinstance(task, Group) or (undo is None and report.children):
+            return
+        # It reverses the tasks inside, too, and earlier attempts.
+        within = set(report.walk())
+        with self.lock:
+            self.records[:] = [each for each in self.records if each.report not in within]
+            self.records.append(Record(report, undo, []))
+
+    def skips(self, name: str) -> bool:
+        """See `Account`."""
+        return name in self.skip
+
+    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
+        """See `Account`."""
+        record = Record(self.report, undo, [change])
+        with self.lock:
+            newest = self.records[-1] if self.records else None
+            if newest and newest.changes and newest[:2] == record[:2]:
+                newest.changes.append(change)
+            else:
+                self.report.records.append(record)
+                if self.keep:
+                    self.records.append(record)
+        self.tell(self.report, change=change)
+
+    def undone(self, record: Record) -> None:
+        """Take a record out of its report; a task without any left is undone."""
         # The undo of a task reverses everything inside.
-        for each in first.report.walk() if first.change is None else [first.report]:
-            each.records = [old for old in each.records if first.change is not None and id(old) not in gone]
-            if each.status == "ok" and not each.records:
-                each.status = "undone"
-                self.tell(each)
+        for report in [record.report] if record.changes else record.report.walk():
+            report.records = [each for each in report.records if record.changes and each is not record]
+            if report.status == "ok" and not report.records:
+                report.status = "undone"
+                self.tell(report)
 
     def tell(self, report: Report, *, change: Change | None = None) -> None:
         """Tell the observer of a task's status or change."""
@@ -168,79 +214,3 @@ class Ledger:
             import logging  # rarely needed
 
             logging.getLogger("phases").exception("the observer of the run failed at %s", event.path)
-
-
-class Step(NamedTuple):
-    """A task's place in a run, and the account that its context has, see `phases.context.Account`."""
-
-    report: Report
-    ledger: Ledger
-
-    def enter(self, task: Task) -> Step:
-        """Return the step of a task that this one does now."""
-        with self.ledger.lock:
-            report = _find(task, self.report.children) or _add(task, self.report)
-            report.status = "due"
-        return Step(report, self.ledger)
-
-    @property
-    def has_begun(self) -> bool:
-        """True from the call of `do` on."""
-        return self.report.status not in {"skipped", "due"}
-
-    def begin(self, now: float) -> None:
-        """Note that the task begins."""
-        report = self.report
-        report.start = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1_000_000):06}Z"
-        report.status, report.error = "running", None
-        self.ledger.tell(report)
-
-    def end(self, status: str, error: BaseException | None, duration: float) -> None:
-        """Note that the task ended."""
-        report = self.report
-        report.status, report.error, report.duration = status, error, duration
-        if status == "ok" and self.ledger.keep:
-            self._complete()
-        self.ledger.tell(report)
-
-    def _complete(self) -> None:
-        """Record the inverse of a completed task that has recorded none."""
-        report, task, ledger = self.report, self.report.task, self.ledger
-        has_recorded = getattr(task, "records", False) or any(each.undo for each in report.records)
-        undo = task.undo if isinstance(task, Undoable) else None
-        if has_recorded or isinstance(task, Group) or (undo is None and report.children):
-            return
-        # It reverses the tasks inside, too, and earlier attempts.
-        within = set(map(id, report.walk()))
-        with ledger.lock:
-            ledger.records = [each for each in ledger.records if id(each.report) not in within]
-            ledger.records.append(Record(report, None, undo))
-
-    def skips(self, name: str) -> bool:
-        """See `Account`."""
-        return name in self.ledger.skip
-
-    def record(self, change: Change, undo: Callable[[Context], None] | None) -> None:
-        """See `Account`."""
-        record = Record(self.report, change, undo)
-        with self.ledger.lock:
-            self.report.records.append(record)
-            if self.ledger.keep:
-                self.ledger.records.append(record)
-        self.ledger.tell(self.report, change=change)
-
-
-def _find(task: Task, reports: list[Report]) -> Report | None:
-    """Return the report that is due for a task: one not begun, or the oldest if the task is tried again."""
-    same = [report for report in reports if report.task is task and report.status not in {"due", "running"}]
-    return min(same, key=lambda report: report.start or "", default=None)
-
-
-def _add(task: Task, within: Report) -> Report:
-    """Return a new report for a task that another one composed while it ran.
-
-    If a loop makes a task of the same name in each round, only the latest report stays.
-    """
-    kept = [report for report in within.children if report.name != task.name or report.status in {"due", "running"}]
-    within.children[:] = [*kept, Report(task, within.names_inside)]
-    return within.children[-1]

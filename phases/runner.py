@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from phases.context import Context, logger_of
 from phases.exceptions import CONTEXT_OVER, PhaseError, TaskFailedError, UnknownTaskError, describe
 from phases.mistakes import call, context_of, require_changes, require_plain, require_task
-from phases.report import Event, Ledger, Report, Step, names_in_path
+from phases.report import Event, Report, Step, names_in_path
 from phases.task import Group, Plannable, Task, Tolerant, Undoable
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from types import FrameType
 
-    from phases.context import Change
+    from phases.context import Change, Context
 
 __all__ = ["Plan", "cancel_on_signals", "do_step", "execute", "log_line", "plan", "run", "step_of", "undo"]
 
@@ -52,23 +50,16 @@ def execute(task: Task, ctx: Context | None = None, *, logger: logging.Logger | 
 
 def step_of(task: Task, ctx: Context) -> Step:
     """Return the step of a task that is done now, in the run of its context if there is one."""
-    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step(Report(task), Ledger())
+    return ctx.account.enter(task) if isinstance(ctx.account, Step) else Step.first(Report(task))
 
 
 def do_step(step: Step, ctx: Context) -> None:
     """Execute the task of a step, unless the run leaves it out."""
-    report = step.report
-    if step.skips(report.name):
-        report.status = "skipped"
-        log_line(logger_of(ctx).info, "skipped", report, "skipped")
-        return
-
-    def begin_and_do(inside: Context) -> None:
-        step.begin(inside.clock.time())
-        inside.notify()  # a Parallel waits until all have begun
-        call(report.task.do, inside, "do")
-
-    _perform(step, ctx, begin_and_do)
+    if step.skips(step.report.name):
+        step.report.status = "skipped"
+        log_line(ctx.logger.info, "skipped", step.report, "skipped")
+    else:
+        _perform(step, ctx, step.report.task.do)
 
 
 def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | None = None) -> None:
@@ -85,23 +76,24 @@ def undo(task: Task, ctx: Context | None = None, *, logger: logging.Logger | Non
 
 def _undo(report: Report, inverse: Callable[[Context], None] | None, ctx: Context) -> None:
     if inverse is None:
-        log_line(logger_of(ctx).warning, "cannot undo", report, "skipped")
+        log_line(ctx.logger.warning, "cannot undo", report, "skipped")
     else:
-        # A ledger for this step alone: the report of a run has only the changes that its tasks made.
-        _perform(Step(report, Ledger()), ctx, partial(call, inverse, name="undo"), undoing=True)
+        # It is no step of the run, whose report has only the changes that its tasks made.
+        _perform(Step.first(report), ctx, inverse, undoing=True)
 
 
-def _perform(step: Step, ctx: Context, act: Callable[[Context], None], *, undoing: bool = False) -> None:
-    report, logger = step.report, logger_of(ctx)
-    prefix, status = ("undo ", "undone") if undoing else ("", "ok")
+def _perform(step: Step, ctx: Context, method: Callable[[Context], None], *, undoing: bool = False) -> None:
+    report, logger = step.report, ctx.logger
+    name, prefix, status = ("undo", "undo ", "undone") if undoing else ("do", "", "ok")
     word, log = "completed", logger.info
-    seen: BaseException | None = None
-    raised: BaseException | None = None
+    seen = raised = None
     begun = ctx.clock.monotonic()
     try:
         log_line(logger.info, f"{prefix}started", report, "started")
         ctx.check()
-        act(ctx.within(step, logger))
+        step.begin(ctx.clock.time())
+        ctx.notify()  # a Parallel waits until all have begun
+        call(method, ctx.within(step), name)
     except BaseException as error:
         seen, raised = error, _as_raised(error, report.task, ctx)
         failed = isinstance(raised, TaskFailedError)
@@ -118,10 +110,9 @@ def _perform(step: Step, ctx: Context, act: Callable[[Context], None], *, undoin
             raise
         raise raised from raised.__cause__
     finally:
-        duration = ctx.clock.monotonic() - begun
-        step.end(status, raised, duration)
+        step.end(status, raised, ctx.clock.monotonic() - begun)
         # The line names the task already, so it shows the error as seen from inside.
-        log_line(log, prefix + word, report, status, duration=duration, error=seen)
+        log_line(log, prefix + word, report, status, seen)
 
 
 def _refusal(task: Task, failure: TaskFailedError) -> TaskFailedError | None:
@@ -149,26 +140,20 @@ def _as_raised(error: BaseException, task: Task, ctx: Context) -> BaseException:
 
 
 def log_line(
-    log: Callable[..., None],
-    word: str,
-    report: Report,
-    status: str,
-    *,
-    duration: float | None = None,
-    error: BaseException | None = None,
+    log: Callable[..., None], word: str, report: Report, status: str, error: BaseException | None = None
 ) -> None:
     """Log one line with `log`, such as `logger.info`, with the same values in `extra`.
 
     It shows only the first line of an error: the caller shows the rest, and not every group around the task.
     """
     line = f"{word} task={report.path}"
-    if duration is not None:
-        line += f" duration={duration:.3f}s status={status}"
+    if report.duration is not None:
+        line += f" duration={report.duration:.3f}s status={status}"
     text = None if error is None else describe(error)
     if text is not None:
         first, *more = text.split("\n", 1)
         line += f" error={f'{first} ...' if more else first!r}"  # quoted, so that its end is visible
-    extra = {"task": report.name, "path": report.path, "status": status, "duration": duration, "error": text}
+    extra = {"task": report.name, "path": report.path, "status": status, "duration": report.duration, "error": text}
     log("%s", line, extra=extra)
 
 
@@ -245,7 +230,7 @@ def run(
             by its `undo`. After an interrupt this happens before the interrupt is raised.
         handle_signals: SIGINT and SIGTERM cancel the run (main thread only). An undo goes on; a
             second signal has its usual effect.
-        logger: The logger of this run.
+        logger: The logger of this run; the default is that of `ctx`, or `phases`.
         observer: A function that is called with an Event whenever a task begins, records a change,
             ends or is undone. It is called in the thread of the task, so it should return quickly;
             an asyncio program passes events on with `loop.call_soon_threadsafe`.
@@ -261,14 +246,14 @@ def run(
     if observer is not None:
         require_plain(observer, "the observer")
     report = Report(task)
-    ledger = Ledger(skip=_known_names(report, skip), keep=undo_on_failure, observer=observer)
-    ctx = context_of(ctx).child(timeout).within(None, logger)
+    step = Step.first(report)._replace(skip=_known_names(report, skip), keep=undo_on_failure, observer=observer)
+    ctx = context_of(ctx, logger).child(timeout).within(None)
     with cancel_on_signals(ctx) if handle_signals else nullcontext(ctx):
         try:
-            do_step(Step(report, ledger), ctx)
+            do_step(step, ctx)
         except BaseException as error:
             if undo_on_failure:
-                _undo_run(report, ledger, ctx.shielded())
+                _undo_run(step, ctx.shielded())
             if not isinstance(error, PhaseError):
                 raise
     return report
@@ -285,19 +270,19 @@ def _known_names(whole: Report, skip: Iterable[str]) -> list[str]:
     return wanted
 
 
-def _undo_run(whole: Report, ledger: Ledger, ctx: Context) -> None:
-    failures = []
+def _undo_run(outermost: Step, ctx: Context) -> None:
+    whole, failures = outermost.report, []
     failed_before = {report for report in whole.walk() if report.status == "failed"}
-    for batch in ledger.batches():
-        report, _, inverse = batch[0]
+    for record in reversed(outermost.records):
+        report = record.report
         try:
-            _undo(Report(report.task, report.names), inverse, ctx)
+            _undo(Report(report.task, report.names), record.undo, ctx)
         except TaskFailedError as error:
             report.status, report.error = "failed", error
             failures.append(error.under(*report.names))
         else:
-            if inverse is not None:
-                ledger.undone(batch)
+            if record.undo is not None:
+                outermost.undone(record)
     _summarise(whole, failed_before)
     if failures and isinstance(whole.error, TaskFailedError):
         whole.error = TaskFailedError.combine([whole.error, *failures])
@@ -306,9 +291,9 @@ def _undo_run(whole: Report, ledger: Ledger, ctx: Context) -> None:
 def _summarise(whole: Report, failed_before: Collection[Report]) -> None:
     """Give completed groups the status of their subtasks after an undo; failures that they tolerated do not count."""
     for report in whole.walk():
-        inside = {child.status for child in report.children if child not in failed_before} - {"skipped"}
-        if isinstance(report.task, Group) and report.status == "ok" and inside:
-            report.status = "failed" if "failed" in inside else "undone" if "undone" in inside else "ok"
+        if isinstance(report.task, Group) and report.status == "ok":
+            inside = {child.status for child in report.children if child not in failed_before}
+            report.status = next((status for status in ("failed", "undone") if status in inside), "ok")
 
 
 @contextmanager
@@ -319,10 +304,6 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
     """
     import signal  # only programs handle signals
 
-    if threading.current_thread() is not threading.main_thread():
-        yield ctx
-        return
-
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -331,8 +312,9 @@ def cancel_on_signals(ctx: Context) -> Iterator[Context]:
         restore()
         ctx.cancel(signal.Signals(number).name)
 
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     # Python cannot restore a handler that was not installed from Python; it has None for it.
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
     try:
         for number in before:
             signal.signal(number, cancel)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from phases.context import Named
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,7 +21,7 @@ __all__ = ["Group", "Plannable", "Task", "Tolerant", "Undoable"]
 
 
 @runtime_checkable
-class Task(Protocol):
+class Task(Named, Protocol):
     """One unit of work.
 
     >>> class Greet:
@@ -29,10 +31,6 @@ class Task(Protocol):
     >>> isinstance(Greet(), Task), isinstance(Greet(), Undoable)
     (True, False)
     """
-
-    @property
-    def name(self) -> str:
-        """The task's name in logs, errors, reports and `skip`."""
 
     def do(self, ctx: Context) -> None:
         """Do the work, or raise.

@@ -1,80 +1,12 @@
-"""Helpers for tests of tasks: tasks that note calls or fail, and a clock that the test moves."""
+"""For tests of tasks: a clock that the test moves."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-from phases.context import Change, ring
+from phases.context import ring
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from phases.context import Context
-
-__all__ = ["FailingTask", "ManualClock", "RecordingTask"]
-
-
-class RecordingTask:
-    """A task that writes every call into a journal, which tasks may share.
-
-    >>> from phases import Serial, execute, undo
-    >>> journal = []
-    >>> both = Serial(RecordingTask("a", journal), RecordingTask("b", journal))
-    >>> execute(both)
-    >>> undo(both)
-    >>> journal
-    ['do a', 'do b', 'undo b', 'undo a']
-    """
-
-    def __init__(self, name: str, journal: list[str], *, changes: Sequence[Change] | None = None) -> None:
-        self.name = name
-        self.journal = journal
-        self.changes: Sequence[Change] = [Change("+", name)] if changes is None else changes
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    def do(self, ctx: Context) -> None:
-        """Note the call, unless the context is over."""
-        ctx.check()
-        self.journal.append(f"do {self.name}")
-
-    def plan(self, ctx: Context) -> Sequence[Change]:
-        """Note the call; return the given changes, or one of the task's name."""
-        ctx.check()
-        self.journal.append(f"plan {self.name}")
-        return self.changes
-
-    def undo(self, ctx: Context) -> None:
-        """Note the call, unless the context is over."""
-        ctx.check()
-        self.journal.append(f"undo {self.name}")
-
-
-class FailingTask:
-    """A task that raises an error: always, or so many times.
-
-    >>> from phases import with_retry, execute
-    >>> execute(with_retry(FailingTask("flaky", OSError("busy"), times=2), attempts=3, backoff=0))
-    """
-
-    def __init__(self, name: str, error: BaseException, *, times: int | None = None) -> None:
-        self.name = name
-        self.error = error
-        self.times = times
-        #: How often it was done.
-        self.calls: int = 0
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    def do(self, ctx: Context) -> None:
-        """Raise the error, or do nothing once it was raised `times` times."""
-        ctx.check()
-        self.calls += 1
-        if self.times is None or self.calls <= self.times:
-            raise self.error
+__all__ = ["ManualClock"]
 
 
 class ManualClock:
@@ -123,18 +55,14 @@ class ManualClock:
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `phases.Clock`."""
-        if until is None:
-            doorbell.acquire()
-            return
-        with self._changed:
-            if self._auto:
-                self._now = max(self._now, until)
-            if self._now >= until:
-                return
-            self._sleepers.add(doorbell)
-            self._changed.notify_all()
-        try:
-            doorbell.acquire()
-        finally:
+        if until is not None:
             with self._changed:
-                self._sleepers.discard(doorbell)
+                if self._auto:
+                    self._now = max(self._now, until)
+                if self._now >= until:
+                    return
+                self._sleepers.add(doorbell)
+                self._changed.notify_all()
+        doorbell.acquire()
+        with self._changed:
+            self._sleepers.discard(doorbell)

@@ -8,6 +8,7 @@ import threading
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.tasks import FailingTask
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
@@ -19,7 +20,7 @@ from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import ConfigureStaticRoutes
 from hostrouting.testing import FakeHost, MemoryFiles, MemoryServices
 from phases import Change, Context, Event, Parallel, Report, Serial, Task, execute, run
-from phases.testing import FailingTask, ManualClock
+from phases.testing import ManualClock
 
 LATE = FailingTask("late", OSError("x"))
 ROUTE = "172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from phases import CommandFailedError, PhaseError, TaskFailedError, UnknownTaskError
@@ -59,3 +61,11 @@ def test_command_failure_shows_the_end_of_a_long_stderr() -> None:
     error = CommandFailedError(["x"], 1, stderr="a" * 5000 + "b" * 2000)
     assert str(error) == f"`x` ended with status 1: ... {'b' * 2000}"
     assert len(error.stderr) == 7000
+
+
+def test_a_pickled_error_has_its_cause() -> None:
+    """The cause of any error survives pickling, with that of the cause."""
+    error = CommandFailedError(["x"], None, reason="could not be started")
+    error.__cause__ = TaskFailedError(["a"], OSError("busy"))
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (str(copied.__cause__), repr(copied.__cause__.__cause__)) == ("a: busy", "OSError('busy')")

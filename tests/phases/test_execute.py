@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import pytest
+from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     CancelledError,
@@ -13,10 +14,11 @@ from phases import (
     Serial,
     TaskFailedError,
     execute,
+    run,
     task,
     with_timeout,
 )
-from phases.testing import FailingTask, ManualClock, RecordingTask
+from phases.testing import ManualClock
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,18 @@ def test_failure_is_logged_on_one_line(clock: ManualClock, caplog: pytest.LogCap
 def test_logger_holds_for_all_inside(caplog: pytest.LogCaptureFixture) -> None:
     """The logger given to the outermost task is that of the tasks inside."""
     execute(Serial(Parallel(RecordingTask("a", []))), logger=logging.getLogger("agent"))
+    assert {record.name for record in caplog.records} == {"agent"}
+
+
+def test_a_run_inside_a_task_logs_where_the_task_does(caplog: pytest.LogCaptureFixture) -> None:
+    """A run with the context of a task has the logger of that task, too."""
+    inner = task("inner")(lambda _: None)
+
+    @task("outer")
+    def outer(ctx: Context) -> None:
+        run(inner, ctx)
+
+    execute(outer, logger=logging.getLogger("agent"))
     assert {record.name for record in caplog.records} == {"agent"}
 
 

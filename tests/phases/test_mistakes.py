@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.tasks import RecordingTask
 
 from phases import (
     CancelledError,
@@ -29,7 +30,6 @@ from phases import (
     with_retry,
     with_timeout,
 )
-from phases.testing import RecordingTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -161,6 +161,8 @@ def test_a_thread_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TaskFailedError, match=r"^both: can't start new thread$"):
         execute(Parallel(task("a")(do), task("b")(lambda _: None), name="both"))
     assert began == []
+    report = run(Parallel(task("a")(do), task("b")(lambda _: None), name="both"))
+    assert [child.status for child in report.children] == ["cancelled", "skipped"]
 
 
 def _after(name: str) -> Callable[[logging.LogRecord], bool]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     Change,
@@ -26,7 +27,6 @@ from phases import (
     with_retry,
     with_timeout,
 )
-from phases.testing import FailingTask, RecordingTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +111,27 @@ def test_one_inverse_of_a_batch_is_called_once() -> None:
     report = run(Serial(batch, FAIL), undo_on_failure=True)
     assert undone == ["batch"]
     assert (report.children[0].status, report.children[0].changes) == ("ok", (C,))
+
+
+def test_a_method_is_one_inverse() -> None:
+    """A bound method, which is a new object each time, is one inverse; a change of another task separates its calls."""
+    undone: list[str] = []
+
+    class Routes:
+        name = "routes"
+
+        def reverse(self, _: Context) -> None:
+            undone.append("routes")
+
+        def do(self, ctx: Context) -> None:
+            ctx.record(A, undo=self.reverse)
+            ctx.record(B, undo=self.reverse)
+            execute(_recording(C, undone=undone), ctx)
+            ctx.record(A, undo=self.reverse)
+
+    report = run(Serial(Routes(), FAIL), undo_on_failure=True)
+    assert undone == ["routes", "c", "routes"]
+    assert report.children[0].changes == ()
 
 
 def test_a_task_that_records_and_changed_nothing_is_not_undone() -> None:

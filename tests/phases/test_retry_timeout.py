@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     CancelledError,
@@ -18,7 +19,7 @@ from phases import (
     with_retry,
     with_timeout,
 )
-from phases.testing import FailingTask, ManualClock, RecordingTask
+from phases.testing import ManualClock
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from support.tasks import FailingTask, RecordingTask
 
 from phases import Change, Context, Group, Parallel, Plannable, Serial, Task, Undoable, execute, task
-from phases.testing import FailingTask, RecordingTask
 
 
 def test_any_object_with_name_and_do_is_a_task() -> None:

@@ -4,42 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from phases import CancelledError, Change, Context
-from phases.testing import FailingTask, ManualClock, RecordingTask
+from phases import Context
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
-
-
-def test_recording_task_records() -> None:
-    """Each call adds an entry; plan returns the changes that were passed."""
-    journal: list[str] = []
-    recording = RecordingTask("a", journal, changes=[])
-    recording.do(Context())
-    assert recording.plan(Context()) == []
-    assert RecordingTask("b", journal).plan(Context()) == [Change("+", "b")]
-    recording.undo(Context())
-    assert journal == ["do a", "plan a", "plan b", "undo a"]
-    assert repr(recording) == "<RecordingTask a>"
-
-
-def test_recording_task_heeds_its_context() -> None:
-    """Cancelled, it records nothing."""
-    ctx, journal = Context(), list[str]()
-    ctx.cancel("stop")
-    with pytest.raises(CancelledError):
-        RecordingTask("a", journal).do(ctx)
-    assert journal == []
-
-
-def test_failing_task_fails_so_many_times() -> None:
-    """It raises the given error the given number of times, and then works."""
-    error = OSError("x")
-    failing = FailingTask("a", error, times=1)
-    with pytest.raises(OSError, match="x") as caught:
-        failing.do(Context())
-    failing.do(Context())
-    assert (caught.value is error, failing.calls, repr(failing)) == (True, 2, "<FailingTask a>")
 
 
 def test_clock_stands_still() -> None:

@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
+from support.tasks import FailingTask, RecordingTask
 
 from phases import (
     CancelledError,
@@ -26,7 +27,7 @@ from phases import (
     with_retry,
     with_timeout,
 )
-from phases.testing import FailingTask, ManualClock, RecordingTask
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

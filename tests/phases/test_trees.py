@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tasks import FailingTask, RecordingTask
 
 from phases import Group, Parallel, Report, Serial, Task, TaskFailedError, execute, plan, run, undo
-from phases.testing import FailingTask, RecordingTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
