@@ -7,6 +7,7 @@ Obstacle     wanted, but the node is not (yet) ready for them
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -47,8 +48,8 @@ class NotWanted:
     """No rules belong on this node."""
 
     reason: str
-    #: True if the reason deserves a warning.
-    is_remarkable: bool = False
+    #: The level at which a run logs the reason.
+    level: int = logging.INFO
     may_change: bool = False
 
 
@@ -78,7 +79,7 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
-        return NotWanted(reason=reason, is_remarkable=True)
+        return NotWanted(reason=reason, level=logging.WARNING)
     return _wrong_route(section, host, dev) or ProbeRules.of(section, dev)
 
 

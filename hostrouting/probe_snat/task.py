@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Boot, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
@@ -50,7 +51,8 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: The wait for the cloud's answer in plan and check.
 _SECONDS_FOR_A_LOOK: Final = 5
 _APPLY: Final = "run: hostrouting apply CONFIG"
-_NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
+#: The table: these rules, a sentence about others, or None without a table.
+_Standing: TypeAlias = ProbeRules | str | None
 
 
 class ConfigureProbeSNAT(NodeTask):
@@ -74,59 +76,47 @@ class ConfigureProbeSNAT(NodeTask):
     def do(self, ctx: Context) -> None:
         """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
         with self._host.lock.hold(ctx) as held:
-            self._do(held)
-
-    def _do(self, ctx: Context) -> None:
-        if not self._config.probe_snat.enabled:
-            self._undo(ctx)
-            return
-        if not self._host.is_live:
-            self._boot.install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
-            self._tell(
-                logging.INFO,
-                "an image cannot tell if a node has IPv6: %s is for nodes that have it",
-                DEPARTURE.name,
-            )
-            if not has_program(self._host.files, "nft"):
-                held = (
-                    "or no gated unit will start"
-                    if self._config.probe_snat.required
-                    else "or probes will not reach pods"
+            rules = self._wanted(held)
+            if isinstance(rules, NotWanted):
+                self._tell(
+                    rules.level,
+                    "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
+                    rules.reason,
                 )
-                step = f"install the package nftables, {held}"
-                self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
-            return
-        rules = self._wanted(ctx)
-        if isinstance(rules, NotWanted):
-            level = logging.WARNING if rules.is_remarkable else logging.INFO
-            self._tell(
-                level,
-                "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
-                rules.reason,
-            )
-            self._undo(ctx)
-            return
-        self._warn_of_cilium(rules)
-        # A gate is refused before any rule is changed.
-        self._boot.plan_install(ctx, self._unit(rules))
-        self._converge(ctx, rules)
-        self._boot.install(ctx, self._unit(rules))
+                self.undo(held)
+            elif self._host.is_live:
+                self._warn_of_cilium(rules)
+                # A gate is refused before any rule is changed.
+                self._boot.plan_install(held, self._unit(rules))
+                self._converge(held, rules)
+                self._boot.install(held, self._unit(rules))
+            else:
+                self._boot.install(held, self._unit(rules))
+                self._tell_of_image()
+
+    def _tell_of_image(self) -> None:
+        self._tell(
+            logging.INFO, "an image cannot tell if a node has IPv6: %s is for nodes that have it", DEPARTURE.name
+        )
+        if not has_program(self._host.files, "nft"):
+            held = "no gated unit will start" if self._config.probe_snat.required else "probes will not reach pods"
+            step = f"install the package nftables, or {held}"
+            self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
-        if not self._config.probe_snat.enabled:
-            return self._plan_removal(ctx)
-        if not self._host.is_live:
-            return self._boot.plan_install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
-        outcome = _wanted_now(ctx, self._config, self._host, otherwise=True, logger=self._logger)
+        outcome = _decide(ctx, self._config, self._host, seconds=_for_a_look(ctx), is_assumed=True, logger=self._logger)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
             return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
+        files = self._boot.plan_install(ctx, self._unit(outcome))
+        if not self._host.is_live:
+            return files
         self._warn_of_cilium(outcome)
-        return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, self._unit(outcome))]
+        return [*self._plan_table(ctx, outcome), *files]
 
     def _foreseen(self, obstacle: Obstacle) -> str:
         if obstacle.may_change:
@@ -138,48 +128,39 @@ class ConfigureProbeSNAT(NodeTask):
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""
-        with self._host.lock.hold(ctx) as held:
-            self._undo(held)
-
-    def _undo(self, ctx: Context) -> None:
         files = self._host.files
-        ours = is_installed(files)
-        if ours and not files.exists(RULESET_PATH):
-            # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
-            # file.
-            files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
-        # The unit first: a machine that starts meanwhile would load the rules again.
-        paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
-        self._boot.install(ctx, DEPARTURE._replace(paths=paths))
-        files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
-        if not ours:
-            return
-        if self._host.is_live:
-            self._delete_table(ctx)
-        RecordedFiles(ctx, self._host).remove(RULESET_PATH)
-        # Boot leaves the folder if it is not empty.
-        files.remove_directory_if_empty(SCRIPT_DIRECTORY)
+        with self._host.lock.hold(ctx) as held:
+            ours = is_installed(files)
+            if ours and not files.exists(RULESET_PATH):
+                # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
+                # file.
+                files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
+            # The unit first: a machine that starts meanwhile would load the rules again.
+            paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
+            self._boot.install(held, DEPARTURE._replace(paths=paths))
+            files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
+            if ours:
+                if self._host.is_live:
+                    self._delete_table(held)
+                RecordedFiles(held, self._host).remove(RULESET_PATH)
+                # Boot leaves the folder if it is not empty.
+                files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
     # --- deciding
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
-        if self._config.probe_snat.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
-            return _NO_IPV6
+        outcome = _decide(ctx, self._config, self._host)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
-        told = False
-        while True:
-            outcome = assess(self._config.probe_snat, self._host)
-            if isinstance(outcome, ProbeRules) or not outcome.may_change:
-                break
+        while not isinstance(outcome, ProbeRules) and outcome.may_change:
+            is_first = not limits
             # The limit of the first look holds, so that frequent looks do not extend the wait.
             seconds = limits.setdefault(type(outcome), self._patience(outcome))
             if ctx.clock.monotonic() >= began + seconds:
                 break
-            if not told:
+            if is_first:
                 self._tell(logging.INFO, "waiting up to %.0f s: %s", seconds, outcome.reason)
-                told = True
             try:
                 ctx.sleep(_SECONDS_BETWEEN_LOOKS)
             except DeadlineExceededError as error:
@@ -187,6 +168,7 @@ class ConfigureProbeSNAT(NodeTask):
                     # A deadline in between: the error names the obstacle.
                     raise _hindered(outcome, ", not even within the time allowed") from error
                 raise
+            outcome = assess(self._config.probe_snat, self._host)
         if isinstance(outcome, Obstacle):
             raise _hindered(outcome, f", not even after {_WAIT_SECONDS} s" if outcome.may_change else "")
         return outcome
@@ -206,19 +188,16 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
         """Load these rules, unless the table has them."""
-        nftables = self._host.nftables
-        script = render(rules)
-        before = _table(ctx, self._host)
-        if effect_of(before) == rules:
+        before = _standing(ctx, self._host)
+        if before == rules:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
-        nftables.check(ctx, script)
+        script = render(rules)
+        self._host.nftables.check(ctx, script)
         # Before the table exists, so that a run that is killed in between can be undone.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
-        nftables.load(ctx, script)
-        change = Change("+", TABLE) if before is None else Change("~", TABLE, _drift(before))
-        ctx.record(change, undo=partial(self._restore_table, rules, None if before is None else effect_of(before)))
-        if effect_of(_table(ctx, self._host)) != rules:
+        self._load(ctx, before, rules)
+        if _standing(ctx, self._host) != rules:
             self._tell(
                 logging.WARNING,
                 "%s was loaded and has changed since: another program changes the ruleset; "
@@ -232,41 +211,43 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            before = _table(ctx, self._host)
+            before = _standing(ctx, self._host)
             if before is not None:
-                self._host.nftables.load(ctx, delete_script())
-                ctx.record(Change("-", TABLE), undo=partial(self._restore_table, None, effect_of(before)))
+                self._load(ctx, before, None)
                 self._tell(logging.INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
             # If nft was removed, the rest of the undo goes on without it.
             self._tell(logging.WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error)
 
-    def _restore_table(self, left: ProbeRules | None, before: ProbeRules | None, ctx: Context) -> None:
-        """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
+    def _load(self, ctx: Context, before: _Standing, after: ProbeRules | None) -> None:
+        self._host.nftables.load(ctx, render(after) if after else delete_script())
+        ctx.record(_change(before, after), undo=partial(self._restore_table, after, before))
+
+    def _restore_table(self, left: _Standing, before: _Standing, ctx: Context) -> None:
+        """Load the earlier rules again, or delete the table if it had none of ours, unless it was changed since."""
+        earlier = before if isinstance(before, ProbeRules) else None
         with self._host.lock.hold(ctx) as held:
-            listing = _table(held, self._host)
-            now = None if listing is None else effect_of(listing)
-            if now == before and (listing is None) == (before is None):
+            now = _standing(held, self._host)
+            if now == earlier:
                 return
-            if now != left or (listing is None) != (left is None):
+            if now != left:
                 self._tell(logging.WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
                 return
-            self._host.nftables.load(held, delete_script() if before is None else render(before))
+            self._host.nftables.load(held, render(earlier) if earlier else delete_script())
 
     # --- planning
 
-    def _plan_rules(self, ctx: Context, rules: ProbeRules) -> list[Change]:
+    def _plan_table(self, ctx: Context, wanted: ProbeRules | None) -> list[Change]:
         try:
-            before = _table(ctx, self._host)
+            before = _standing(ctx, self._host)
         except PermissionDeniedError:
-            return [Change("~", TABLE, "unless it is in place: only root can read it")]
-        if before is None:
-            return [Change("+", TABLE)]
-        return [] if effect_of(before) == rules else [Change("~", TABLE, _drift(before))]
+            doubt = "unless it is in place" if wanted else "if it exists"
+            return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
+        return [] if before == wanted else [_change(before, wanted)]
 
     def _has_table(self, ctx: Context) -> bool:
         try:
-            return _table(ctx, self._host) is not None
+            return _standing(ctx, self._host) is not None
         except (PermissionDeniedError, ToolNotFoundError):
             return is_installed(self._host.files)
 
@@ -274,21 +255,33 @@ class ConfigureProbeSNAT(NodeTask):
         """Return the changes in the order of `undo`."""
         changes = self._boot.plan_install(ctx, DEPARTURE)
         if self._host.is_live and is_installed(self._host.files):
-            try:
-                if _table(ctx, self._host) is not None:
-                    changes.append(Change("-", TABLE))
-            except PermissionDeniedError:
-                changes.append(Change("-", TABLE, "if it exists: only root can read it"))
-            except ToolNotFoundError as error:
-                self._tell(logging.DEBUG, "cannot look for %s: %s", TABLE, error)
+            with suppress(ToolNotFoundError):
+                changes += self._plan_table(ctx, None)
         return changes
 
     def _tell(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
 
 
-def _table(ctx: Context, host: Host) -> list[dict[str, Any]] | None:
-    return host.nftables.table(ctx, FAMILY, TABLE_NAME)
+def _standing(ctx: Context, host: Host) -> _Standing:
+    """Return the rules that the table has, a sentence about a table with others, or None without a table."""
+    listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
+    if listing is None:
+        return None
+    if any("unreadable" in entry.get("table", {}) for entry in listing):
+        return "it has flags, such as dormant or owner"
+    return effect_of(listing) or "its rules are not those of hostrouting"
+
+
+def _drift(standing: ProbeRules | str) -> str:
+    """Describe the difference between the rules and a table that has drifted."""
+    return f"it rewrites {standing}" if isinstance(standing, ProbeRules) else standing
+
+
+def _change(before: _Standing, after: ProbeRules | None) -> Change:
+    if after is None:
+        return Change("-", TABLE)
+    return Change("+", TABLE) if before is None else Change("~", TABLE, _drift(before))
 
 
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
@@ -297,47 +290,43 @@ def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     )
 
 
-def _wanted_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool | None, logger: logging.Logger = _logger
+def _decide(
+    ctx: Context,
+    config: HostRoutingConfig,
+    host: Host,
+    *,
+    seconds: float | None = None,
+    is_assumed: bool = False,
+    logger: logging.Logger = _logger,
 ) -> ProbeRules | NotWanted | Obstacle:
-    """Return the rules for a live node, decided as in `do`, but at once.
+    """Return the rules for a node as it is now; of an image, those that its config asks for.
 
-    If the cloud does not answer, or not in a readable form, `otherwise` says if the node has IPv6, with a warning in
-    the log; with None the error is raised.
+    If the cloud does not answer within `seconds`, or not in a readable form, the error is raised, or IPv6 is assumed
+    with a warning.
     """
     section = config.probe_snat
     if not section.enabled:
-        return NotWanted(reason="hostRouting.probeSnat.enabled is not true")
+        return NotWanted(reason="hostRouting.probeSnat.enabled is not true", level=logging.DEBUG)
+    if not host.is_live:
+        return rules_to_install(config, host=host)
     if section.detect == "imds":
-        left = ctx.remaining()
-        # `apply` plans before it begins: the time left then must suffice to report why the cloud does not answer.
-        seconds = _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
         try:
-            has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds)))
+            if not describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds))):
+                return NotWanted(reason="this node has no IPv6, says the cloud")
         except (BackendError, DeadlineExceededError) as error:
-            ctx.check()
-            if otherwise is None:
+            if not is_assumed:
                 raise
-            logger.warning(
-                "the cloud does not say if this node has IPv6, so %s is assumed: %s",
-                "IPv6" if otherwise else "no IPv6",
-                error,
-                extra={"task": ConfigureProbeSNAT.name},
-            )
-            has_ipv6 = otherwise
-        if not has_ipv6:
-            return _NO_IPV6
+            ctx.check()
+            told = "the cloud does not say if this node has IPv6, so IPv6 is assumed: %s"
+            logger.warning(told, error, extra={"task": ConfigureProbeSNAT.name})
     return assess(section, host)
 
 
-def _drift(listing: list[dict[str, Any]]) -> str:
-    """Describe the difference between the rules and a table that has drifted."""
-    if any("unreadable" in entry.get("table", {}) for entry in listing):
-        return "it has flags, such as dormant or owner"
-    found = effect_of(listing)
-    if found is None:
-        return "its rules are not those of hostrouting"
-    return f"it rewrites {found.source} to {found.address} on {found.dev}"
+def _for_a_look(ctx: Context) -> float:
+    """Return the seconds that the cloud has for its answer where nothing is waited for."""
+    left = ctx.remaining()
+    # `apply` plans before it begins: the time left then must suffice to report why the cloud does not answer.
+    return _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
 
 
 # --- findings
@@ -352,7 +341,7 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
     ctx.check()
     if not (host.is_live and config.probe_snat.enabled):
         return []
-    outcome = _wanted_now(ctx, config, host, otherwise=is_installed(host.files) or None)
+    outcome = _decide(ctx, config, host, seconds=_for_a_look(ctx), is_assumed=is_installed(host.files))
     if isinstance(outcome, NotWanted):
         return []
     if isinstance(outcome, Obstacle):
@@ -363,9 +352,9 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
         for change in Boot(host, gates=config.gates).plan_install(ctx, unit)
         if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
     ]
-    listing = _table(ctx, host)
-    if listing is None or effect_of(listing) != outcome:
-        reason = "is missing" if listing is None else f"has drifted: {_drift(listing)}"
+    standing = _standing(ctx, host)
+    if standing != outcome:
+        reason = "is missing" if standing is None else f"has drifted: {_drift(standing)}"
         found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
     taken = taken_before(outcome, host)
     if taken:
@@ -375,4 +364,4 @@ def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> lis
 
 def wants_rules(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
     """Return True if the rules belong on a live node now; needs no root. Raise if the cloud does not answer."""
-    return not isinstance(_wanted_now(ctx, config, host, otherwise=None), NotWanted)
+    return not isinstance(_decide(ctx, config, host, seconds=_for_a_look(ctx)), NotWanted)
