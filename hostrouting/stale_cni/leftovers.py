@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6, Address, address_bits, parse_address
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, place
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from hostrouting.host.packets.ebtables_rules import EbtablesRule
     from hostrouting.journal import Restorable
     from hostrouting.net.addresses import Networks
-    from hostrouting.net.links import Device, Neighbour, Station
-    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.links import Device, Station
     from hostrouting.stale_cni.azure_vnet import Endpoint
 
 __all__ = [
@@ -31,7 +31,9 @@ __all__ = [
     "Candidate",
     "Snapshot",
     "candidates",
+    "identity",
     "is_of_node",
+    "place_of",
     "pod_devices",
     "read_pod_rule",
 ]
@@ -97,6 +99,22 @@ class Snapshot:
     answered: frozenset[tuple[str, str]] = frozenset()
     #: The pods' devices that could not be probed for lack of privilege.
     unasked: frozenset[str] = frozenset()
+
+
+def identity(each: Restorable) -> Restorable:
+    """Return the object without its position: a rule is the same at any position of its chain."""
+    return each._replace(position=0) if isinstance(each, EbtablesRule) else each
+
+
+def place_of(each: Restorable) -> object:
+    """Return the place of an object; two routes or neighbours cannot be added to one place.
+
+    A route of the new CNI to the same address with another metric has another place: the leftover steals its packets.
+    """
+    if isinstance(each, ObservedRoute):
+        # Every device may have its own IPv6 route.
+        return *place(each), each.dev if each.family == IPV6 else None
+    return (each.address, each.dev) if isinstance(each, Neighbour) else identity(each)
 
 
 def pod_devices(devices: Iterable[Device]) -> list[Device]:
@@ -193,9 +211,9 @@ def _of_routes(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Cand
     found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
     networks = {route.network for route in found}
     # Of hundreds of thousands of routes hardly any share a network with these.
-    places = Counter(_place(route) for route in snapshot.routes if route.network in networks)
+    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
     for route in found:
-        oddity = _oddity_of_route(route) or (_NOT_ALONE if places[_place(route)] > 1 else "")
+        oddity = _oddity_of_route(route) or (_NOT_ALONE if places[place_of(route)] > 1 else "")
         yield Candidate(route, _host(route), oddity=oddity)
 
 
@@ -231,11 +249,3 @@ def _host(route: ObservedRoute) -> str | None:
     """Return the single address that the route leads to; None if it leads to a network."""
     is_host = route.prefix_length == address_bits(route.family)
     return str(Address(route.family, route.network)) if is_host else None
-
-
-def _place(route: ObservedRoute) -> tuple[object, ...]:
-    """Return the route's place: of two routes that share it, a removed one could not be restored as it was.
-
-    A route of the new CNI to the same address with another metric has another place: the leftover steals its packets.
-    """
-    return *place(route), route.dev if route.family == IPV6 else None

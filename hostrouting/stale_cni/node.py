@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -17,32 +18,30 @@ from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.journal import object_to_mapping
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import ObservedRoute, place
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.azure_vnet import read_endpoints
-from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
-from hostrouting.stale_cni.verdicts import identity, judge, questions
+from hostrouting.stale_cni.leftovers import Snapshot, identity, place_of, pod_devices
+from hostrouting.stale_cni.verdicts import judge, questions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from hostrouting.config import StaleCNIConfig
     from hostrouting.host import Device, EbtablesReading, Host, Station
     from hostrouting.journal import Restorable
+    from hostrouting.net.links import Neighbour
     from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
 __all__ = [
+    "Comparison",
     "Observer",
     "Reading",
-    "Restoration",
-    "add",
+    "Sort",
     "by_sort",
+    "compare",
     "fields_of",
     "observe",
-    "remove",
-    "still_there",
-    "what_is_missing",
     "wrong_bridge",
 ]
 
@@ -176,139 +175,93 @@ def _deaf(devices: Iterable[Device]) -> tuple[str, ...]:
 # --- removing and restoring
 
 
-class Restoration(NamedTuple):
-    """The objects that are missing and can be restored, and those that cannot."""
+class Comparison(NamedTuple):
+    """Recorded objects and the state of the node."""
 
-    missing: tuple[Restorable, ...]
-    #: Each with the reason.
-    lost: tuple[tuple[Restorable, str], ...]
+    there: list[Restorable]
+    #: Those that are gone and can be restored.
+    missing: list[Restorable]
+    #: Those that are gone and cannot be restored, with the reason.
+    lost: dict[Restorable, str]
+
+    @property
+    def gone(self) -> list[Restorable]:
+        """All that are not there."""
+        return [*self.missing, *self.lost]
 
 
-def what_is_missing(objects: Iterable[Restorable], snapshot: Snapshot) -> Restoration:
-    """Compare removed objects with the state of the node; those that are there are neither missing nor lost."""
-    standing = _Standing(snapshot)
-    missing: list[Restorable] = []
-    lost: list[tuple[Restorable, str]] = []
+def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
+    """Compare recorded objects with the state of the node; each identical rule counts once."""
+    standing: defaultdict[object, list[Restorable]] = defaultdict(list)
+    for observed in snapshot.rules, snapshot.neighbours, snapshot.routes:
+        for each in observed:
+            standing[place_of(each)].append(each)
+    devices = {device.name for device in snapshot.devices}
+    found = Comparison([], [], {})
     for each in objects:
-        if standing.has(each):
-            continue
-        obstacle = standing.obstacle(each)
-        if obstacle is None:
-            missing.append(each)
-            if not isinstance(each, EbtablesRule):
-                standing.add(each)
+        others = standing[place_of(each)]
+        if any(_is_same(other, each) for other in others):
+            found.there.append(each)
+        elif obstacle := _obstacle(each, others, devices):
+            found.lost[each] = obstacle
         else:
-            lost.append((each, obstacle))
-    return Restoration(tuple(missing), tuple(lost))
+            found.missing.append(each)
+            others.append(each)
+        if isinstance(each, EbtablesRule):
+            # One less for the next rule that is the same.
+            others.pop()
+    return found
 
 
-def still_there(objects: Iterable[Restorable], snapshot: Snapshot) -> list[Restorable]:
-    """Return those of the objects that are on the node."""
-    return list(filter(_Standing(snapshot).has, objects))
+def _is_same(other: Restorable, wanted: Restorable) -> bool:
+    if isinstance(other, ObservedRoute) and isinstance(wanted, ObservedRoute):
+        return other.fulfils(wanted)
+    return identity(other) == identity(wanted)
 
 
-def remove(
-    ctx: Context,
-    host: Host,
-    objects: Iterable[Restorable],
-    done: list[Restorable],
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> None:
-    """Remove the objects, each sort completely or not at all; add to `done` those that are certainly gone."""
-    routes, others, rules = by_sort(objects)
-    if rules:
-        host.ebtables.delete(ctx, rules, progress=progress)
-        done += rules
-    if others:
-        host.link_layer.apply(remove=others)
-        done += others
-    if routes:
-        host.routes.apply([RouteChange.remove(route) for route in routes])
-        done += routes
+def _obstacle(wanted: Restorable, others: Sequence[Restorable], devices: set[str]) -> str | None:
+    """Return why the object cannot be restored; None if it can."""
+    if not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
+        return f"there is no device {wanted.dev} any more"
+    return f"its place was taken meanwhile by '{others[0]}'" if others else None
 
 
-def add(
-    ctx: Context,
-    host: Host,
-    objects: Iterable[Restorable],
-    done: list[Restorable],
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> None:
-    """Add the objects in the opposite order of `remove`, each sort completely or not at all; add them to `done`."""
-    routes, others, rules = by_sort(objects)
-    if routes:
-        host.routes.apply([RouteChange.add(route.to_route()) for route in routes])
-        done += routes
-    if others:
-        host.link_layer.apply(add=others)
-        done += others
-    if rules:
-        # In ascending order, so that each rule finds those before it in their places.
-        ordered = sorted(rules, key=lambda rule: (rule.backend, rule.chain, rule.position))
-        host.ebtables.insert(ctx, ordered, progress=progress)
-        done += rules
+class Sort(NamedTuple):
+    """The objects that one port changes, all of them or none."""
+
+    objects: Sequence[Restorable]
+    remove: Callable[[], None]
+    add: Callable[[], None]
 
 
-def by_sort(
-    objects: Iterable[Restorable],
-) -> tuple[list[ObservedRoute], list[Neighbour | ObservedRoute], list[EbtablesRule]]:
-    """Split the objects by the port that changes them: IPv4 routes, the link layer's, and ebtables rules."""
+def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable], logger: logging.Logger) -> list[Sort]:
+    """Split the objects by the port that changes them, in the order in which they are removed."""
+    rules: list[EbtablesRule] = []
     routes: list[ObservedRoute] = []
     others: list[Neighbour | ObservedRoute] = []
-    rules: list[EbtablesRule] = []
     for each in objects:
-        if isinstance(each, ObservedRoute) and each.family == IPV4:
-            routes.append(each)
-        elif isinstance(each, EbtablesRule):
+        if isinstance(each, EbtablesRule):
             rules.append(each)
+        elif isinstance(each, ObservedRoute) and each.family == IPV4:
+            routes.append(each)
         else:
             others.append(each)
-    return routes, others, rules
 
+    def tell(verb: str, done: int) -> None:
+        fields = {"progress": (done, len(rules))}
+        logger.info("%d of %d ebtables rules %s", done, len(rules), verb, extra=fields)
 
-class _Standing:
-    """The objects on the node by their places; each identical rule is counted once."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._objects: defaultdict[object, list[Restorable]] = defaultdict(list)
-        for objects in snapshot.rules, snapshot.neighbours, snapshot.routes:
-            for each in objects:
-                self.add(each)
-        self._devices = {device.name for device in snapshot.devices}
-
-    def add(self, each: Restorable) -> None:
-        self._objects[_place(each)].append(each)
-
-    def has(self, wanted: Restorable) -> bool:
-        here = self._objects.get(_place(wanted), [])
-        if isinstance(wanted, EbtablesRule):
-            return bool(here and here.pop())
-        if isinstance(wanted, ObservedRoute):
-            return any(isinstance(other, ObservedRoute) and other.fulfils(wanted) for other in here)
-        return wanted in here
-
-    def obstacle(self, wanted: Restorable) -> str | None:
-        """Return why the object cannot be restored; None if it can."""
-        if isinstance(wanted, EbtablesRule):
-            return None
-        if wanted.dev not in self._devices:
-            return f"there is no device {wanted.dev} any more"
-        others = self._objects.get(_place(wanted), [])
-        other = next((other for other in others if _excludes(wanted, other)), None)
-        return None if other is None else f"its place was taken meanwhile by '{other}'"
-
-
-def _excludes(wanted: Restorable, other: Restorable) -> bool:
-    """Return True if two objects of one place cannot coexist."""
-    if isinstance(wanted, ObservedRoute) and isinstance(other, ObservedRoute) and wanted.family != IPV4:
-        # Every device may have its own, but routes with gateways become next hops of one route.
-        return wanted.dev == other.dev or bool(wanted.gateways and other.gateways)
-    return True
-
-
-def _place(each: Restorable) -> object:
-    if isinstance(each, EbtablesRule):
-        return identity(each)
-    return (each.address, each.dev) if isinstance(each, Neighbour) else place(each)
+    sorts = [
+        Sort(
+            rules,
+            lambda: host.ebtables.delete(ctx, rules, progress=partial(tell, "deleted")),
+            lambda: host.ebtables.insert(ctx, rules, progress=partial(tell, "restored")),
+        ),
+        Sort(others, lambda: host.link_layer.apply(remove=others), lambda: host.link_layer.apply(add=others)),
+        Sort(
+            routes,
+            lambda: host.routes.apply([RouteChange.remove(route) for route in routes]),
+            lambda: host.routes.apply([RouteChange.add(route.to_route()) for route in routes]),
+        ),
+    ]
+    return [sort for sort in sorts if sort.objects]

@@ -11,26 +11,23 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
 from hostrouting.findings import RESTORED, refused
-from hostrouting.host import EbtablesRule
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
+from hostrouting.stale_cni.leftovers import identity
 from hostrouting.stale_cni.node import (
     Observer,
-    add,
     by_sort,
+    compare,
     fields_of,
     observe,
-    remove,
-    still_there,
-    what_is_missing,
     wrong_bridge,
 )
-from hostrouting.stale_cni.verdicts import agree, identity
+from hostrouting.stale_cni.verdicts import agree
 from phases import Change
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
     from hostrouting.host import EbtablesReading, Host
@@ -101,7 +98,7 @@ class CleanStaleCNI(NodeTask):
             self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=fields_of(verdict))
         record = self._recorded(ctx, agreement.stale, reading)
         self.record = record.path
-        self._sweep(ctx, record, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
+        self._sweep(ctx, record, agreement.stale)
         self._logger.info(
             "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
@@ -163,7 +160,7 @@ class CleanStaleCNI(NodeTask):
             snapshot = self._look(ctx)
             for record in recorded.current:
                 # An object that one record restores is there for the next one.
-                missing |= Counter(map(identity, what_is_missing(record.objects, snapshot).missing))
+                missing |= Counter(map(identity, compare(record.objects, snapshot).missing))
         return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
 
     def foresee(self, ctx: Context) -> list[Verdict]:
@@ -254,13 +251,15 @@ class CleanStaleCNI(NodeTask):
         except HostFileError as error:
             raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
 
-    def _sweep(self, ctx: Context, record: Record, reasons: Mapping[Restorable, str]) -> None:
-        done: list[Restorable] = []
+    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict]) -> None:
+        gone: list[Restorable] = []
         try:
-            remove(ctx, self._host, record.objects, done, progress=self._progress("deleted", record.objects))
+            for sort in by_sort(ctx, self._host, record.objects, self._logger):
+                sort.remove()
+                gone += sort.objects
         except Exception as error:
-            was_begun = bool(done)
-            left = self._roll_back(ctx, record, done)
+            was_begun = bool(gone)
+            gone, left = self._roll_back(ctx, record, gone)
             if left:
                 lines = "".join(f"\n  {line}" for line in left)
                 raise StaleCNIError(
@@ -276,40 +275,40 @@ class CleanStaleCNI(NodeTask):
             raise
         except BaseException:
             # An interrupt: only a reading shows what is gone; `undo` restores no more than that.
-            done[:] = record.objects
+            gone = [*record.objects]
             with suppress(HostRoutingError):
-                missing, lost = what_is_missing(record.objects, self._look(ctx.shielded()))
-                done[:] = [*missing, *(leftover for leftover, _ in lost)]
+                gone = compare(gone, self._look(ctx.shielded())).gone
             raise
         finally:
-            gone = set(done)
             undo = partial(self._undo_sweep, record=record)
-            for leftover in record.objects:
-                if leftover in gone:
-                    ctx.record(Change("-", str(leftover), reasons[identity(leftover)]), undo=undo)
+            lasting = set(gone)
+            for verdict in stale:
+                if verdict.object in lasting:
+                    ctx.record(Change("-", str(verdict.object), verdict.reason), undo=undo)
 
-    def _roll_back(self, ctx: Context, record: Record, done: list[Restorable]) -> list[str]:
-        """Restore the removed objects; return those that could not be, in words, and leave them in `done`."""
+    def _roll_back(self, ctx: Context, record: Record, gone: list[Restorable]) -> tuple[list[Restorable], list[str]]:
+        """Restore the removed objects; return those that could not be, and the same in words."""
         # Not bound by the caller's context, whose end may be the reason for the rollback.
         ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
         problems: list[str] = []
         try:
-            for part in by_sort(what_is_missing(done, self._look(ctx)).missing):
+            missing = compare(gone, self._look(ctx)).missing
+            for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
                 try:
-                    add(ctx, self._host, part, [])
+                    sort.add()
                 except HostRoutingError as error:
                     problems.append(str(error))
-            missing, lost = what_is_missing(record.objects, self._look(ctx))
+            after = compare(record.objects, self._look(ctx))
         except HostRoutingError as error:
-            return [*problems, f"the present state cannot be read: {error}"]
-        done[:] = [*missing, *(leftover for leftover, _ in lost)]
-        return [*problems, *map(str, missing), *(f"{leftover}: {reason}" for leftover, reason in lost)]
+            return gone, [*problems, f"the present state cannot be read: {error}"]
+        lost = (f"{leftover}: {reason}" for leftover, reason in after.lost.items())
+        return after.gone, [*problems, *map(str, after.missing), *lost]
 
     def _look_again(self, ctx: Context, record: Record) -> None:
         """Raise StaleCNIError if another program adds removed objects again; removing them again would never end."""
         try:
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-            back = still_there(record.objects, self._look(ctx))
+            back = compare(record.objects, self._look(ctx)).there
         except CONTEXT_OVER as error:
             self._logger.warning(
                 "no time to check if another program adds them again (%s); they are recorded in %s", error, record.path
@@ -335,14 +334,12 @@ class CleanStaleCNI(NodeTask):
 
     def _restore(self, ctx: Context, record: Record) -> None:
         ctx.check()
-        missing, lost = what_is_missing(record.objects, self._look(ctx))
-        for leftover, reason in lost:
+        _, missing, lost = compare(record.objects, self._look(ctx))
+        for leftover, reason in lost.items():
             self._logger.warning("%s is not restored: %s", leftover, reason)
-        done: list[Restorable] = []
-        try:
-            add(ctx, self._host, missing, done, progress=self._progress("restored", missing))
-        finally:
-            for leftover in done:
+        for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
+            sort.add()
+            for leftover in sort.objects:
                 ctx.record(_addition(leftover))
         if missing or not lost:
             self._logger.info("objects restored: %d, of %s", len(missing), record.path)
@@ -358,14 +355,6 @@ class CleanStaleCNI(NodeTask):
 
     def _look(self, ctx: Context) -> Snapshot:
         return observe(ctx, self._host)[0]
-
-    def _progress(self, verb: str, objects: Iterable[Restorable]) -> Callable[[int], None]:
-        total = sum(isinstance(each, EbtablesRule) for each in objects)
-
-        def tell(done: int) -> None:
-            self._logger.info("%d of %d ebtables rules %s", done, total, verb, extra={"progress": (done, total)})
-
-        return tell
 
     @property
     def _reset(self) -> str:

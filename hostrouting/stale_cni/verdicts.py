@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import Networks
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_device
-from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, pod_devices
+from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, identity, pod_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.azure_vnet import Endpoint
     from hostrouting.stale_cni.leftovers import Candidate, Snapshot
 
-__all__ = ["Agreement", "Kind", "Verdict", "agree", "identity", "judge", "questions"]
+__all__ = ["Agreement", "Kind", "Verdict", "agree", "judge", "questions"]
 
 Kind = Literal["stale", "live", "node", "unknown"]
 
@@ -132,11 +132,6 @@ def agree(readings: Sequence[Sequence[Verdict]]) -> Agreement:
     every = {identity(verdict.object): verdict for reading in readings for verdict in reading}
     stale = [verdict for verdict in readings[-1] if identity(verdict.object) in steady]
     return Agreement(stale, [verdict for key, verdict in every.items() if key not in steady])
-
-
-def identity(leftover: Restorable) -> Restorable:
-    """Return the object without its position: a rule is the same at any position of its chain."""
-    return leftover._replace(position=0) if isinstance(leftover, EbtablesRule) else leftover
 
 
 # --- the evidence
