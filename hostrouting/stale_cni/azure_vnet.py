@@ -22,6 +22,7 @@ __all__ = [
     "TUNNEL_MAC",
     "Endpoint",
     "configured",
+    "in_use",
     "locked",
     "parse_endpoints",
     "parse_state",
@@ -61,6 +62,12 @@ Json = TypeVar("Json", dict[str, Any], list[object], str)
 
 
 # --- is it in use?
+
+
+def in_use(files: FileStore, *, conflist: bool, lock: bool) -> str | None:
+    """Return why azure-vnet may be making rules now, by its configuration, its locks or both; None if it may not."""
+    signs = [*(configured(files) if conflist else ()), *(locked(files) if lock else ())]
+    return f"azure-vnet is still in use: {'; '.join(signs)}" if signs else None
 
 
 def configured(files: FileStore) -> list[str]:

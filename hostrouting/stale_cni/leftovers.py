@@ -6,6 +6,7 @@ option, or with a negated one, belongs to another program.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -50,7 +51,6 @@ _NEVER: Final = frozenset({_KERNEL, _RA, OUR_PROTOCOL})
 _BY_HAND: Final = frozenset({3, 4})
 
 _BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
-_HEX_DIGITS: Final = frozenset("0123456789abcdef")
 
 
 class _Form(NamedTuple):
@@ -97,8 +97,8 @@ class Snapshot:
     endpoints: tuple[Endpoint, ...] = ()
     #: The (device, address) that answered a probe; see `questions`.
     answered: frozenset[tuple[str, str]] = frozenset()
-    #: The pods' devices that could not be probed for lack of privilege.
-    unasked: frozenset[str] = frozenset()
+    #: False if no pod could be probed, for lack of privilege.
+    may_ask: bool = True
 
 
 def identity(each: Restorable) -> Restorable:
@@ -197,11 +197,8 @@ def _is_uplink(device: str) -> bool:
 
 def _is_unicast(mac: str) -> bool:
     """Return True if a single device can have it; names (`Broadcast`) and masked addresses are not unicast."""
-    digits = mac.replace(":", "")
-    if len(mac) != 17 or len(digits) != 12 or not _HEX_DIGITS.issuperset(digits):
-        return False
-    number = int(digits, 16)
-    return number != 0 and not number >> 40 & 1
+    # The first byte of a unicast address is even.
+    return re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) is not None and mac != "00:00:00:00:00:00"
 
 
 # --- routes

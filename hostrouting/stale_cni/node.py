@@ -54,15 +54,18 @@ class Reading(NamedTuple):
 
     verdicts: tuple[Verdict, ...]
     ebtables: EbtablesReading
-    #: For lack of privilege no pod was probed: objects of silent pods are `unknown`.
-    may_not_ask: bool = False
-    #: The pods' devices on which a probe is not heard, each with the reason.
-    deaf: tuple[str, ...] = ()
+    snapshot: Snapshot
 
     @property
     def stale(self) -> list[Verdict]:
         """The verdicts on stale objects."""
         return [verdict for verdict in self.verdicts if verdict.kind == "stale"]
+
+    @property
+    def deaf(self) -> list[str]:
+        """The pods' devices on which a probe is not heard, each with the reason."""
+        deaf = (device for device in pod_devices(self.snapshot.devices) if not (device.up and device.carrier))
+        return [f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf]
 
 
 def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
@@ -97,7 +100,8 @@ def wrong_bridge(host: Host, bridge: str) -> str | None:
     for pod in pod_devices(devices.values()):
         master = devices.get(pod.master or "")
         if master is not None and master.kind == "bridge":
-            return f"there is no device {bridge}, but {pod.name} is a port of {master.name}"
+            told = f"there is no device {bridge}, but {pod.name} is a port of {master.name}"
+            return f"staleCni.bridge must name the bridge of azure-vnet's pods: {told}"
     return None
 
 
@@ -117,7 +121,6 @@ class Observer:
         # Last, for the same reason as there.
         snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
         verdicts = self._judged(snapshot)
-        may_not_ask = False
         # The node may know nothing of a pod that has been silent for long, and yet it answers.
         if asked := questions(snapshot, verdicts, bridge=self._section.bridge):
             try:
@@ -128,12 +131,10 @@ class Observer:
                 if not may_guess:
                     raise
                 self.say_once(logging.WARNING, f"{error}; pods that have been silent for long may be alive or gone")
-                may_not_ask = True
-                unasked = frozenset(device.name for device in pod_devices(snapshot.devices))
-                snapshot = attrs.evolve(snapshot, unasked=unasked)
+                snapshot = attrs.evolve(snapshot, may_ask=False)
             verdicts = self._judged(snapshot)
         self._tell(verdicts, ebtables)
-        return Reading(verdicts, ebtables, may_not_ask, _deaf(snapshot.devices))
+        return Reading(verdicts, ebtables, snapshot)
 
     def say_once(self, level: int, line: str, **fields: object) -> None:
         """Log a line that was not logged before."""
@@ -165,11 +166,6 @@ class Observer:
 def fields_of(verdict: Verdict) -> dict[str, object]:
     """Return a verdict as fields of a log record or a JSON object, with the `details` that the journal records."""
     return {**verdict._asdict(), "object": str(verdict.object), "details": object_to_mapping(verdict.object)}
-
-
-def _deaf(devices: Iterable[Device]) -> tuple[str, ...]:
-    deaf = (device for device in pod_devices(devices) if not (device.up and device.carrier))
-    return tuple(f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf)
 
 
 # --- removing and restoring

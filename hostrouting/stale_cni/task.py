@@ -27,10 +27,10 @@ from phases import Change
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-    from hostrouting.host import EbtablesReading, Host
+    from hostrouting.host import Host
     from hostrouting.journal import Record, Restorable
     from hostrouting.stale_cni.leftovers import Snapshot
     from hostrouting.stale_cni.node import Reading
@@ -82,7 +82,7 @@ class CleanStaleCNI(NodeTask):
             self._do(held)
 
     def _do(self, ctx: Context) -> None:
-        agreement, reading = self._confirmed(ctx)
+        agreement, texts = self._confirmed(ctx)
         for verdict in agreement.changed:
             changed = verdict._replace(kind="unknown", reason="it changed between readings")
             self._logger.warning(
@@ -96,7 +96,11 @@ class CleanStaleCNI(NodeTask):
             return
         for verdict in agreement.stale:
             self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=fields_of(verdict))
-        record = self._recorded(ctx, agreement.stale, reading)
+        objects = [verdict.object for verdict in agreement.stale]
+        try:
+            record = self._sweeps.add(objects, texts=texts, now=ctx.clock.time())
+        except HostFileError as error:
+            raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
         self.record = record.path
         self._sweep(ctx, record, agreement.stale)
         self._logger.info(
@@ -169,32 +173,23 @@ class CleanStaleCNI(NodeTask):
         Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have hidden it.
         """
         reading = self._read(ctx, may_guess=True)
-        if not reading.stale and (reading.ebtables.denied or reading.may_not_ask):
+        if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
             raise PermissionDeniedError(_CANNOT_TELL)
         return reading.stale
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
-        return self._wrong_bridge() or self._in_use()[0] or self._unsafe_folder()
-
-    def _wrong_bridge(self) -> str | None:
-        wrong = wrong_bridge(self._host, self._section.bridge)
-        return wrong and f"staleCni.bridge must name the bridge of azure-vnet's pods: {wrong}"
-
-    def _in_use(self) -> tuple[str | None, str | None]:
-        """Return why azure-vnet may be making rules now, and the same of signs that the config says to overlook."""
-        files, force = self._host.files, self._section.force
-        found = ((azure_vnet.configured(files), force.conflist), (azure_vnet.locked(files), force.lock))
-        told = ([r for reasons, forced in found if forced is wanted for r in reasons] for wanted in (False, True))
-        in_use, overlooked = (f"azure-vnet is still in use: {'; '.join(each)}" if each else None for each in told)
-        return in_use, overlooked
-
-    def _unsafe_folder(self) -> str | None:
+        if reason := wrong_bridge(self._host, self._section.bridge) or self._in_use():
+            return reason
         try:
             self._sweeps.refuse_unsafe_folder()
         except HostFileError as error:
             return _no_record(error)
         return None
+
+    def _in_use(self) -> str | None:
+        force = self._section.force
+        return azure_vnet.in_use(self._host.files, conflist=not force.conflist, lock=not force.lock)
 
     # --- reading
 
@@ -203,8 +198,11 @@ class CleanStaleCNI(NodeTask):
         self.spared = [verdict for verdict in reading.verdicts if verdict.kind != "stale"]
         return reading
 
-    def _confirmed(self, ctx: Context) -> tuple[Agreement, EbtablesReading]:
-        """Read as often as the config asks for; raise if something is stale while azure-vnet may be at work."""
+    def _confirmed(self, ctx: Context) -> tuple[Agreement, Sequence[tuple[str, str]]]:
+        """Read as often as the config asks for; return the result, and the output of ebtables-save for the record.
+
+        Raise if something is stale while azure-vnet may be at work.
+        """
         readings: list[Sequence[Verdict]] = []
         needed = self._section.confirmations
         while True:
@@ -220,10 +218,7 @@ class CleanStaleCNI(NodeTask):
             # A node without leftovers needs no confirmation.
             if not any(readings):
                 break
-            if wrong := self._wrong_bridge():
-                raise StaleCNIError(f"{wrong}. Nothing was changed")
-            for look in in_use, self._in_use():
-                self._refuse(*look)
+            self._refuse(in_use or self._in_use())
             if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
                 given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
@@ -231,25 +226,21 @@ class CleanStaleCNI(NodeTask):
             if len(readings) >= needed:
                 break
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-        return agree(readings), found.ebtables
+        return agree(readings), found.ebtables.texts
 
-    def _refuse(self, in_use: str | None, overlooked: str | None) -> None:
+    def _refuse(self, in_use: str | None) -> None:
+        if wrong := wrong_bridge(self._host, self._section.bridge):
+            raise StaleCNIError(f"{wrong}. Nothing was changed")
         if in_use:
             raise StaleCNIError(
                 f"{in_use}. Nothing was changed. Remove azure-vnet first; if you know that no pod of it is alive, "
                 f"staleCni.force (its switches conflist and lock) sweeps all the same"
             )
-        if overlooked:
+        force = self._section.force
+        if overlooked := azure_vnet.in_use(self._host.files, conflist=force.conflist, lock=force.lock):
             self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {overlooked}")
 
     # --- removing
-
-    def _recorded(self, ctx: Context, stale: Iterable[Verdict], reading: EbtablesReading) -> Record:
-        objects = [verdict.object for verdict in stale]
-        try:
-            return self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
-        except HostFileError as error:
-            raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
 
     def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict]) -> None:
         gone: list[Restorable] = []

@@ -257,7 +257,7 @@ def _unasked(snapshot: Snapshot, endpoints: Iterable[Endpoint]) -> dict[bool, li
     """Return the devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be probed."""
     # A device whose pod's address is known leads to no other pod; a record may lack one of two families.
     known = {(endpoint.host_device, ":" in address) for endpoint in endpoints for address in endpoint.addresses}
-    pods = sorted(device for device in snapshot.unasked if device.startswith(POD_DEVICE))
+    pods = [] if snapshot.may_ask else sorted(device.name for device in pod_devices(snapshot.devices))
     return {ipv6: [device for device in pods if (device, ipv6) not in known] for ipv6 in (False, True)}
 
 
