@@ -15,7 +15,7 @@ import attrs
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.default_route import best_default_devs
-from hostrouting.net.mappings import typed
+from hostrouting.net.mappings import typed, typed_or_null
 from hostrouting.net.route_text import MAIN_TABLE
 from hostrouting.probe_snat.ruleset import ProbeRules
 
@@ -64,11 +64,12 @@ class Obstacle:
 
 def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
     """Return the rules for a live node whose cloud says that it has IPv6, as the node is now."""
-    dev = _device(section, host)
-    if isinstance(dev, Obstacle):
-        if section.detect == "address" and dev.may_change:
-            return NotWanted(reason=f"this node has no IPv6: {dev.reason}", may_change=True)
-        return dev
+    rules = _rules(section, host)
+    if isinstance(rules, Obstacle):
+        if section.detect == "address" and rules.may_change:
+            return NotWanted(reason=f"this node has no IPv6: {rules.reason}", may_change=True)
+        return rules
+    dev = rules.dev
     # A device that was looked up exists and is up, or it would have no route.
     out_of_order = _out_of_order(section.dev, host) if section.dev else None
     if out_of_order:
@@ -80,7 +81,7 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
         return NotWanted(reason=reason, level=logging.WARNING)
-    return _wrong_route(section, host, dev) or ProbeRules.of(section, dev)
+    return _wrong_route(section, host, dev) or rules
 
 
 def taken_before(rules: ProbeRules, host: Host) -> str | None:
@@ -113,16 +114,15 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
 def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
     """Return the rules that a config asks for, even on a node without IPv6; it may look up the device."""
-    section = config.probe_snat
-    if section.dev is not None:
-        return ProbeRules.of(section, section.dev)
     if host is None or not host.is_live:
+        if config.probe_snat.dev:
+            return ProbeRules.of(config.probe_snat, config.probe_snat.dev)
         step = "name the device that probes come in by, for here is no IPv6 default route to look it up in"
         raise InvalidConfigError([ConfigError(_DEV, f"is missing; {step}")])
-    dev = _device(section, host)
-    if isinstance(dev, Obstacle):
-        raise BackendError(f"the device that IPv6 probes come in by is not known: {dev.reason}; {dev.step}")
-    return ProbeRules.of(section, dev)
+    rules = _rules(config.probe_snat, host)
+    if isinstance(rules, Obstacle):
+        raise BackendError(f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.step}")
+    return rules
 
 
 def describes_ipv6(document: object) -> bool:
@@ -147,23 +147,19 @@ be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it 
 def _has_address(document: object) -> bool:
     found = False
     for number, interface in enumerate(typed(document, list, "it")):
-        ipv6 = typed(interface, dict, f"[{number}]").get("ipv6")
-        if ipv6 is None:
-            continue
-        addresses = typed(ipv6, dict, f"[{number}].ipv6").get("ipAddress")
-        if addresses is None:
-            continue
+        ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
         where = f"[{number}].ipv6.ipAddress"
-        for index, address in enumerate(typed(addresses, list, where)):
+        for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
             private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
             # Read to the end, so that a malformed description is always an error.
-            found |= private is not None and bool(typed(private, str, f"{where}[{index}].privateIpAddress"))
+            found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
     return found
 
 
-def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
+def _rules(section: ProbeSNATConfig, host: Host) -> ProbeRules | Obstacle:
+    """Return the rules for the device that probes come in by."""
     if section.dev:
-        return section.dev
+        return ProbeRules.of(section, section.dev)
     devs = best_default_devs(host.link_layer.routes())
     if not devs:
         step = f"see why no router advertises itself, or give {_DEV}"
@@ -172,10 +168,9 @@ def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
         reason = f"IPv6 default routes leave by {', '.join(devs)}"
         return Obstacle(reason=reason, step=f"choose the device that probes come in by with {_DEV}")
     try:
-        ProbeRules.of(section, devs[0])
+        return ProbeRules.of(section, devs[0])
     except ValueError as error:
         return Obstacle(reason=f"of the device of the IPv6 default route {error}", step="rename the device")
-    return devs[0]
 
 
 def _addresses(host: Host, dev: str) -> set[str]:
