@@ -39,11 +39,15 @@ POD_DEVICE: Final = "azv"
 TUNNEL_MAC: Final = "12:34:56:78:9a:bc"
 
 #: The locks of azure-vnet and of its IPAM plugin; their names differ between versions.
-_LOCKS: Final = tuple(
-    f"{path}{ending}"
-    for folder in ("/var/run", "/var/run/azure-vnet")
-    for path in (f"{folder}/azure-vnet", f"{folder}/azure-vnet-ipam")
-    for ending in (".json.lock", ".lock")
+_LOCKS: Final = (
+    "/var/run/azure-vnet.json.lock",
+    "/var/run/azure-vnet.lock",
+    "/var/run/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet-ipam.lock",
+    "/var/run/azure-vnet/azure-vnet.json.lock",
+    "/var/run/azure-vnet/azure-vnet.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.lock",
 )
 #: The locks of version 1.4.5.
 _LOCK_FOLDER: Final = "/var/lock/azure-vnet"
@@ -99,7 +103,8 @@ def _is_program(kind: object) -> bool:
 def locked(files: FileStore) -> list[str]:
     """Return a sentence for each lock of azure-vnet that a process holds."""
     reasons = []
-    for path in _locks(files):
+    own = [name for name in files.names(_LOCK_FOLDER) if name.endswith(".lock") and not name.startswith(_OF_CNS)]
+    for path in (*_LOCKS, *(f"{_LOCK_FOLDER}/{name}" for name in own)):
         if files.is_locked(path):
             reasons.append(f"a process holds the lock {path}")
             continue
@@ -108,13 +113,6 @@ def locked(files: FileStore) -> list[str]:
         if pid.isdigit() and len(pid) <= _LONGEST_PID and files.exists(f"/proc/{int(pid)}"):
             reasons.append(f"process {int(pid)} holds the lock {path}")
     return reasons
-
-
-def _locks(files: FileStore) -> Iterator[str]:
-    yield from _LOCKS
-    for name in files.names(_LOCK_FOLDER):
-        if name.endswith(".lock") and not name.startswith(_OF_CNS):
-            yield f"{_LOCK_FOLDER}/{name}"
 
 
 # --- the pods in its state

@@ -19,7 +19,7 @@ from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, plac
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from hostrouting.journal import Restorable
     from hostrouting.net.addresses import Networks
@@ -50,33 +50,24 @@ _NEVER: Final = frozenset({_KERNEL, _RA, OUR_PROTOCOL})
 #: The protocols of azure-vnet's routes: `boot` and `static`.
 _BY_HAND: Final = frozenset({3, 4})
 
-_BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
+
+def _forms(*lines: str) -> tuple[tuple[str, dict[str, str]], ...]:
+    rules = (EbtablesRule.parse(line, backend="") for line in lines)
+    return tuple((rule.chain, dict(rule.normal)) for rule in rules)
 
 
-class _Form(NamedTuple):
-    """One form of azure-vnet's rules: its chain, its options with one value, and those with any value."""
-
-    chain: str
-    fixed: Mapping[str, str]
-    free: tuple[str, ...]
-
-
-_DNAT: Final = {"-j": "dnat", "--dnat-target": "ACCEPT"}
-_ARP_REPLY: Final = {"-p": "ARP", "--arp-op": "Request", "-j": "arpreply", "--arpreply-target": "DROP"}
-_FORWARDED_REPLY: Final = {**_DNAT, "-p": "ARP", "--arp-op": "Reply", "--to-dst": _BROADCAST}
-#: Tunnel mode sends all traffic of pods and bridge to the fabric.
-_TO_FABRIC: Final = {**_DNAT, "--to-dst": TUNNEL_MAC}
-_TO_NODE: Final = {"-s": "unicast", "-j": "snat", "--snat-arp": "", "--snat-target": "ACCEPT"}
-#: The free options have the pod's address, its hardware address and the uplink.
-_FOR_POD: Final = (
-    _Form("PREROUTING", _ARP_REPLY, ("--arp-ip-dst", "--arpreply-mac")),
-    _Form("PREROUTING", {**_DNAT, "-p": "IPv4"}, ("--ip-dst", "--to-dst", "-i")),
-    _Form("PREROUTING", {**_DNAT, "-p": "IPv6"}, ("--ip6-dst", "--to-dst", "-i")),
+#: The words in the forms below that stand for any value.
+_FREE: Final = frozenset({"address", "mac", "uplink"})
+_FOR_POD: Final = _forms(
+    "-A PREROUTING -p ARP --arp-op Request --arp-ip-dst address -j arpreply --arpreply-mac mac",
+    "-A PREROUTING -p IPv4 -i uplink --ip-dst address -j dnat --to-dst mac",
+    "-A PREROUTING -p IPv6 -i uplink --ip6-dst address -j dnat --to-dst mac",
 )
-_FOR_NODE: Final = (
-    _Form("POSTROUTING", _TO_NODE, ("-o", "--to-src")),
-    _Form("PREROUTING", _FORWARDED_REPLY, ("-i",)),
-    _Form("PREROUTING", _TO_FABRIC, ("-i",)),
+_FOR_NODE: Final = _forms(
+    "-A POSTROUTING -s unicast -o uplink -j snat --to-src mac --snat-arp",
+    "-A PREROUTING -p ARP -i uplink --arp-op Reply -j dnat --to-dst ff:ff:ff:ff:ff:ff",
+    # Tunnel mode sends all traffic of pods and bridge to the fabric.
+    f"-A PREROUTING -i uplink -j dnat --to-dst {TUNNEL_MAC}",
 )
 
 
@@ -168,10 +159,11 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     >>> read_pod_rule(EbtablesRule.parse(line, backend="nft"))
     ('10.240.0.9', 'aa:bb:cc:00:00:09')
     """
-    address, mac, *uplinks = _free_values(rule, _FOR_POD) or ("", "")
+    values = _free_values(rule, _FOR_POD)
     # A masked address is a network.
-    is_exact = parse_address(address) is not None and _is_unicast(mac) and all(map(_is_uplink, uplinks))
-    return (address, mac) if is_exact else None
+    if values is None or parse_address(values["address"]) is None or not _is_unicast(values["mac"]):
+        return None
+    return (values["address"], values["mac"]) if _is_uplink(values.get("uplink", "any")) else None
 
 
 def is_of_node(rule: EbtablesRule) -> bool:
@@ -179,15 +171,16 @@ def is_of_node(rule: EbtablesRule) -> bool:
     return _free_values(rule, _FOR_NODE) is not None
 
 
-def _free_values(rule: EbtablesRule, forms: Iterable[_Form]) -> list[str] | None:
+def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]) -> dict[str, str] | None:
     """Return the values of the free options, if the rule has exactly the options of one of the forms."""
     options = dict(rule.normal)
     # azure-vnet repeats and negates no option.
     if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
         return None
-    for chain, fixed, free in forms:
-        if rule.chain == chain and options.keys() == fixed.keys() | free and fixed.items() <= options.items():
-            return [options[name] for name in free]
+    for chain, form in forms:
+        free = {word: options.get(name, "") for name, word in form.items() if word in _FREE}
+        if rule.chain == chain and options == {name: free.get(word, word) for name, word in form.items()}:
+            return free
     return None
 
 

@@ -250,7 +250,7 @@ class _Life:
         return any(endpoint.own_macs & self._learned[device] for endpoint in pod)
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
-        return endpoint.own_macs | self._learned[endpoint.host_device] if endpoint.host_device else endpoint.own_macs
+        return endpoint.own_macs | self._learned[endpoint.host_device]
 
 
 def _unasked(snapshot: Snapshot, endpoints: Iterable[Endpoint]) -> dict[bool, list[str]]:
