@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host
-    from hostrouting.stale_cni import Verdict
     from phases import Change, Context
 
 __all__ = ["NodeReport", "check_node"]
@@ -132,10 +131,10 @@ class _Look:
         units = units_in(boot_parts(self._config))
         if units:
             return True
-        from hostrouting.probe_snat import wants_rules
+        from hostrouting.probe_snat import ConfigureProbeSNAT
 
         try:
-            return wants_rules(self._ctx, self._config, self._host)
+            return ConfigureProbeSNAT(self._config, host=self._host).wants_rules(self._ctx)
         except (HostRoutingError, DeadlineExceededError):
             # Unknown; the apply will report the reason.
             self._ctx.check()
@@ -251,18 +250,16 @@ class _Look:
     # --- the siblings
 
     def _probes(self) -> Iterable[NodeFinding]:
-        from hostrouting.probe_snat import check_probe_snat
+        from hostrouting.probe_snat import ConfigureProbeSNAT
 
-        return self._weighed(check_probe_snat(self._ctx, self._config, self._host))
+        return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx))
 
     def _leftovers(self) -> Iterable[NodeFinding]:
         from hostrouting.stale_cni import check_stale_cni, fields_of
 
-        spared: list[Verdict] = []
-        try:
-            return self._weighed(check_stale_cni(self._ctx, self._config, self._host, spared=spared))
-        finally:
-            self.spared += map(fields_of, spared)
+        findings, spared = check_stale_cni(self._ctx, self._config, self._host)
+        self.spared += map(fields_of, spared)
+        return self._weighed(findings)
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:
         return [

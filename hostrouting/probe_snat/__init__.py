@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from hostrouting.probe_snat.detect import rules_to_install
 from hostrouting.probe_snat.ruleset import ProbeRules, boot_unit, render
-from hostrouting.probe_snat.task import ConfigureProbeSNAT, check_probe_snat, wants_rules
+from hostrouting.probe_snat.task import ConfigureProbeSNAT
 
 __all__ = [
     "ConfigureProbeSNAT",
     "ProbeRules",
     "boot_unit",
-    "check_probe_snat",
     "render",
     "rules_to_install",
-    "wants_rules",
 ]

@@ -14,9 +14,8 @@ import attrs
 
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.default_route import best_default_devs
+from hostrouting.net.default_route import best_default_devs, default_routes
 from hostrouting.net.mappings import typed, typed_or_null
-from hostrouting.net.route_text import MAIN_TABLE
 from hostrouting.probe_snat.ruleset import ProbeRules
 
 if TYPE_CHECKING:
@@ -43,23 +42,23 @@ _SECONDS_FOR_ROUTERS: Final = 15.0
 _DEV: Final = "hostRouting.probeSnat.dev"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class NotWanted:
     """No rules belong on this node."""
 
     reason: str
     #: The level at which a run logs the reason.
-    level: int = logging.INFO
-    may_change: bool = False
+    level: int = attrs.field(default=logging.INFO, kw_only=True)
+    may_change: bool = attrs.field(default=False, kw_only=True)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Obstacle:
     """The reason why the rules would not work, and the next step; `may_change` if that can heal by itself."""
 
     reason: str
     step: str
-    may_change: bool = False
+    may_change: bool = attrs.field(default=False, kw_only=True)
 
 
 def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
@@ -67,7 +66,7 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
     rules = _rules(section, host)
     if isinstance(rules, Obstacle):
         if section.detect == "address" and rules.may_change:
-            return NotWanted(reason=f"this node has no IPv6: {rules.reason}", may_change=True)
+            return NotWanted(f"this node has no IPv6: {rules.reason}", may_change=True)
         return rules
     dev = rules.dev
     # A device that was looked up exists and is up, or it would have no route.
@@ -76,11 +75,11 @@ def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obs
         # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
         return out_of_order
     if section.detect == "address" and not _addresses(host, dev):
-        return NotWanted(reason=f"this node has no IPv6: there is no global address on {dev}", may_change=True)
+        return NotWanted(f"this node has no IPv6: there is no global address on {dev}", may_change=True)
     programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
-        return NotWanted(reason=reason, level=logging.WARNING)
+        return NotWanted(reason, level=logging.WARNING)
     return _wrong_route(section, host, dev) or rules
 
 
@@ -104,10 +103,8 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
     Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
     """
-    devs = {section.dev} if section.dev else set()
-    if not devs:
-        defaults = [route for route in host.routes.routes() if route.prefix_length == 0 and route.table == MAIN_TABLE]
-        devs = {dev for route in defaults for dev in route.devs}
+    defaults = () if section.dev else default_routes(host.routes.routes())
+    devs = {section.dev} if section.dev else {dev for route in defaults for dev in route.devs}
     ages = [host.link_layer.newest_address(dev) for dev in devs]
     return max([0, *(_SECONDS_FOR_ROUTERS - age for age in ages if age is not None)])
 
@@ -163,14 +160,14 @@ def _rules(section: ProbeSNATConfig, host: Host) -> ProbeRules | Obstacle:
     devs = best_default_devs(host.link_layer.routes())
     if not devs:
         step = f"see why no router advertises itself, or give {_DEV}"
-        return Obstacle(reason="there is no IPv6 default route", step=step, may_change=True)
+        return Obstacle("there is no IPv6 default route", step, may_change=True)
     if len(devs) > 1:
         reason = f"IPv6 default routes leave by {', '.join(devs)}"
-        return Obstacle(reason=reason, step=f"choose the device that probes come in by with {_DEV}")
+        return Obstacle(reason, f"choose the device that probes come in by with {_DEV}")
     try:
         return ProbeRules.of(section, devs[0])
     except ValueError as error:
-        return Obstacle(reason=f"of the device of the IPv6 default route {error}", step="rename the device")
+        return Obstacle(f"of the device of the IPv6 default route {error}", "rename the device")
 
 
 def _addresses(host: Host, dev: str) -> set[str]:
@@ -186,9 +183,9 @@ def _addresses(host: Host, dev: str) -> set[str]:
 def _out_of_order(dev: str, host: Host) -> Obstacle | None:
     device = next((device for device in host.link_layer.devices() if device.name == dev), None)
     if device is None:
-        return Obstacle(reason=f"there is no device {dev}", step=f"correct {_DEV}", may_change=True)
+        return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
     if not device.up:
-        return Obstacle(reason=f"the device {dev} is down", step=f"run: ip link set {dev} up", may_change=True)
+        return Obstacle(f"the device {dev} is down", f"run: ip link set {dev} up", may_change=True)
     return None
 
 
@@ -199,16 +196,16 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
     if leaves_by and not elsewhere:
         if section.address in _addresses(host, dev):
             reason = f"{section.address} is an address of the node itself, so that replies to probes would end there"
-            return Obstacle(reason=reason, step="give another hostRouting.probeSnat.address")
+            return Obstacle(reason, "give another hostRouting.probeSnat.address")
         return None
     switch = f"net/ipv6/conf/{dev}/disable_ipv6"
     if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
-        return Obstacle(reason=f"IPv6 is disabled on {dev}", step=f"run: sysctl -w {switch}=0", may_change=True)
+        return Obstacle(f"IPv6 is disabled on {dev}", f"run: sysctl -w {switch}=0", may_change=True)
     step = f"add a route to {section.address} by {dev}"
     if not leaves_by:
-        return Obstacle(reason=f"no route leads to {section.address}", step=step, may_change=True)
+        return Obstacle(f"no route leads to {section.address}", step, may_change=True)
     reason = (
         f"packets to {section.address} leave by {', '.join(elsewhere)}, not by {dev} alone, "
         "so that replies to probes would not become the load balancer's again"
     )
-    return Obstacle(reason=reason, step=f"{step}, or correct {_DEV}")
+    return Obstacle(reason, f"{step}, or correct {_DEV}")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Boot, NodeTask, RecordedFiles, has_program
+from hostrouting.boot import SCRIPT_DIRECTORY, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import NodeFinding, refused
 from hostrouting.probe_snat.detect import (
@@ -37,13 +37,10 @@ from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
-    from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host
     from phases import Context
 
-__all__ = ["ConfigureProbeSNAT", "check_probe_snat", "wants_rules"]
+__all__ = ["ConfigureProbeSNAT"]
 
-_logger = logging.getLogger(__name__)
 
 #: The whole wait for router advertisements.
 _WAIT_SECONDS: Final = 30
@@ -106,7 +103,7 @@ class ConfigureProbeSNAT(NodeTask):
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
-        outcome = _decide(ctx, self._config, self._host, seconds=_for_a_look(ctx), is_assumed=True, logger=self._logger)
+        outcome = self._decide(ctx, seconds=_for_a_look(ctx), is_assumed=True)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
@@ -150,13 +147,15 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
-        outcome = _decide(ctx, self._config, self._host)
+        outcome = self._decide(ctx)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
         while not isinstance(outcome, ProbeRules) and outcome.may_change:
             is_first = not limits
+            is_hindered = isinstance(outcome, Obstacle)
+            patience = _WAIT_SECONDS if is_hindered else seconds_to_settle(self._config.probe_snat, self._host)
             # The limit of the first look holds, so that frequent looks do not extend the wait.
-            seconds = limits.setdefault(type(outcome), self._patience(outcome))
+            seconds = limits.setdefault(type(outcome), patience)
             if ctx.clock.monotonic() >= began + seconds:
                 break
             if is_first:
@@ -173,22 +172,50 @@ class ConfigureProbeSNAT(NodeTask):
             raise _hindered(outcome, f", not even after {_WAIT_SECONDS} s" if outcome.may_change else "")
         return outcome
 
+    def _decide(
+        self, ctx: Context, *, seconds: float | None = None, is_assumed: bool = False
+    ) -> ProbeRules | NotWanted | Obstacle:
+        """Return the rules for a node as it is now; of an image, those that its config asks for.
+
+        If the cloud does not answer within `seconds`, or not in a readable form, the error is raised, or IPv6 is
+        assumed with a warning.
+        """
+        section = self._config.probe_snat
+        if not section.enabled:
+            return NotWanted("hostRouting.probeSnat.enabled is not true", level=logging.DEBUG)
+        if not self._host.is_live:
+            return rules_to_install(self._config, host=self._host)
+        if section.detect == "imds":
+            try:
+                if not describes_ipv6(self._host.metadata.network_interfaces(ctx.child(timeout=seconds))):
+                    return NotWanted("this node has no IPv6, says the cloud")
+            except (BackendError, DeadlineExceededError) as error:
+                if not is_assumed:
+                    raise
+                ctx.check()
+                told = "the cloud does not say if this node has IPv6, so IPv6 is assumed: %s"
+                self._tell(logging.WARNING, told, error)
+        return assess(section, self._host)
+
     def _warn_of_cilium(self, rules: ProbeRules) -> None:
         reason = taken_before(rules, self._host)
         if reason:
             self._tell(logging.WARNING, "%s", reason)
 
-    def _patience(self, outcome: NotWanted | Obstacle) -> float:
-        """Return the seconds in which this may heal: without IPv6, those in which a router may still answer."""
-        if isinstance(outcome, Obstacle):
-            return _WAIT_SECONDS
-        return min(seconds_to_settle(self._config.probe_snat, self._host), _WAIT_SECONDS)
-
     # --- changing rules
+
+    def _standing(self, ctx: Context) -> _Standing:
+        """Return the rules that the table has, a sentence about a table with others, or None without a table."""
+        listing = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
+        if listing is None:
+            return None
+        if any("unreadable" in entry.get("table", {}) for entry in listing):
+            return "it has flags, such as dormant or owner"
+        return effect_of(listing) or "its rules are not those of hostrouting"
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
         """Load these rules, unless the table has them."""
-        before = _standing(ctx, self._host)
+        before = self._standing(ctx)
         if before == rules:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
@@ -197,7 +224,7 @@ class ConfigureProbeSNAT(NodeTask):
         # Before the table exists, so that a run that is killed in between can be undone.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         self._load(ctx, before, rules)
-        if _standing(ctx, self._host) != rules:
+        if self._standing(ctx) != rules:
             self._tell(
                 logging.WARNING,
                 "%s was loaded and has changed since: another program changes the ruleset; "
@@ -211,7 +238,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            before = _standing(ctx, self._host)
+            before = self._standing(ctx)
             if before is not None:
                 self._load(ctx, before, None)
                 self._tell(logging.INFO, "%s is deleted", TABLE)
@@ -227,7 +254,7 @@ class ConfigureProbeSNAT(NodeTask):
         """Load the earlier rules again, or delete the table if it had none of ours, unless it was changed since."""
         earlier = before if isinstance(before, ProbeRules) else None
         with self._host.lock.hold(ctx) as held:
-            now = _standing(held, self._host)
+            now = self._standing(held)
             if now == earlier:
                 return
             if now != left:
@@ -239,7 +266,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _plan_table(self, ctx: Context, wanted: ProbeRules | None) -> list[Change]:
         try:
-            before = _standing(ctx, self._host)
+            before = self._standing(ctx)
         except PermissionDeniedError:
             doubt = "unless it is in place" if wanted else "if it exists"
             return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
@@ -247,7 +274,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _has_table(self, ctx: Context) -> bool:
         try:
-            return _standing(ctx, self._host) is not None
+            return self._standing(ctx) is not None
         except (PermissionDeniedError, ToolNotFoundError):
             return is_installed(self._host.files)
 
@@ -259,18 +286,41 @@ class ConfigureProbeSNAT(NodeTask):
                 changes += self._plan_table(ctx, None)
         return changes
 
+    # --- findings
+
+    def findings(self, ctx: Context) -> list[NodeFinding]:
+        """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
+
+        It does not wait. If the cloud does not answer, an installed unit counts as the answer of an earlier run;
+        without one the error is raised.
+        """
+        ctx.check()
+        if not self._host.is_live:
+            return []
+        outcome = self._decide(ctx, seconds=_for_a_look(ctx), is_assumed=is_installed(self._host.files))
+        if isinstance(outcome, NotWanted):
+            return []
+        if isinstance(outcome, Obstacle):
+            return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
+        found = [
+            NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
+            for change in self._boot.plan_install(ctx, self._unit(outcome))
+            if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
+        ]
+        standing = self._standing(ctx)
+        if standing != outcome:
+            reason = "is missing" if standing is None else f"has drifted: {_drift(standing)}"
+            found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
+        if taken := taken_before(outcome, self._host):
+            found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
+        return found
+
+    def wants_rules(self, ctx: Context) -> bool:
+        """Return True if the rules belong on a node now; needs no root. Raise if the cloud does not answer."""
+        return not isinstance(self._decide(ctx, seconds=_for_a_look(ctx)), NotWanted)
+
     def _tell(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
-
-
-def _standing(ctx: Context, host: Host) -> _Standing:
-    """Return the rules that the table has, a sentence about a table with others, or None without a table."""
-    listing = host.nftables.table(ctx, FAMILY, TABLE_NAME)
-    if listing is None:
-        return None
-    if any("unreadable" in entry.get("table", {}) for entry in listing):
-        return "it has flags, such as dormant or owner"
-    return effect_of(listing) or "its rules are not those of hostrouting"
 
 
 def _drift(standing: ProbeRules | str) -> str:
@@ -290,78 +340,8 @@ def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     )
 
 
-def _decide(
-    ctx: Context,
-    config: HostRoutingConfig,
-    host: Host,
-    *,
-    seconds: float | None = None,
-    is_assumed: bool = False,
-    logger: logging.Logger = _logger,
-) -> ProbeRules | NotWanted | Obstacle:
-    """Return the rules for a node as it is now; of an image, those that its config asks for.
-
-    If the cloud does not answer within `seconds`, or not in a readable form, the error is raised, or IPv6 is assumed
-    with a warning.
-    """
-    section = config.probe_snat
-    if not section.enabled:
-        return NotWanted(reason="hostRouting.probeSnat.enabled is not true", level=logging.DEBUG)
-    if not host.is_live:
-        return rules_to_install(config, host=host)
-    if section.detect == "imds":
-        try:
-            if not describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds))):
-                return NotWanted(reason="this node has no IPv6, says the cloud")
-        except (BackendError, DeadlineExceededError) as error:
-            if not is_assumed:
-                raise
-            ctx.check()
-            told = "the cloud does not say if this node has IPv6, so IPv6 is assumed: %s"
-            logger.warning(told, error, extra={"task": ConfigureProbeSNAT.name})
-    return assess(section, host)
-
-
 def _for_a_look(ctx: Context) -> float:
     """Return the seconds that the cloud has for its answer where nothing is waited for."""
     left = ctx.remaining()
     # `apply` plans before it begins: the time left then must suffice to report why the cloud does not answer.
     return _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
-
-
-# --- findings
-
-
-def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
-
-    It does not wait. If the cloud does not answer, an installed unit counts as the answer of an earlier run; without
-    one the error is raised.
-    """
-    ctx.check()
-    if not (host.is_live and config.probe_snat.enabled):
-        return []
-    outcome = _decide(ctx, config, host, seconds=_for_a_look(ctx), is_assumed=is_installed(host.files))
-    if isinstance(outcome, NotWanted):
-        return []
-    if isinstance(outcome, Obstacle):
-        return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
-    unit = boot_unit(outcome, required=config.probe_snat.required)
-    found = [
-        NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
-        for change in Boot(host, gates=config.gates).plan_install(ctx, unit)
-        if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
-    ]
-    standing = _standing(ctx, host)
-    if standing != outcome:
-        reason = "is missing" if standing is None else f"has drifted: {_drift(standing)}"
-        found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
-    taken = taken_before(outcome, host)
-    if taken:
-        found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
-    return found
-
-
-def wants_rules(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
-    """Return True if the rules belong on a live node now; needs no root. Raise if the cloud does not answer."""
-    return not isinstance(_decide(ctx, config, host, seconds=_for_a_look(ctx)), NotWanted)

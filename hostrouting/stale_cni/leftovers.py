@@ -160,10 +160,12 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     ('10.240.0.9', 'aa:bb:cc:00:00:09')
     """
     values = _free_values(rule, _FOR_POD)
-    # A masked address is a network.
-    if values is None or parse_address(values["address"]) is None or not _is_unicast(values["mac"]):
+    if values is None:
         return None
-    return (values["address"], values["mac"]) if _is_uplink(values.get("uplink", "any")) else None
+    address, mac, uplink = values["address"], values["mac"], values.get("uplink")
+    # A masked address is a network.
+    is_exact = parse_address(address) is not None and _is_unicast(mac) and (uplink is None or _is_uplink(uplink))
+    return (address, mac) if is_exact else None
 
 
 def is_of_node(rule: EbtablesRule) -> bool:
@@ -212,7 +214,7 @@ def _may_be_for_pod(route: ObservedRoute, pods: Networks, bridge: str) -> bool:
         # Those of DHCP clients and routing daemons are the node's.
         return route.protocol in _BY_HAND and not _oddity_of_route(route)
     return (
-        any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
+        any(dev.startswith(POD_DEVICE) for dev in route.devs)
         and route.protocol not in _NEVER
         and (pods.covers(route.destination) or not _oddity_of_route(route))
     )

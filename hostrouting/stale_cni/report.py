@@ -16,7 +16,7 @@ from phases import Change, TaskFailedError, run
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SweepReport", "check_stale_cni", "sweep_node"]
 
-_KIND: Final = "stale-cni"
 _KINDS: Final[tuple[tuple[Kind, str], ...]] = (
     ("live", "of live pods"),
     ("node", "of the node"),
@@ -128,20 +127,15 @@ def sweep_node(
     )
 
 
-def check_stale_cni(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, spared: list[Verdict] | None = None
-) -> list[NodeFinding]:
-    """Return a finding for each object that is stale by one reading; none if the config does not ask for a sweep.
+def check_stale_cni(ctx: Context, config: HostRoutingConfig, host: Host) -> tuple[list[NodeFinding], Sequence[Verdict]]:
+    """Return a finding for each object that is stale by one reading, and the verdicts on those that are left alone.
 
-    The verdicts on objects that are left alone are added to `spared`. Raise PermissionDeniedError if nothing stale was
-    seen, but a lack of privilege may have hidden it.
+    There are none if the config does not ask for a sweep. Raise PermissionDeniedError if nothing stale was seen, but a
+    lack of privilege may have hidden it.
     """
     if not config.stale_cni.enabled or not host.is_live:
-        return []
+        return [], []
     task = CleanStaleCNI(config, host=host)
-    stale = task.foresee(ctx)
-    if spared is not None:
-        spared += task.spared
-    obstacle = task.obstacle()
+    stale, obstacle = task.foresee(ctx), task.obstacle()
     step = f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
-    return [NodeFinding(_KIND, str(each.object), f"{each.reason}; {step}") for each in stale]
+    return [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in stale], task.spared

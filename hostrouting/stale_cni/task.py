@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-    from hostrouting.host import Host
+    from hostrouting.host import EbtablesReading, Host
     from hostrouting.journal import Record, Restorable
     from hostrouting.stale_cni.leftovers import Snapshot
     from hostrouting.stale_cni.node import Reading
-    from hostrouting.stale_cni.verdicts import Agreement, Verdict
+    from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
 __all__ = ["CleanStaleCNI"]
@@ -82,8 +82,8 @@ class CleanStaleCNI(NodeTask):
             self._do(held)
 
     def _do(self, ctx: Context) -> None:
-        agreement, texts = self._confirmed(ctx)
-        for verdict in agreement.changed:
+        stale, unsteady, reading = self._confirmed(ctx)
+        for verdict in unsteady:
             changed = verdict._replace(kind="unknown", reason="it changed between readings")
             self._logger.warning(
                 "%s is left alone: it changed between readings, so another program is changing it",
@@ -91,18 +91,18 @@ class CleanStaleCNI(NodeTask):
                 extra=fields_of(changed),
             )
             self.spared.append(changed)
-        if not agreement.stale:
+        if not stale:
             self._logger.info("nothing stale of azure-vnet was found")
             return
-        for verdict in agreement.stale:
+        for verdict in stale:
             self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=fields_of(verdict))
-        objects = [verdict.object for verdict in agreement.stale]
+        objects = [verdict.object for verdict in stale]
         try:
-            record = self._sweeps.add(objects, texts=texts, now=ctx.clock.time())
+            record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
         except HostFileError as error:
             raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
         self.record = record.path
-        self._sweep(ctx, record, agreement.stale)
+        self._sweep(ctx, record, stale)
         self._logger.info(
             "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
@@ -198,8 +198,8 @@ class CleanStaleCNI(NodeTask):
         self.spared = [verdict for verdict in reading.verdicts if verdict.kind != "stale"]
         return reading
 
-    def _confirmed(self, ctx: Context) -> tuple[Agreement, Sequence[tuple[str, str]]]:
-        """Read as often as the config asks for; return the result, and the output of ebtables-save for the record.
+    def _confirmed(self, ctx: Context) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
+        """Read as often as the config asks for; return the stale objects, the changed ones, and the last reading.
 
         Raise if something is stale while azure-vnet may be at work.
         """
@@ -226,7 +226,7 @@ class CleanStaleCNI(NodeTask):
             if len(readings) >= needed:
                 break
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-        return agree(readings), found.ebtables.texts
+        return *agree(readings), found.ebtables
 
     def _refuse(self, in_use: str | None) -> None:
         if wrong := wrong_bridge(self._host, self._section.bridge):

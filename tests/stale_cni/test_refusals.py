@@ -185,7 +185,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
     changes = sweep(host, config).plan(context())
     assert changes
     assert all(str(change.detail).endswith(f"; will be refused: {why}") for change in changes)
-    findings = check_stale_cni(context(), config, host)
+    findings, _ = check_stale_cni(context(), config, host)
     assert all(finding.reason.endswith(f"; cannot be removed now: {why}") for finding in findings)
 
 
@@ -203,7 +203,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     changes = sweep(host, config).plan(context())
     assert changes
     assert all(str(change.detail).endswith(f"; will be refused: {why}") for change in changes)
-    findings = check_stale_cni(context(), config, host)
+    findings, _ = check_stale_cni(context(), config, host)
     assert findings
     assert all(finding.reason.endswith(f"; cannot be removed now: {why}") for finding in findings)
     assert sweep(host, config).obstacle() == why

@@ -152,7 +152,8 @@ def test_a_rule_that_moved_is_the_same_rule() -> None:
     """Where a rule stands changes with those before it; the last reading says where it is now."""
     before = rules_of("-A PREROUTING -j ACCEPT", dnat(POD, MAC))[1]
     after = before._replace(position=1)
-    assert [v.object for v in agree([stale(before), stale(after)]).stale] == [after]
+    agreed, changed = agree([stale(before), stale(after)])
+    assert ([v.object for v in agreed], changed) == ([after], [])
 
 
 def test_a_rule_that_came_a_second_time_has_changed() -> None:
