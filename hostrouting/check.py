@@ -255,10 +255,11 @@ class _Look:
         return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx))
 
     def _leftovers(self) -> Iterable[NodeFinding]:
-        from hostrouting.stale_cni import check_stale_cni, fields_of
+        from hostrouting.stale_cni import CleanStaleCNI, fields_of
 
-        findings, spared = check_stale_cni(self._ctx, self._config, self._host)
-        self.spared += map(fields_of, spared)
+        task = CleanStaleCNI(self._config, host=self._host)
+        findings = task.findings(self._ctx)
+        self.spared += map(fields_of, task.spared)
         return self._weighed(findings)
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:

@@ -5,14 +5,14 @@ leftovers.py    a snapshot -> the objects that azure-vnet may have left; pure
 verdicts.py     a snapshot -> a verdict on each of them, with its reason; the agreement of several readings; pure
 node.py         the machine -> a snapshot, judged; objects removed and restored, in place and in order
 task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
-report.py       `hostrouting sweep`, and the sweep's part of `check`
+report.py       `hostrouting sweep`
 """
 
 from __future__ import annotations
 
 from hostrouting.stale_cni.leftovers import Snapshot
 from hostrouting.stale_cni.node import fields_of
-from hostrouting.stale_cni.report import SweepReport, check_stale_cni, sweep_node
+from hostrouting.stale_cni.report import SweepReport, sweep_node
 from hostrouting.stale_cni.task import CleanStaleCNI
 from hostrouting.stale_cni.verdicts import Verdict, judge
 
@@ -21,7 +21,6 @@ __all__ = [
     "Snapshot",
     "SweepReport",
     "Verdict",
-    "check_stale_cni",
     "fields_of",
     "judge",
     "sweep_node",

@@ -1,4 +1,4 @@
-"""The sweep as a command (`hostrouting sweep`) and as a part of `check`, with the reports of both."""
+"""The sweep as a command (`hostrouting sweep`), with its report."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import attrs
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import ConfigError, InvalidConfigError
-from hostrouting.findings import NodeFinding
 from hostrouting.stale_cni.node import fields_of
 from hostrouting.stale_cni.task import CleanStaleCNI
 from phases import Change, TaskFailedError, run
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
     from hostrouting.stale_cni.verdicts import Kind, Verdict
     from phases import Context
 
-__all__ = ["SweepReport", "check_stale_cni", "sweep_node"]
+__all__ = ["SweepReport", "sweep_node"]
 
 _KINDS: Final[tuple[tuple[Kind, str], ...]] = (
     ("live", "of live pods"),
@@ -125,17 +124,3 @@ def sweep_node(
     return SweepReport(
         dry_run=False, changes=done.changes, spared=tuple(task.spared), record=task.record, error=done.error
     )
-
-
-def check_stale_cni(ctx: Context, config: HostRoutingConfig, host: Host) -> tuple[list[NodeFinding], Sequence[Verdict]]:
-    """Return a finding for each object that is stale by one reading, and the verdicts on those that are left alone.
-
-    There are none if the config does not ask for a sweep. Raise PermissionDeniedError if nothing stale was seen, but a
-    lack of privilege may have hidden it.
-    """
-    if not config.stale_cni.enabled or not host.is_live:
-        return [], []
-    task = CleanStaleCNI(config, host=host)
-    stale, obstacle = task.foresee(ctx), task.obstacle()
-    step = f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
-    return [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in stale], task.spared

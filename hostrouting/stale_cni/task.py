@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import RESTORED, refused
+from hostrouting.findings import RESTORED, NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.stale_cni.leftovers import identity
@@ -176,6 +176,17 @@ class CleanStaleCNI(NodeTask):
         if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
             raise PermissionDeniedError(_CANNOT_TELL)
         return reading.stale
+
+    def findings(self, ctx: Context) -> list[NodeFinding]:
+        """Return a finding for each object that is stale by one reading; none if the config does not ask for a sweep.
+
+        Raise PermissionDeniedError as `foresee` does. Afterwards `spared` has the verdicts on the other objects.
+        """
+        if not self._section.enabled or not self._host.is_live:
+            return []
+        stale, obstacle = self.foresee(ctx), self.obstacle()
+        step = f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
+        return [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in stale]
 
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
