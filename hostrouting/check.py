@@ -255,11 +255,11 @@ class _Look:
         return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx))
 
     def _leftovers(self) -> Iterable[NodeFinding]:
-        from hostrouting.stale_cni import CleanStaleCNI, fields_of
+        from hostrouting.stale_cni import CleanStaleCNI
 
         task = CleanStaleCNI(self._config, host=self._host)
         findings = task.findings(self._ctx)
-        self.spared += map(fields_of, task.spared)
+        self.spared += [verdict.to_mapping() for verdict in task.spared]
         return self._weighed(findings)
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:

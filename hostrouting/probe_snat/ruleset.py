@@ -96,9 +96,6 @@ class ProbeRules:
         check_device_name(self.dev)
         ProbeSNATConfig(source=self.source, address=self.address)
 
-    def __str__(self) -> str:
-        return f"{self.source} to {self.address} on {self.dev}"
-
 
 def render(rules: ProbeRules) -> str:
     """Return the nft script: one transaction that ends in these rules, whatever the table has before."""

@@ -325,7 +325,9 @@ class ConfigureProbeSNAT(NodeTask):
 
 def _drift(standing: ProbeRules | str) -> str:
     """Describe the difference between the rules and a table that has drifted."""
-    return f"it rewrites {standing}" if isinstance(standing, ProbeRules) else standing
+    if isinstance(standing, ProbeRules):
+        return f"it rewrites {standing.source} to {standing.address} on {standing.dev}"
+    return standing
 
 
 def _change(before: _Standing, after: ProbeRules | None) -> Change:

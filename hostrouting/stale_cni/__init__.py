@@ -10,18 +10,7 @@ report.py       `hostrouting sweep`
 
 from __future__ import annotations
 
-from hostrouting.stale_cni.leftovers import Snapshot
-from hostrouting.stale_cni.node import fields_of
-from hostrouting.stale_cni.report import SweepReport, sweep_node
+from hostrouting.stale_cni.report import sweep_node
 from hostrouting.stale_cni.task import CleanStaleCNI
-from hostrouting.stale_cni.verdicts import Verdict, judge
 
-__all__ = [
-    "CleanStaleCNI",
-    "Snapshot",
-    "SweepReport",
-    "Verdict",
-    "fields_of",
-    "judge",
-    "sweep_node",
-]
+__all__ = ["CleanStaleCNI", "sweep_node"]

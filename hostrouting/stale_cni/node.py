@@ -15,7 +15,6 @@ import attrs
 
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.journal import object_to_mapping
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute
@@ -40,7 +39,6 @@ __all__ = [
     "Sort",
     "by_sort",
     "compare",
-    "fields_of",
     "observe",
     "wrong_bridge",
 ]
@@ -109,7 +107,8 @@ class Observer:
     """Reads the machine any number of times, and logs each thing that it finds once."""
 
     def __init__(self, section: StaleCNIConfig, logger: logging.Logger) -> None:
-        self._section = section
+        self._bridge = section.bridge
+        self._judged = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
         self._logger = logger
         self._said: set[str] = set()
         self._shown = 0
@@ -122,7 +121,7 @@ class Observer:
         snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
         verdicts = self._judged(snapshot)
         # The node may know nothing of a pod that has been silent for long, and yet it answers.
-        if asked := questions(snapshot, verdicts, bridge=self._section.bridge):
+        if asked := questions(snapshot, verdicts, bridge=self._bridge):
             try:
                 answered = host.link_layer.answering(ctx, asked)
                 # A bridge learns a pod's hardware address from its answer.
@@ -142,9 +141,6 @@ class Observer:
             self._said.add(line)
             self._logger.log(level, "%s", line, extra=fields)
 
-    def _judged(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
-        return judge(snapshot, pod_cidrs=self._section.pod_cidrs, bridge=self._section.bridge)
-
     def _tell(self, verdicts: Iterable[Verdict], ebtables: EbtablesReading) -> None:
         for note in ebtables.notes:
             # Most nodes lack one of the two backends.
@@ -158,14 +154,9 @@ class Observer:
             is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
             self._shown += is_shown
             more += verdict.kind == "unknown" and not is_shown
-            self.say_once(logging.WARNING if is_shown else logging.DEBUG, line, **fields_of(verdict))
+            self.say_once(logging.WARNING if is_shown else logging.DEBUG, line, **verdict.to_mapping())
         if more:
             self._logger.warning("and %d more are left alone (shown by -v)", more, extra={"unknown": more})
-
-
-def fields_of(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict as fields of a log record or a JSON object, with the `details` that the journal records."""
-    return {**verdict._asdict(), "object": str(verdict.object), "details": object_to_mapping(verdict.object)}
 
 
 # --- removing and restoring

@@ -9,7 +9,6 @@ import attrs
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import ConfigError, InvalidConfigError
-from hostrouting.stale_cni.node import fields_of
 from hostrouting.stale_cni.task import CleanStaleCNI
 from phases import Change, TaskFailedError, run
 
@@ -19,16 +18,12 @@ if TYPE_CHECKING:
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
-    from hostrouting.stale_cni.verdicts import Kind, Verdict
+    from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
 __all__ = ["SweepReport", "sweep_node"]
 
-_KINDS: Final[tuple[tuple[Kind, str], ...]] = (
-    ("live", "of live pods"),
-    ("node", "of the node"),
-    ("unknown", "not understood"),
-)
+_KINDS: Final = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +48,7 @@ class SweepReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the output of `sweep --json`."""
-        spared = [fields_of(verdict) for verdict in self.spared]
+        spared = [verdict.to_mapping() for verdict in self.spared]
         removed = [{"object": change.subject, "reason": change.detail} for change in self.changes]
         answer: dict[str, Any] = {
             "ok": self.ok,
@@ -80,9 +75,9 @@ class SweepReport:
             yield from (f"  - {each}" for each in subjects)
         if self.error is None:
             yield self._summary()
-        counts = Counter(verdict.kind for verdict in self.spared)
+        counts: Counter[str] = Counter(verdict.kind for verdict in self.spared)
         if counts:
-            told = ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS if counts[kind])
+            told = ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind])
             yield f"left alone: {told}{':' if verbose else ' (-v lists them)'}"
         for verdict in self.spared if verbose else ():
             yield f"  = {verdict.object}: {verdict.reason}"

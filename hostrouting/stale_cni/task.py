@@ -18,7 +18,6 @@ from hostrouting.stale_cni.node import (
     Observer,
     by_sort,
     compare,
-    fields_of,
     observe,
     wrong_bridge,
 )
@@ -88,14 +87,14 @@ class CleanStaleCNI(NodeTask):
             self._logger.warning(
                 "%s is left alone: it changed between readings, so another program is changing it",
                 verdict.object,
-                extra=fields_of(changed),
+                extra=changed.to_mapping(),
             )
             self.spared.append(changed)
         if not stale:
             self._logger.info("nothing stale of azure-vnet was found")
             return
         for verdict in stale:
-            self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=fields_of(verdict))
+            self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=verdict.to_mapping())
         objects = [verdict.object for verdict in stale]
         try:
             record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
@@ -135,22 +134,19 @@ class CleanStaleCNI(NodeTask):
         if not self._host.is_live:
             return
         with self._host.lock.hold(ctx) as held:
-            self._undo(held)
-
-    def _undo(self, ctx: Context) -> None:
-        recorded = self._sweeps.read()
-        if not recorded.current and not recorded.damaged:
-            self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
-        for record in recorded.outlived:
-            self._logger.info(_OUTLIVED, record.path, record.time, extra={"backup": record.path})
-            self._sweeps.remove(record)
-            ctx.record(_removal(record))
-        for record in recorded.damaged:
-            aside = set_aside(self._host.files, record.path)
-            self._logger.warning("%s; %s", record.damage, aside, extra={"backup": record.path})
-        for record in recorded.current:
-            self._restore(ctx, record)
-        self._sweeps.clean_up()
+            recorded = self._sweeps.read()
+            if not recorded.current and not recorded.damaged:
+                self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
+            for record in recorded.outlived:
+                self._logger.info(_OUTLIVED, record.path, record.time, extra={"backup": record.path})
+                self._sweeps.remove(record)
+                held.record(_removal(record))
+            for record in recorded.damaged:
+                aside = set_aside(self._host.files, record.path)
+                self._logger.warning("%s; %s", record.damage, aside, extra={"backup": record.path})
+            for record in recorded.current:
+                self._restore(held, record)
+            self._sweeps.clean_up()
 
     def plan_undo(self, ctx: Context) -> list[Change]:
         """Return the objects that `undo` would restore, and the records of earlier boots that it would remove."""
@@ -282,7 +278,7 @@ class CleanStaleCNI(NodeTask):
                 gone = compare(gone, self._look(ctx.shielded())).gone
             raise
         finally:
-            undo = partial(self._undo_sweep, record=record)
+            undo = partial(self._undo_sweep, record)
             lasting = set(gone)
             for verdict in stale:
                 if verdict.object in lasting:
@@ -327,7 +323,7 @@ class CleanStaleCNI(NodeTask):
 
     # --- restoring
 
-    def _undo_sweep(self, ctx: Context, *, record: Record) -> None:
+    def _undo_sweep(self, record: Record, ctx: Context) -> None:
         with self._host.lock.hold(ctx) as held:
             if self._host.files.exists(record.path):
                 self._restore(held, record)

@@ -12,9 +12,10 @@ no device has is stale all the same. In tunnel mode all pods share one hardware 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.journal import object_to_mapping
 from hostrouting.net.addresses import Networks
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_device
 from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, identity, pod_devices
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.azure_vnet import Endpoint
     from hostrouting.stale_cni.leftovers import Candidate, Snapshot
 
-__all__ = ["Kind", "Verdict", "agree", "judge", "questions"]
+__all__ = ["Verdict", "agree", "judge", "questions"]
 
 Kind = Literal["stale", "live", "node", "unknown"]
 
@@ -39,6 +40,10 @@ class Verdict(NamedTuple):
     kind: Kind
     address: str | None
     reason: str
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the verdict for JSON and for log records, with the `details` that the journal records."""
+        return {**self._asdict(), "object": str(self.object), "details": object_to_mapping(self.object)}
 
 
 def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple[Verdict, ...]:
@@ -271,7 +276,7 @@ def _answers(snapshot: Snapshot, device: str, pod: Sequence[Endpoint]) -> bool:
 def _is_of_one_pod(addresses: Iterable[str]) -> bool:
     """Return True if there is at most one address of each family."""
     families = [":" in address for address in addresses]
-    return families.count(True) <= 1 and families.count(False) <= 1
+    return len(families) == len(set(families))
 
 
 def _recorded(endpoint: Endpoint) -> str:

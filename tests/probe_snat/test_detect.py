@@ -15,8 +15,9 @@ from support.probe_worlds import ADDRESS, RULES
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.exceptions import BackendError, InvalidConfigError
-from hostrouting.probe_snat import ProbeRules, rules_to_install
+from hostrouting.probe_snat import rules_to_install
 from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
+from hostrouting.probe_snat.ruleset import ProbeRules
 from hostrouting.testing import FakeHost
 from hostrouting.testing.memory_metadata import network_interface
 

@@ -18,14 +18,16 @@ from support.probe_worlds import RULES
 from hostrouting.boot.layout import PROGRAM_FOLDERS
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ProbeRules, boot_unit, render
+from hostrouting.probe_snat import boot_unit
 from hostrouting.probe_snat.ruleset import (
     AGAIN_PATH,
     FAMILY,
     RULESET_PATH,
     TABLE_NAME,
+    ProbeRules,
     delete_script,
     effect_of,
+    render,
 )
 from hostrouting.testing.config_strategies import probe_snat_configs
 from hostrouting.testing.kernel_node import KernelNode

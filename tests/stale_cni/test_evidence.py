@@ -35,8 +35,8 @@ from support.stale_cni_worlds import (
 from hostrouting.host import Device, EbtablesRule, Neighbour, NextHop, Station
 from hostrouting.net.addresses import Address
 from hostrouting.net.links import DeviceAddress
-from hostrouting.stale_cni import judge
 from hostrouting.stale_cni.azure_vnet import Endpoint
+from hostrouting.stale_cni.verdicts import judge
 
 if TYPE_CHECKING:
     from hostrouting.journal import Restorable

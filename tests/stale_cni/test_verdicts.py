@@ -26,10 +26,9 @@ from support.stale_cni_snapshots import (
 from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, Station
-from hostrouting.stale_cni import Snapshot, Verdict, judge
 from hostrouting.stale_cni.azure_vnet import Endpoint
-from hostrouting.stale_cni.leftovers import pod_devices
-from hostrouting.stale_cni.verdicts import agree, questions
+from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
+from hostrouting.stale_cni.verdicts import Verdict, agree, judge, questions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
