@@ -1,9 +1,9 @@
 """The sweep: removes ebtables rules, neighbours and routes that a removed CNI (azure-vnet) left for pods that are gone.
 
 azure_vnet.py   azure-vnet's configuration, locks and state; only read
-leftovers.py    a snapshot -> the objects that azure-vnet may have left; pure
+leftovers.py    a snapshot -> the objects that azure-vnet may have left; recorded objects compared with it; pure
 verdicts.py     a snapshot -> a verdict on each of them, with its reason; the agreement of several readings; pure
-node.py         the machine -> a snapshot, judged; objects removed and restored, in place and in order
+node.py         the machine -> a snapshot, judged; objects removed and restored, sort by sort
 task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
 report.py       `hostrouting sweep`
 """

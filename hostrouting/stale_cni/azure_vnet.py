@@ -164,8 +164,12 @@ def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
     """Return the endpoints in both states; raise StaleCNIError for a state that cannot be parsed."""
     endpoints: list[Endpoint] = []
     for path, parse in ((STATE_PATH, parse_state), (ENDPOINTS_PATH, parse_endpoints)):
+        content = files.read(path)
+        if not content:
+            # A file of 0 bytes is an empty store.
+            continue
         try:
-            endpoints += parse(files.read(path) or b"")
+            endpoints += parse(content)
         except ValueError as error:
             raise StaleCNIError(
                 f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot be told from dead "
@@ -182,7 +186,7 @@ def parse_state(content: bytes) -> tuple[Endpoint, ...]:
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
     Go always writes these keys, with null or an empty value if there is nothing, so an object without them is some
-    other document. A file of 0 bytes is an empty store.
+    other document.
     """
     network = _member(_document(content), "Network", dict, "the file")
     endpoints = _leaves(network, "the file.Network", "ExternalInterfaces", "Networks", "Endpoints")
@@ -207,8 +211,6 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
 
 
 def _document(content: bytes) -> dict[str, Any]:
-    if not content:
-        return {}
     try:
         return typed_or_null(json.loads(content), dict, "the file")
     except RecursionError as error:

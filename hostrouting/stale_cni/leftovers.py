@@ -1,5 +1,7 @@
 """A snapshot of a node -> the objects that azure-vnet may have left, each with the pod it was made for; pure.
 
+Recorded objects are compared with a snapshot here, too: which are there, which are missing, which are lost.
+
 An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with another
 option, or with a negated one, belongs to another program.
 """
@@ -7,7 +9,7 @@ option, or with a negated one, belongs to another program.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -19,7 +21,7 @@ from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, plac
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.journal import Restorable
     from hostrouting.net.addresses import Networks
@@ -30,11 +32,12 @@ __all__ = [
     "OF_NODE",
     "OF_OTHER_NODE",
     "Candidate",
+    "Comparison",
     "Snapshot",
     "candidates",
+    "compare",
     "identity",
     "is_of_node",
-    "place_of",
     "pod_devices",
     "read_pod_rule",
 ]
@@ -214,7 +217,7 @@ def _may_be_for_pod(route: ObservedRoute, pods: Networks, bridge: str) -> bool:
         # Those of DHCP clients and routing daemons are the node's.
         return route.protocol in _BY_HAND and not _oddity_of_route(route)
     return (
-        any(dev.startswith(POD_DEVICE) for dev in route.devs)
+        any(dev.startswith(POD_DEVICE) for dev in ((route.dev,) if route.dev else route.devs))
         and route.protocol not in _NEVER
         and (pods.covers(route.destination) or not _oddity_of_route(route))
     )
@@ -241,3 +244,57 @@ def _host(route: ObservedRoute) -> str | None:
     """Return the single address that the route leads to; None if it leads to a network."""
     is_host = route.prefix_length == address_bits(route.family)
     return str(Address(route.family, route.network)) if is_host else None
+
+
+# --- recorded objects
+
+
+class Comparison(NamedTuple):
+    """Recorded objects and the state of the node."""
+
+    there: list[Restorable]
+    #: Those that are gone and can be restored.
+    missing: list[Restorable]
+    #: Those that are gone and cannot be restored, with the reason.
+    lost: dict[Restorable, str]
+
+    @property
+    def gone(self) -> list[Restorable]:
+        """All that are not there."""
+        return [*self.missing, *self.lost]
+
+
+def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
+    """Compare recorded objects with the state of the node; each identical rule counts once."""
+    standing: defaultdict[object, list[Restorable]] = defaultdict(list)
+    for observed in snapshot.rules, snapshot.neighbours, snapshot.routes:
+        for each in observed:
+            standing[place_of(each)].append(each)
+    devices = {device.name for device in snapshot.devices}
+    found = Comparison([], [], {})
+    for each in objects:
+        others = standing[place_of(each)]
+        if any(_is_same(other, each) for other in others):
+            found.there.append(each)
+        elif obstacle := _obstacle(each, others, devices):
+            found.lost[each] = obstacle
+        else:
+            found.missing.append(each)
+            others.append(each)
+        if isinstance(each, EbtablesRule):
+            # One less for the next rule that is the same.
+            others.pop()
+    return found
+
+
+def _is_same(other: Restorable, wanted: Restorable) -> bool:
+    if isinstance(other, ObservedRoute) and isinstance(wanted, ObservedRoute):
+        return other.fulfils(wanted)
+    return identity(other) == identity(wanted)
+
+
+def _obstacle(wanted: Restorable, others: Sequence[Restorable], devices: set[str]) -> str | None:
+    """Return why the object cannot be restored; None if it can."""
+    if not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
+        return f"there is no device {wanted.dev} any more"
+    return f"its place was taken meanwhile by '{others[0]}'" if others else None

@@ -7,7 +7,6 @@ rules that may go unseen.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,7 +18,7 @@ from hostrouting.net.addresses import IPV4
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.azure_vnet import read_endpoints
-from hostrouting.stale_cni.leftovers import Snapshot, identity, place_of, pod_devices
+from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
 from hostrouting.stale_cni.verdicts import judge, questions
 
 if TYPE_CHECKING:
@@ -33,12 +32,10 @@ if TYPE_CHECKING:
     from phases import Context
 
 __all__ = [
-    "Comparison",
     "Observer",
     "Reading",
     "Sort",
     "by_sort",
-    "compare",
     "observe",
     "wrong_bridge",
 ]
@@ -160,57 +157,6 @@ class Observer:
 
 
 # --- removing and restoring
-
-
-class Comparison(NamedTuple):
-    """Recorded objects and the state of the node."""
-
-    there: list[Restorable]
-    #: Those that are gone and can be restored.
-    missing: list[Restorable]
-    #: Those that are gone and cannot be restored, with the reason.
-    lost: dict[Restorable, str]
-
-    @property
-    def gone(self) -> list[Restorable]:
-        """All that are not there."""
-        return [*self.missing, *self.lost]
-
-
-def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
-    """Compare recorded objects with the state of the node; each identical rule counts once."""
-    standing: defaultdict[object, list[Restorable]] = defaultdict(list)
-    for observed in snapshot.rules, snapshot.neighbours, snapshot.routes:
-        for each in observed:
-            standing[place_of(each)].append(each)
-    devices = {device.name for device in snapshot.devices}
-    found = Comparison([], [], {})
-    for each in objects:
-        others = standing[place_of(each)]
-        if any(_is_same(other, each) for other in others):
-            found.there.append(each)
-        elif obstacle := _obstacle(each, others, devices):
-            found.lost[each] = obstacle
-        else:
-            found.missing.append(each)
-            others.append(each)
-        if isinstance(each, EbtablesRule):
-            # One less for the next rule that is the same.
-            others.pop()
-    return found
-
-
-def _is_same(other: Restorable, wanted: Restorable) -> bool:
-    if isinstance(other, ObservedRoute) and isinstance(wanted, ObservedRoute):
-        return other.fulfils(wanted)
-    return identity(other) == identity(wanted)
-
-
-def _obstacle(wanted: Restorable, others: Sequence[Restorable], devices: set[str]) -> str | None:
-    """Return why the object cannot be restored; None if it can."""
-    if not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
-        return f"there is no device {wanted.dev} any more"
-    return f"its place was taken meanwhile by '{others[0]}'" if others else None
 
 
 class Sort(NamedTuple):

@@ -13,11 +13,10 @@ from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDe
 from hostrouting.findings import RESTORED, NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
-from hostrouting.stale_cni.leftovers import identity
+from hostrouting.stale_cni.leftovers import compare, identity
 from hostrouting.stale_cni.node import (
     Observer,
     by_sort,
-    compare,
     observe,
     wrong_bridge,
 )

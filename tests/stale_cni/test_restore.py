@@ -9,8 +9,7 @@ from support.stale_cni_worlds import dnat, rules_of
 
 from hostrouting.host import Device, Neighbour, ObservedRoute
 from hostrouting.net.addresses import Prefix
-from hostrouting.stale_cni.leftovers import Snapshot
-from hostrouting.stale_cni.node import compare
+from hostrouting.stale_cni.leftovers import Snapshot, compare
 
 if TYPE_CHECKING:
     from hostrouting.journal import Restorable
