@@ -47,10 +47,10 @@ def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
         return True
     if not host.is_live or not config.probe_snat.enabled:
         return config.probe_snat.enabled
-    from hostrouting.probe_snat import wants_rules
+    from hostrouting.probe_snat import ConfigureProbeSNAT
 
     try:
-        return wants_rules(ctx, config, host)
+        return ConfigureProbeSNAT(config, host=host).wants_rules(ctx)
     except (HostRoutingError, DeadlineExceededError):
         # Unknown; the apply will report the reason.
         ctx.check()

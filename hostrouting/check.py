@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host
-    from hostrouting.stale_cni import Verdict
     from phases import Change, Context
 
 __all__ = ["NodeReport", "check_node"]
@@ -219,18 +218,17 @@ class _Look:
     # --- the siblings
 
     def _probes(self) -> Iterable[NodeFinding]:
-        from hostrouting.probe_snat import check_probe_snat
+        from hostrouting.probe_snat import ConfigureProbeSNAT
 
-        return self._weighed(check_probe_snat(self._ctx, self._config, self._host))
+        return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx))
 
     def _leftovers(self) -> Iterable[NodeFinding]:
-        from hostrouting.stale_cni import check_stale_cni, fields_of
+        from hostrouting.stale_cni import CleanStaleCNI
 
-        spared: list[Verdict] = []
-        try:
-            return self._weighed(check_stale_cni(self._ctx, self._config, self._host, spared=spared))
-        finally:
-            self.spared += map(fields_of, spared)
+        task = CleanStaleCNI(self._config, host=self._host)
+        findings = task.findings(self._ctx)
+        self.spared += [verdict.to_mapping() for verdict in task.spared]
+        return self._weighed(findings)
 
     def _weighed(self, findings: Iterable[NodeFinding]) -> list[NodeFinding]:
         return [

@@ -14,7 +14,7 @@ from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
-from hostrouting.stale_cni import CleanStaleCNI, fields_of
+from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import WAIT_SECONDS, ConfigureStaticRoutes
 from phases import (
     CancelledError,
@@ -153,7 +153,7 @@ class Configure(_Pipeline):
     @property
     def spared(self) -> list[dict[str, object]]:
         """The objects that the sweep left alone: object, address, kind and reason of each."""
-        return [fields_of(verdict) for verdict in self._sweep.spared]
+        return [verdict.to_mapping() for verdict in self._sweep.spared]
 
     def plan(self, ctx: Context) -> Sequence[Change]:
         """Return the changes that `do` would make; do not change or wait."""

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import Extra
 
-__all__ = ["neighbour_from_mapping", "neighbour_to_mapping", "route_from_mapping", "route_to_mapping", "typed"]
+__all__ = [
+    "neighbour_from_mapping",
+    "neighbour_to_mapping",
+    "route_from_mapping",
+    "route_to_mapping",
+    "typed",
+    "typed_or_null",
+]
 
 T = TypeVar("T")
 _KINDS: Final[dict[type, str]] = {
@@ -174,6 +181,11 @@ def typed(value: object, kind: type[T], name: str = "") -> T:
     if type(value) is not kind:
         raise ValueError(f"{name or repr(value)} should be {_KINDS[kind]}, not {type(value).__name__}")
     return value
+
+
+def typed_or_null(value: object, kind: type[T], name: str) -> T:
+    """Return a value of a JSON document as `typed` does, and an empty one for null."""
+    return kind() if value is None else typed(value, kind, name)
 
 
 def _number(name: str, value: object, bits: int) -> Any:

@@ -284,12 +284,6 @@ class ObservedRoute(NamedTuple):
         return (hop,)
 
     @property
-    def gateways(self) -> tuple[Address, ...]:
-        """The gateways of all next hops."""
-        gateways = (self.gateway, *(hop.gateway for hop in self.nexthops))
-        return tuple(gateway for gateway in gateways if gateway is not None)
-
-    @property
     def devs(self) -> tuple[str, ...]:
         """Every device by which the route may send packets, in the kernel's order."""
         if self.nexthops:

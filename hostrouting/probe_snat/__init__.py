@@ -8,15 +8,7 @@ ruleset    ProbeRules -> the nft script, and the unit (assets/) that loads it at
 from __future__ import annotations
 
 from hostrouting.probe_snat.detect import rules_to_install
-from hostrouting.probe_snat.ruleset import ProbeRules, boot_unit, render
-from hostrouting.probe_snat.task import ConfigureProbeSNAT, check_probe_snat, wants_rules
+from hostrouting.probe_snat.ruleset import boot_unit
+from hostrouting.probe_snat.task import ConfigureProbeSNAT
 
-__all__ = [
-    "ConfigureProbeSNAT",
-    "ProbeRules",
-    "boot_unit",
-    "check_probe_snat",
-    "render",
-    "rules_to_install",
-    "wants_rules",
-]
+__all__ = ["ConfigureProbeSNAT", "boot_unit", "rules_to_install"]

@@ -7,15 +7,15 @@ Obstacle     wanted, but the node is not (yet) ready for them
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from hostrouting.exceptions import BackendError, ConfigError, InvalidConfigError
 from hostrouting.net.addresses import IPV6
-from hostrouting.net.default_route import best_default_devs
-from hostrouting.net.mappings import typed
-from hostrouting.net.route_text import MAIN_TABLE
+from hostrouting.net.default_route import best_default_devs, default_routes
+from hostrouting.net.mappings import typed, typed_or_null
 from hostrouting.probe_snat.ruleset import ProbeRules
 
 if TYPE_CHECKING:
@@ -42,44 +42,45 @@ _SECONDS_FOR_ROUTERS: Final = 15.0
 _DEV: Final = "hostRouting.probeSnat.dev"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class NotWanted:
     """No rules belong on this node."""
 
     reason: str
-    #: True if the reason deserves a warning.
-    is_remarkable: bool = False
-    may_change: bool = False
+    #: The level at which a run logs the reason.
+    level: int = attrs.field(default=logging.INFO, kw_only=True)
+    may_change: bool = attrs.field(default=False, kw_only=True)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Obstacle:
     """The reason why the rules would not work, and the next step; `may_change` if that can heal by itself."""
 
     reason: str
     step: str
-    may_change: bool = False
+    may_change: bool = attrs.field(default=False, kw_only=True)
 
 
 def assess(section: ProbeSNATConfig, host: Host) -> ProbeRules | NotWanted | Obstacle:
     """Return the rules for a live node whose cloud says that it has IPv6, as the node is now."""
-    dev = _device(section, host)
-    if isinstance(dev, Obstacle):
-        if section.detect == "address" and dev.may_change:
-            return NotWanted(reason=f"this node has no IPv6: {dev.reason}", may_change=True)
-        return dev
+    rules = _rules(section, host)
+    if isinstance(rules, Obstacle):
+        if section.detect == "address" and rules.may_change:
+            return NotWanted(f"this node has no IPv6: {rules.reason}", may_change=True)
+        return rules
+    dev = rules.dev
     # A device that was looked up exists and is up, or it would have no route.
     out_of_order = _out_of_order(section.dev, host) if section.dev else None
     if out_of_order:
         # Also if an address decides on IPv6: a mistyped device has none, and that proves nothing.
         return out_of_order
     if section.detect == "address" and not _addresses(host, dev):
-        return NotWanted(reason=f"this node has no IPv6: there is no global address on {dev}", may_change=True)
+        return NotWanted(f"this node has no IPv6: there is no global address on {dev}", may_change=True)
     programmes = sorted(_SAME_JOB.intersection(host.link_layer.classifiers(dev)))
     if programmes:
         reason = f"the eBPF programme ipv6-hp-bpf ({', '.join(programmes)}) does this job on {dev}"
-        return NotWanted(reason=reason, is_remarkable=True)
-    return _wrong_route(section, host, dev) or ProbeRules.of(section, dev)
+        return NotWanted(reason, level=logging.WARNING)
+    return _wrong_route(section, host, dev) or rules
 
 
 def taken_before(rules: ProbeRules, host: Host) -> str | None:
@@ -102,26 +103,23 @@ def seconds_to_settle(section: ProbeSNATConfig, host: Host) -> float:
 
     Without a device in the section, those of the IPv4 default routes count: they lead to the cloud.
     """
-    devs = {section.dev} if section.dev else set()
-    if not devs:
-        defaults = [route for route in host.routes.routes() if route.prefix_length == 0 and route.table == MAIN_TABLE]
-        devs = {dev for route in defaults for dev in route.devs}
+    defaults = () if section.dev else default_routes(host.routes.routes())
+    devs = {section.dev} if section.dev else {dev for route in defaults for dev in route.devs}
     ages = [host.link_layer.newest_address(dev) for dev in devs]
     return max([0, *(_SECONDS_FOR_ROUTERS - age for age in ages if age is not None)])
 
 
 def rules_to_install(config: HostRoutingConfig, *, host: Host | None = None) -> ProbeRules:
     """Return the rules that a config asks for, even on a node without IPv6; it may look up the device."""
-    section = config.probe_snat
-    if section.dev is not None:
-        return ProbeRules.of(section, section.dev)
     if host is None or not host.is_live:
+        if config.probe_snat.dev:
+            return ProbeRules.of(config.probe_snat, config.probe_snat.dev)
         step = "name the device that probes come in by, for here is no IPv6 default route to look it up in"
         raise InvalidConfigError([ConfigError(_DEV, f"is missing; {step}")])
-    dev = _device(section, host)
-    if isinstance(dev, Obstacle):
-        raise BackendError(f"the device that IPv6 probes come in by is not known: {dev.reason}; {dev.step}")
-    return ProbeRules.of(section, dev)
+    rules = _rules(config.probe_snat, host)
+    if isinstance(rules, Obstacle):
+        raise BackendError(f"the device that IPv6 probes come in by is not known: {rules.reason}; {rules.step}")
+    return rules
 
 
 def describes_ipv6(document: object) -> bool:
@@ -146,35 +144,30 @@ be a list, not dict; with hostRouting.probeSnat.detect 'address' or 'always' it 
 def _has_address(document: object) -> bool:
     found = False
     for number, interface in enumerate(typed(document, list, "it")):
-        ipv6 = typed(interface, dict, f"[{number}]").get("ipv6")
-        if ipv6 is None:
-            continue
-        addresses = typed(ipv6, dict, f"[{number}].ipv6").get("ipAddress")
-        if addresses is None:
-            continue
+        ipv6 = typed_or_null(typed(interface, dict, f"[{number}]").get("ipv6"), dict, f"[{number}].ipv6")
         where = f"[{number}].ipv6.ipAddress"
-        for index, address in enumerate(typed(addresses, list, where)):
+        for index, address in enumerate(typed_or_null(ipv6.get("ipAddress"), list, where)):
             private = typed(address, dict, f"{where}[{index}]").get("privateIpAddress")
             # Read to the end, so that a malformed description is always an error.
-            found |= private is not None and bool(typed(private, str, f"{where}[{index}].privateIpAddress"))
+            found |= bool(typed_or_null(private, str, f"{where}[{index}].privateIpAddress"))
     return found
 
 
-def _device(section: ProbeSNATConfig, host: Host) -> str | Obstacle:
+def _rules(section: ProbeSNATConfig, host: Host) -> ProbeRules | Obstacle:
+    """Return the rules for the device that probes come in by."""
     if section.dev:
-        return section.dev
+        return ProbeRules.of(section, section.dev)
     devs = best_default_devs(host.link_layer.routes())
     if not devs:
         step = f"see why no router advertises itself, or give {_DEV}"
-        return Obstacle(reason="there is no IPv6 default route", step=step, may_change=True)
+        return Obstacle("there is no IPv6 default route", step, may_change=True)
     if len(devs) > 1:
         reason = f"IPv6 default routes leave by {', '.join(devs)}"
-        return Obstacle(reason=reason, step=f"choose the device that probes come in by with {_DEV}")
+        return Obstacle(reason, f"choose the device that probes come in by with {_DEV}")
     try:
-        ProbeRules.of(section, devs[0])
+        return ProbeRules.of(section, devs[0])
     except ValueError as error:
-        return Obstacle(reason=f"of the device of the IPv6 default route {error}", step="rename the device")
-    return devs[0]
+        return Obstacle(f"of the device of the IPv6 default route {error}", "rename the device")
 
 
 def _addresses(host: Host, dev: str) -> set[str]:
@@ -190,9 +183,9 @@ def _addresses(host: Host, dev: str) -> set[str]:
 def _out_of_order(dev: str, host: Host) -> Obstacle | None:
     device = next((device for device in host.link_layer.devices() if device.name == dev), None)
     if device is None:
-        return Obstacle(reason=f"there is no device {dev}", step=f"correct {_DEV}", may_change=True)
+        return Obstacle(f"there is no device {dev}", f"correct {_DEV}", may_change=True)
     if not device.up:
-        return Obstacle(reason=f"the device {dev} is down", step=f"run: ip link set {dev} up", may_change=True)
+        return Obstacle(f"the device {dev} is down", f"run: ip link set {dev} up", may_change=True)
     return None
 
 
@@ -203,16 +196,16 @@ def _wrong_route(section: ProbeSNATConfig, host: Host, dev: str) -> Obstacle | N
     if leaves_by and not elsewhere:
         if section.address in _addresses(host, dev):
             reason = f"{section.address} is an address of the node itself, so that replies to probes would end there"
-            return Obstacle(reason=reason, step="give another hostRouting.probeSnat.address")
+            return Obstacle(reason, "give another hostRouting.probeSnat.address")
         return None
     switch = f"net/ipv6/conf/{dev}/disable_ipv6"
     if (host.files.read(f"/proc/sys/{switch}") or b"").strip() == b"1":
-        return Obstacle(reason=f"IPv6 is disabled on {dev}", step=f"run: sysctl -w {switch}=0", may_change=True)
+        return Obstacle(f"IPv6 is disabled on {dev}", f"run: sysctl -w {switch}=0", may_change=True)
     step = f"add a route to {section.address} by {dev}"
     if not leaves_by:
-        return Obstacle(reason=f"no route leads to {section.address}", step=step, may_change=True)
+        return Obstacle(f"no route leads to {section.address}", step, may_change=True)
     reason = (
         f"packets to {section.address} leave by {', '.join(elsewhere)}, not by {dev} alone, "
         "so that replies to probes would not become the load balancer's again"
     )
-    return Obstacle(reason=reason, step=f"{step}, or correct {_DEV}")
+    return Obstacle(reason, f"{step}, or correct {_DEV}")

@@ -5,7 +5,8 @@ The boot files are the script, its unit, and a drop-in that makes AgentBaker's u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -14,7 +15,7 @@ from hostrouting.config import ProbeSNATConfig
 from hostrouting.net.addresses import check_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.boot import BootUnit
     from hostrouting.host import FileStore
@@ -54,27 +55,20 @@ DEPARTURE: Final = _TEMPLATE.departure
 
 #: Before connection tracking, which is at -200.
 _PRIORITY: Final = -300
-#: ICMPv6 130 to 137, and 143; in the order in which nft prints them.
-_OF_THE_LINK: Final = (
+_HOOKS: Final = ("prerouting", "postrouting")
+#: Without these IPv6 fails sooner or later, even if all other packets are right.
+_NEEDED: Final = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
+#: ICMPv6 130 to 137, and 143.
+_OF_THE_LINK: Final = _NEEDED | {
     "mld-listener-query",
     "mld-listener-report",
     "mld-listener-done",
     "nd-router-solicit",
-    "nd-router-advert",
-    "nd-neighbor-solicit",
-    "nd-neighbor-advert",
     "nd-redirect",
     "mld2-listener-report",
-)
-#: Without these IPv6 fails sooner or later, even if all other packets are right.
-_NEEDED: Final = frozenset({"nd-router-advert", "nd-neighbor-solicit", "nd-neighbor-advert"})
-#: The reason for each rule, for readers of the live ruleset, which keeps these comments and no others.
-_COMMENTS: Final = {
-    "KEPT_IN": "neighbour discovery and multicast groups need their link-local sources",
-    "REWRITTEN": "a router may not forward a link-local source",
-    "KEPT_OUT": "neighbour discovery and multicast groups stay as they are",
-    "RESTORED": "the load balancer awaits replies at its link-local address",
 }
+
+_Expressions: TypeAlias = list[dict[str, Any]]
 
 
 @attrs.frozen(kw_only=True)
@@ -105,10 +99,7 @@ class ProbeRules:
 
 def render(rules: ProbeRules) -> str:
     """Return the nft script: one transaction that ends in these rules, whatever the table has before."""
-    text = _TEMPLATE.read_script()
-    values = {"SOURCE": rules.source, "ADDRESS": rules.address, **_COMMENTS}
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", value)
+    text = _TEMPLATE.read_script().replace("@SOURCE@", rules.source).replace("@ADDRESS@", rules.address)
     # Last, because a device may have the name of a placeholder.
     return text.replace("@DEV@", rules.dev)
 
@@ -123,97 +114,77 @@ def delete_script() -> str:
     return f"table {FAMILY} {TABLE_NAME}\ndelete table {FAMILY} {TABLE_NAME}\n"
 
 
-def effect_of(listing: Sequence[dict[str, Any]] | None) -> ProbeRules | None:
+def effect_of(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
     """Return the rules that have the effect of a listing of `Nftables.table`; None if there are none.
 
     Such a table rewrites both ways at the same priority, on one device, and spares at least the messages that keep IPv6
     alive. It may be written differently from ours: AgentBaker's images fill such a table.
     """
-    rules = _named(listing or ())
-    if rules is None or any(entry.keys().isdisjoint({"table", "chain", "rule"}) for entry in listing or ()):
+    chains = {entry["chain"].get("hook"): entry["chain"] for entry in listing if "chain" in entry}
+    written = [entry["rule"] for entry in listing if "rule" in entry]
+    # The table itself, the two chains and their rules are all that there is; the names of the chains do not matter.
+    if len(listing) != 1 + len(_HOOKS) + len(written):
         return None
-    chains = {entry["chain"]["name"]: entry["chain"] for entry in listing or () if "chain" in entry}
-    written = [(entry["rule"]["chain"], _effective(entry["rule"])) for entry in listing or () if "rule" in entry]
-    inward, outward = _meta("iifname", rules.dev), _meta("oifname", rules.dev)
-    wanted = {
-        "prerouting": ([inward, *_rewrite("saddr", rules.source, rules.address)], inward, _NEEDED),
-        "postrouting": ([outward, *_rewrite("daddr", rules.address, rules.source)], outward, frozenset()),
-    }
-    hooks = {chain.get("hook"): name for name, chain in chains.items()}
-    if len(chains) != len(wanted) or hooks.keys() != wanted.keys():
+    if any({**chains.get(hook, {}), "name": hook} != _chain(hook) for hook in _HOOKS):
         return None
-    for hook, (rewrite, match, needed) in wanted.items():
-        chain = {**chains[hooks[hook]], "name": hook}
-        *spared, last = [expressions for name, expressions in written if name == hooks[hook]] or [[]]
-        types = [_spared_types(expressions, match) for expressions in spared]
-        known = {one for some in types for one in some or ()}
-        if {"chain": chain} != _chain(hook) or last != rewrite or None in types or not needed <= known:
-            return None
-    return rules
+    inward, outward = (
+        [_effective(rule) for rule in written if rule["chain"] == chains[hook]["name"]] for hook in _HOOKS
+    )
+    rules = _rewriting(inward)
+    if rules is None:
+        return None
+    spared = _spared(inward, _rewrite("iifname", rules.dev, "saddr", rules.source, rules.address))
+    back = _spared(outward, _rewrite("oifname", rules.dev, "daddr", rules.address, rules.source))
+    return None if spared is None or back is None or not spared >= _NEEDED else rules
 
 
-def _effective(rule: dict[str, Any]) -> list[dict[str, Any]]:
+def _effective(rule: dict[str, Any]) -> _Expressions:
     """Return a rule's expressions without counters; for a spared packet `accept` and `return` mean the same."""
     return [{"return": None} if one == {"accept": None} else one for one in rule["expr"] if one != {"counter": None}]
 
 
-def _spared_types(expressions: list[dict[str, Any]], dev: dict[str, Any]) -> frozenset[str] | None:
-    """Return the types of ICMPv6 messages that a rule spares; None if it does anything else."""
-    match expressions[1:] if expressions[:1] == [dev] else expressions:
-        case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
-            types = right.get("set") if isinstance(right, dict) else [right]
-            if (
-                left == _payload("icmpv6", "type")
-                and isinstance(types, list)
-                and set(map(str, types)) <= {*_OF_THE_LINK}
-            ):
-                return frozenset(map(str, types))
+def _rewriting(inward: Sequence[_Expressions]) -> ProbeRules | None:
+    """Return the rules made of the values in the last rule of a chain."""
+    match inward[-1:]:
+        case [[{"match": {"right": str(dev)}}, {"match": {"right": str(source)}}, {"mangle": {"value": str(address)}}]]:
+            with suppress(ValueError):
+                return ProbeRules(dev=dev, source=source, address=address)
     return None
 
 
-def _named(listing: Sequence[dict[str, Any]]) -> ProbeRules | None:
-    """Return the rules made of the values in a listing, in whatever expressions they are."""
-    found: dict[object, object] = {}
-    for field, value in _matches(listing):
-        found.setdefault(field, value)
-    values = [found.get(field) for field in ("iifname", "saddr", "daddr")]
-    if not all(isinstance(value, str) for value in values):
-        return None
-    dev, source, address = map(str, values)
-    try:
-        return ProbeRules(dev=dev, source=source, address=address)
-    except ValueError:
-        return None
+def _spared(written: Sequence[_Expressions], rewrite: _Expressions) -> frozenset[str] | None:
+    """Return the types of ICMPv6 messages that a chain spares before it rewrites; None if it does anything else."""
+    *exemptions, last = written or [[]]
+    types = [_exempt(expressions, rewrite[0]) for expressions in exemptions]
+    return frozenset().union(*types) if last == rewrite and all(types) else None
 
 
-def _matches(listing: Sequence[dict[str, Any]]) -> Iterator[tuple[object, object]]:
-    """Yield the comparisons of the rules: a name of meta data or a field of the packet, and the value."""
-    for entry in listing:
-        for expression in entry.get("rule", {}).get("expr", []):
-            match expression:
-                case {"match": {"left": {"meta": {"key": field}} | {"payload": {"field": field}}, "right": value}}:
-                    yield field, value
+def _exempt(expressions: _Expressions, dev: dict[str, Any]) -> frozenset[str]:
+    """Return the types of ICMPv6 messages that a rule spares, on a device or on all; none if it does anything else."""
+    match [one for one in expressions if one != dev]:
+        case [{"match": {"op": "==", "left": left, "right": right}}, {"return": None}]:
+            is_set = isinstance(right, dict) and isinstance(right.get("set"), list)
+            types = frozenset(map(str, right["set"] if is_set else [right]))
+            if left == _payload("icmpv6", "type") and types <= _OF_THE_LINK:
+                return types
+    return frozenset()
 
 
-def _chain(name: str) -> dict[str, Any]:
-    hook = {"type": "filter", "hook": name, "prio": _PRIORITY, "policy": "accept"}
-    return {"chain": {"family": FAMILY, "table": TABLE_NAME, "name": name, **hook}}
+def _chain(hook: str) -> dict[str, Any]:
+    values = {"type": "filter", "hook": hook, "prio": _PRIORITY, "policy": "accept"}
+    return {"family": FAMILY, "table": TABLE_NAME, "name": hook, **values}
 
 
-def _rewrite(field: str, before: str, after: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _rewrite(key: str, dev: str, field: str, before: str, after: str) -> _Expressions:
     where = _payload("ip6", field)
-    return _match(where, before), {"mangle": {"key": where, "value": after}}
-
-
-def _meta(key: str, dev: str) -> dict[str, Any]:
-    return _match({"meta": {"key": key}}, dev)
+    return [_match({"meta": {"key": key}}, dev), _match(where, before), {"mangle": {"key": where, "value": after}}]
 
 
 def _payload(protocol: str, field: str) -> dict[str, Any]:
     return {"payload": {"protocol": protocol, "field": field}}
 
 
-def _match(left: dict[str, Any], right: object) -> dict[str, Any]:
+def _match(left: dict[str, Any], right: str) -> dict[str, Any]:
     return {"match": {"op": "==", "left": left, "right": right}}
 
 

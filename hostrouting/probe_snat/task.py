@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from hostrouting.boot import SCRIPT_DIRECTORY, Boot, NodeTask, RecordedFiles, has_program
+from hostrouting.boot import SCRIPT_DIRECTORY, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import NodeFinding, refused
 from hostrouting.probe_snat.detect import (
@@ -36,13 +37,10 @@ from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
     from hostrouting.boot import BootUnit
-    from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host
     from phases import Context
 
-__all__ = ["ConfigureProbeSNAT", "check_probe_snat", "wants_rules"]
+__all__ = ["ConfigureProbeSNAT"]
 
-_logger = logging.getLogger(__name__)
 
 #: The whole wait for router advertisements.
 _WAIT_SECONDS: Final = 30
@@ -50,7 +48,8 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: The wait for the cloud's answer in plan and check.
 _SECONDS_FOR_A_LOOK: Final = 5
 _APPLY: Final = "run: hostrouting apply CONFIG"
-_NO_IPV6: Final = NotWanted(reason="this node has no IPv6, says the cloud")
+#: The table: these rules, a sentence about others, or None without a table.
+_Standing: TypeAlias = ProbeRules | str | None
 
 
 class ConfigureProbeSNAT(NodeTask):
@@ -74,59 +73,47 @@ class ConfigureProbeSNAT(NodeTask):
     def do(self, ctx: Context) -> None:
         """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
         with self._host.lock.hold(ctx) as held:
-            self._do(held)
-
-    def _do(self, ctx: Context) -> None:
-        if not self._config.probe_snat.enabled:
-            self._undo(ctx)
-            return
-        if not self._host.is_live:
-            self._boot.install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
-            self._tell(
-                logging.INFO,
-                "an image cannot tell if a node has IPv6: %s is for nodes that have it",
-                DEPARTURE.name,
-            )
-            if not has_program(self._host.files, "nft"):
-                held = (
-                    "or no gated unit will start"
-                    if self._config.probe_snat.required
-                    else "or probes will not reach pods"
+            rules = self._wanted(held)
+            if isinstance(rules, NotWanted):
+                self._tell(
+                    rules.level,
+                    "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
+                    rules.reason,
                 )
-                step = f"install the package nftables, {held}"
-                self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
-            return
-        rules = self._wanted(ctx)
-        if isinstance(rules, NotWanted):
-            level = logging.WARNING if rules.is_remarkable else logging.INFO
-            self._tell(
-                level,
-                "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
-                rules.reason,
-            )
-            self._undo(ctx)
-            return
-        self._warn_of_cilium(rules)
-        # A gate is refused before any rule is changed.
-        self._boot.refuse_gates(ctx, self._unit(rules))
-        self._converge(ctx, rules)
-        self._boot.install(ctx, self._unit(rules))
+                self.undo(held)
+            elif self._host.is_live:
+                self._warn_of_cilium(rules)
+                # A gate is refused before any rule is changed.
+                self._boot.refuse_gates(held, self._unit(rules))
+                self._converge(held, rules)
+                self._boot.install(held, self._unit(rules))
+            else:
+                self._boot.install(held, self._unit(rules))
+                self._tell_of_image()
+
+    def _tell_of_image(self) -> None:
+        self._tell(
+            logging.INFO, "an image cannot tell if a node has IPv6: %s is for nodes that have it", DEPARTURE.name
+        )
+        if not has_program(self._host.files, "nft"):
+            held = "no gated unit will start" if self._config.probe_snat.required else "probes will not reach pods"
+            step = f"install the package nftables, or {held}"
+            self._tell(logging.WARNING, "%s needs nft, which is not in the image; %s", DEPARTURE.name, step)
 
     def plan(self, ctx: Context) -> list[Change]:
         """Return the changes that `do` would make now: the rules, then files; waits for nothing."""
         ctx.check()
-        if not self._config.probe_snat.enabled:
-            return self._plan_removal(ctx)
-        if not self._host.is_live:
-            return self._boot.plan_install(ctx, self._unit(rules_to_install(self._config, host=self._host)))
-        outcome = _wanted_now(ctx, self._config, self._host, otherwise=True, logger=self._logger)
+        outcome = self._decide(ctx, seconds=_for_a_look(ctx), is_assumed=True)
         if isinstance(outcome, NotWanted):
             return self._plan_removal(ctx)
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
             return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
+        files = self._boot.plan_install(ctx, self._unit(outcome))
+        if not self._host.is_live:
+            return files
         self._warn_of_cilium(outcome)
-        return [*self._plan_rules(ctx, outcome), *self._boot.plan_install(ctx, self._unit(outcome))]
+        return [*self._plan_table(ctx, outcome), *files]
 
     def _foreseen(self, obstacle: Obstacle) -> str:
         if obstacle.may_change:
@@ -138,48 +125,41 @@ class ConfigureProbeSNAT(NodeTask):
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""
-        with self._host.lock.hold(ctx) as held:
-            self._undo(held)
-
-    def _undo(self, ctx: Context) -> None:
         files = self._host.files
-        ours = is_installed(files)
-        if ours and not files.exists(RULESET_PATH):
-            # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
-            # file.
-            files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
-        # The unit first: a machine that starts meanwhile would load the rules again.
-        paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
-        self._boot.install(ctx, DEPARTURE._replace(paths=paths))
-        files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
-        if not ours:
-            return
-        if self._host.is_live:
-            self._delete_table(ctx)
-        RecordedFiles(ctx, self._host).remove(RULESET_PATH)
-        # Boot leaves the folder if it is not empty.
-        files.remove_directory_if_empty(SCRIPT_DIRECTORY)
+        with self._host.lock.hold(ctx) as held:
+            ours = is_installed(files)
+            if ours and not files.exists(RULESET_PATH):
+                # The file was removed by hand. If this run is killed after it removed the unit, the next one needs the
+                # file.
+                files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
+            # The unit first: a machine that starts meanwhile would load the rules again.
+            paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
+            self._boot.install(held, DEPARTURE._replace(paths=paths))
+            files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
+            if ours:
+                if self._host.is_live:
+                    self._delete_table(held)
+                RecordedFiles(held, self._host).remove(RULESET_PATH)
+                # Boot leaves the folder if it is not empty.
+                files.remove_directory_if_empty(SCRIPT_DIRECTORY)
 
     # --- deciding
 
     def _wanted(self, ctx: Context) -> ProbeRules | NotWanted:
         """Decide, after waiting for routes and addresses that routers have yet to advertise."""
-        if self._config.probe_snat.detect == "imds" and not describes_ipv6(self._host.metadata.network_interfaces(ctx)):
-            return _NO_IPV6
+        outcome = self._decide(ctx)
         began = ctx.clock.monotonic()
         limits: dict[type, float] = {}
-        told = False
-        while True:
-            outcome = assess(self._config.probe_snat, self._host)
-            if isinstance(outcome, ProbeRules) or not outcome.may_change:
-                break
+        while not isinstance(outcome, ProbeRules) and outcome.may_change:
+            is_first = not limits
+            is_hindered = isinstance(outcome, Obstacle)
+            patience = _WAIT_SECONDS if is_hindered else seconds_to_settle(self._config.probe_snat, self._host)
             # The limit of the first look holds, so that frequent looks do not extend the wait.
-            seconds = limits.setdefault(type(outcome), self._patience(outcome))
+            seconds = limits.setdefault(type(outcome), patience)
             if ctx.clock.monotonic() >= began + seconds:
                 break
-            if not told:
+            if is_first:
                 self._tell(logging.INFO, "waiting up to %.0f s: %s", seconds, outcome.reason)
-                told = True
             try:
                 ctx.sleep(_SECONDS_BETWEEN_LOOKS)
             except DeadlineExceededError as error:
@@ -187,38 +167,64 @@ class ConfigureProbeSNAT(NodeTask):
                     # A deadline in between: the error names the obstacle.
                     raise _hindered(outcome, ", not even within the time allowed") from error
                 raise
+            outcome = assess(self._config.probe_snat, self._host)
         if isinstance(outcome, Obstacle):
             raise _hindered(outcome, f", not even after {_WAIT_SECONDS} s" if outcome.may_change else "")
         return outcome
+
+    def _decide(
+        self, ctx: Context, *, seconds: float | None = None, is_assumed: bool = False
+    ) -> ProbeRules | NotWanted | Obstacle:
+        """Return the rules for a node as it is now; of an image, those that its config asks for.
+
+        If the cloud does not answer within `seconds`, or not in a readable form, the error is raised, or IPv6 is
+        assumed with a warning.
+        """
+        section = self._config.probe_snat
+        if not section.enabled:
+            return NotWanted("hostRouting.probeSnat.enabled is not true", level=logging.DEBUG)
+        if not self._host.is_live:
+            return rules_to_install(self._config, host=self._host)
+        if section.detect == "imds":
+            try:
+                if not describes_ipv6(self._host.metadata.network_interfaces(ctx.child(timeout=seconds))):
+                    return NotWanted("this node has no IPv6, says the cloud")
+            except (BackendError, DeadlineExceededError) as error:
+                if not is_assumed:
+                    raise
+                ctx.check()
+                told = "the cloud does not say if this node has IPv6, so IPv6 is assumed: %s"
+                self._tell(logging.WARNING, told, error)
+        return assess(section, self._host)
 
     def _warn_of_cilium(self, rules: ProbeRules) -> None:
         reason = taken_before(rules, self._host)
         if reason:
             self._tell(logging.WARNING, "%s", reason)
 
-    def _patience(self, outcome: NotWanted | Obstacle) -> float:
-        """Return the seconds in which this may heal: without IPv6, those in which a router may still answer."""
-        if isinstance(outcome, Obstacle):
-            return _WAIT_SECONDS
-        return min(seconds_to_settle(self._config.probe_snat, self._host), _WAIT_SECONDS)
-
     # --- changing rules
+
+    def _standing(self, ctx: Context) -> _Standing:
+        """Return the rules that the table has, a sentence about a table with others, or None without a table."""
+        listing = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
+        if listing is None:
+            return None
+        if any("unreadable" in entry.get("table", {}) for entry in listing):
+            return "it has flags, such as dormant or owner"
+        return effect_of(listing) or "its rules are not those of hostrouting"
 
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
         """Load these rules, unless the table has them."""
-        nftables = self._host.nftables
-        script = render(rules)
-        before = _table(ctx, self._host)
-        if effect_of(before) == rules:
+        before = self._standing(ctx)
+        if before == rules:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
-        nftables.check(ctx, script)
+        script = render(rules)
+        self._host.nftables.check(ctx, script)
         # Before the table exists, so that a run that is killed in between can be undone.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
-        nftables.load(ctx, script)
-        change = Change("+", TABLE) if before is None else Change("~", TABLE, _drift(before))
-        ctx.record(change, undo=partial(self._restore_table, rules, None if before is None else effect_of(before)))
-        if effect_of(_table(ctx, self._host)) != rules:
+        self._load(ctx, before, rules)
+        if self._standing(ctx) != rules:
             self._tell(
                 logging.WARNING,
                 "%s was loaded and has changed since: another program changes the ruleset; "
@@ -232,41 +238,43 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            before = _table(ctx, self._host)
+            before = self._standing(ctx)
             if before is not None:
-                self._host.nftables.load(ctx, delete_script())
-                ctx.record(Change("-", TABLE), undo=partial(self._restore_table, None, effect_of(before)))
+                self._load(ctx, before, None)
                 self._tell(logging.INFO, "%s is deleted", TABLE)
         except ToolNotFoundError as error:
             # If nft was removed, the rest of the undo goes on without it.
             self._tell(logging.WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error)
 
-    def _restore_table(self, left: ProbeRules | None, before: ProbeRules | None, ctx: Context) -> None:
-        """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
+    def _load(self, ctx: Context, before: _Standing, after: ProbeRules | None) -> None:
+        self._host.nftables.load(ctx, render(after) if after else delete_script())
+        ctx.record(_change(before, after), undo=partial(self._restore_table, after, before))
+
+    def _restore_table(self, left: _Standing, before: _Standing, ctx: Context) -> None:
+        """Load the earlier rules again, or delete the table if it had none of ours, unless it was changed since."""
+        earlier = before if isinstance(before, ProbeRules) else None
         with self._host.lock.hold(ctx) as held:
-            listing = _table(held, self._host)
-            now = None if listing is None else effect_of(listing)
-            if now == before and (listing is None) == (before is None):
+            now = self._standing(held)
+            if now == earlier:
                 return
-            if now != left or (listing is None) != (left is None):
+            if now != left:
                 self._tell(logging.WARNING, "%s changed since this run loaded it; it stays as it is", TABLE)
                 return
-            self._host.nftables.load(held, delete_script() if before is None else render(before))
+            self._host.nftables.load(held, render(earlier) if earlier else delete_script())
 
     # --- planning
 
-    def _plan_rules(self, ctx: Context, rules: ProbeRules) -> list[Change]:
+    def _plan_table(self, ctx: Context, wanted: ProbeRules | None) -> list[Change]:
         try:
-            before = _table(ctx, self._host)
+            before = self._standing(ctx)
         except PermissionDeniedError:
-            return [Change("~", TABLE, "unless it is in place: only root can read it")]
-        if before is None:
-            return [Change("+", TABLE)]
-        return [] if effect_of(before) == rules else [Change("~", TABLE, _drift(before))]
+            doubt = "unless it is in place" if wanted else "if it exists"
+            return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
+        return [] if before == wanted else [_change(before, wanted)]
 
     def _has_table(self, ctx: Context) -> bool:
         try:
-            return _table(ctx, self._host) is not None
+            return self._standing(ctx) is not None
         except (PermissionDeniedError, ToolNotFoundError):
             return is_installed(self._host.files)
 
@@ -274,21 +282,58 @@ class ConfigureProbeSNAT(NodeTask):
         """Return the changes in the order of `undo`."""
         changes = self._boot.plan_install(ctx, DEPARTURE)
         if self._host.is_live and is_installed(self._host.files):
-            try:
-                if _table(ctx, self._host) is not None:
-                    changes.append(Change("-", TABLE))
-            except PermissionDeniedError:
-                changes.append(Change("-", TABLE, "if it exists: only root can read it"))
-            except ToolNotFoundError as error:
-                self._tell(logging.DEBUG, "cannot look for %s: %s", TABLE, error)
+            with suppress(ToolNotFoundError):
+                changes += self._plan_table(ctx, None)
         return changes
+
+    # --- findings
+
+    def findings(self, ctx: Context) -> list[NodeFinding]:
+        """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
+
+        It does not wait. If the cloud does not answer, an installed unit counts as the answer of an earlier run;
+        without one the error is raised.
+        """
+        ctx.check()
+        if not self._host.is_live:
+            return []
+        outcome = self._decide(ctx, seconds=_for_a_look(ctx), is_assumed=is_installed(self._host.files))
+        if isinstance(outcome, NotWanted):
+            return []
+        if isinstance(outcome, Obstacle):
+            return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
+        found = [
+            NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
+            for change in self._boot.plan_install(ctx, self._unit(outcome))
+            if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
+        ]
+        standing = self._standing(ctx)
+        if standing != outcome:
+            reason = "is missing" if standing is None else f"has drifted: {_drift(standing)}"
+            found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
+        if taken := taken_before(outcome, self._host):
+            found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
+        return found
+
+    def wants_rules(self, ctx: Context) -> bool:
+        """Return True if the rules belong on a node now; needs no root. Raise if the cloud does not answer."""
+        return not isinstance(self._decide(ctx, seconds=_for_a_look(ctx)), NotWanted)
 
     def _tell(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
 
 
-def _table(ctx: Context, host: Host) -> list[dict[str, Any]] | None:
-    return host.nftables.table(ctx, FAMILY, TABLE_NAME)
+def _drift(standing: ProbeRules | str) -> str:
+    """Describe the difference between the rules and a table that has drifted."""
+    if isinstance(standing, ProbeRules):
+        return f"it rewrites {standing.source} to {standing.address} on {standing.dev}"
+    return standing
+
+
+def _change(before: _Standing, after: ProbeRules | None) -> Change:
+    if after is None:
+        return Change("-", TABLE)
+    return Change("+", TABLE) if before is None else Change("~", TABLE, _drift(before))
 
 
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
@@ -297,82 +342,8 @@ def _hindered(obstacle: Obstacle, waited: str) -> BackendError:
     )
 
 
-def _wanted_now(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, otherwise: bool | None, logger: logging.Logger = _logger
-) -> ProbeRules | NotWanted | Obstacle:
-    """Return the rules for a live node, decided as in `do`, but at once.
-
-    If the cloud does not answer, or not in a readable form, `otherwise` says if the node has IPv6, with a warning in
-    the log; with None the error is raised.
-    """
-    section = config.probe_snat
-    if not section.enabled:
-        return NotWanted(reason="hostRouting.probeSnat.enabled is not true")
-    if section.detect == "imds":
-        left = ctx.remaining()
-        # `apply` plans before it begins: the time left then must suffice to report why the cloud does not answer.
-        seconds = _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)
-        try:
-            has_ipv6 = describes_ipv6(host.metadata.network_interfaces(ctx.child(timeout=seconds)))
-        except (BackendError, DeadlineExceededError) as error:
-            ctx.check()
-            if otherwise is None:
-                raise
-            logger.warning(
-                "the cloud does not say if this node has IPv6, so %s is assumed: %s",
-                "IPv6" if otherwise else "no IPv6",
-                error,
-                extra={"task": ConfigureProbeSNAT.name},
-            )
-            has_ipv6 = otherwise
-        if not has_ipv6:
-            return _NO_IPV6
-    return assess(section, host)
-
-
-def _drift(listing: list[dict[str, Any]]) -> str:
-    """Describe the difference between the rules and a table that has drifted."""
-    if any("unreadable" in entry.get("table", {}) for entry in listing):
-        return "it has flags, such as dormant or owner"
-    found = effect_of(listing)
-    if found is None:
-        return "its rules are not those of hostrouting"
-    return f"it rewrites {found.source} to {found.address} on {found.dev}"
-
-
-# --- findings
-
-
-def check_probe_snat(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
-    """Return the reasons why IPv6 probes miss the pods of a live node. Needs CAP_NET_ADMIN; changes nothing.
-
-    It does not wait. If the cloud does not answer, an installed unit counts as the answer of an earlier run; without
-    one the error is raised.
-    """
-    ctx.check()
-    if not (host.is_live and config.probe_snat.enabled):
-        return []
-    outcome = _wanted_now(ctx, config, host, otherwise=is_installed(host.files) or None)
-    if isinstance(outcome, NotWanted):
-        return []
-    if isinstance(outcome, Obstacle):
-        return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
-    unit = boot_unit(outcome, required=config.probe_snat.required)
-    found = [
-        NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
-        for change in Boot(host, gates=config.gates).plan_install(ctx, unit)
-        if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
-    ]
-    listing = _table(ctx, host)
-    if listing is None or effect_of(listing) != outcome:
-        reason = "is missing" if listing is None else f"has drifted: {_drift(listing)}"
-        found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
-    taken = taken_before(outcome, host)
-    if taken:
-        found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
-    return found
-
-
-def wants_rules(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
-    """Return True if the rules belong on a live node now; needs no root. Raise if the cloud does not answer."""
-    return not isinstance(_wanted_now(ctx, config, host, otherwise=None), NotWanted)
+def _for_a_look(ctx: Context) -> float:
+    """Return the seconds that the cloud has for its answer where nothing is waited for."""
+    left = ctx.remaining()
+    # `apply` plans before it begins: the time left then must suffice to report why the cloud does not answer.
+    return _SECONDS_FOR_A_LOOK if left is None else min(_SECONDS_FOR_A_LOOK, left / 2)

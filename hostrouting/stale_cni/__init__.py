@@ -1,28 +1,16 @@
 """The sweep: removes ebtables rules, neighbours and routes that a removed CNI (azure-vnet) left for pods that are gone.
 
 azure_vnet.py   azure-vnet's configuration, locks and state; only read
-leftovers.py    a snapshot -> the objects that azure-vnet may have left; pure
+leftovers.py    a snapshot -> the objects that azure-vnet may have left; recorded objects compared with it; pure
 verdicts.py     a snapshot -> a verdict on each of them, with its reason; the agreement of several readings; pure
-node.py         the machine -> a snapshot, judged; objects removed and restored, in place and in order
+node.py         the machine -> a snapshot, judged; objects removed and restored, sort by sort
 task.py         CleanStaleCNI: read, confirm, record, remove and read again; restore
-report.py       `hostrouting sweep`, and the sweep's part of `check`
+report.py       `hostrouting sweep`
 """
 
 from __future__ import annotations
 
-from hostrouting.stale_cni.leftovers import Snapshot
-from hostrouting.stale_cni.node import fields_of
-from hostrouting.stale_cni.report import SweepReport, check_stale_cni, sweep_node
+from hostrouting.stale_cni.report import sweep_node
 from hostrouting.stale_cni.task import CleanStaleCNI
-from hostrouting.stale_cni.verdicts import Verdict, judge
 
-__all__ = [
-    "CleanStaleCNI",
-    "Snapshot",
-    "SweepReport",
-    "Verdict",
-    "check_stale_cni",
-    "fields_of",
-    "judge",
-    "sweep_node",
-]
+__all__ = ["CleanStaleCNI", "sweep_node"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hostrouting.exceptions import HostFileError, StaleCNIError
 from hostrouting.net.addresses import canonical
-from hostrouting.net.mappings import typed
+from hostrouting.net.mappings import typed_or_null
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from hostrouting.host import FileStore
 
@@ -22,6 +22,7 @@ __all__ = [
     "TUNNEL_MAC",
     "Endpoint",
     "configured",
+    "in_use",
     "locked",
     "parse_endpoints",
     "parse_state",
@@ -38,11 +39,15 @@ POD_DEVICE: Final = "azv"
 TUNNEL_MAC: Final = "12:34:56:78:9a:bc"
 
 #: The locks of azure-vnet and of its IPAM plugin; their names differ between versions.
-_LOCKS: Final = tuple(
-    f"{path}{ending}"
-    for folder in ("/var/run", "/var/run/azure-vnet")
-    for path in (f"{folder}/azure-vnet", f"{folder}/azure-vnet-ipam")
-    for ending in (".json.lock", ".lock")
+_LOCKS: Final = (
+    "/var/run/azure-vnet.json.lock",
+    "/var/run/azure-vnet.lock",
+    "/var/run/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet-ipam.lock",
+    "/var/run/azure-vnet/azure-vnet.json.lock",
+    "/var/run/azure-vnet/azure-vnet.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.json.lock",
+    "/var/run/azure-vnet/azure-vnet-ipam.lock",
 )
 #: The locks of version 1.4.5.
 _LOCK_FOLDER: Final = "/var/lock/azure-vnet"
@@ -57,10 +62,16 @@ _LONGEST_PID: Final = 10
 #: In bytes: none, Ethernet, EUI-64, InfiniBand.
 _MAC_LENGTHS: Final = (0, 6, 8, 20)
 
-Json = TypeVar("Json", dict[str, Any], list[object], str)
+T = TypeVar("T")
 
 
 # --- is it in use?
+
+
+def in_use(files: FileStore, *, conflist: bool, lock: bool) -> str | None:
+    """Return why azure-vnet may be making rules now, by its configuration, its locks or both; None if it may not."""
+    signs = [*(configured(files) if conflist else ()), *(locked(files) if lock else ())]
+    return f"azure-vnet is still in use: {'; '.join(signs)}" if signs else None
 
 
 def configured(files: FileStore) -> list[str]:
@@ -76,28 +87,24 @@ def _why_configured(files: FileStore, path: str) -> str | None:
         # A folder, or a link to itself: the runtime may read it some other way.
         words = str(error).removeprefix(f"cannot read {path}: ")
         return f"{path} cannot be read ({words}); move it away if no container runtime uses it"
+    kinds: list[object] = []
     try:
-        return f"{path} names azure-vnet" if _names_azure_vnet(json.loads(content)) else None
+        # At any depth; plugins such as multus nest others.
+        json.loads(content, object_hook=lambda each: kinds.append(each.get("type")))
     except (ValueError, RecursionError):
         return f"{path} is not valid JSON and contains 'azure-vnet'" if _PLUGIN.encode() in content else None
+    return f"{path} names azure-vnet" if any(map(_is_program, kinds)) else None
 
 
-def _names_azure_vnet(document: object) -> bool:
-    """Return True if a `type` at any depth is one of its programs; plugins such as multus nest others."""
-    if isinstance(document, list):
-        return any(map(_names_azure_vnet, document))
-    if not isinstance(document, dict):
-        return False
-    kind = document.get("type")
-    if isinstance(kind, str) and kind.rstrip("/").rpartition("/")[2].startswith(_PLUGIN):
-        return True
-    return any(map(_names_azure_vnet, document.values()))
+def _is_program(kind: object) -> bool:
+    return isinstance(kind, str) and kind.rstrip("/").rpartition("/")[2].startswith(_PLUGIN)
 
 
 def locked(files: FileStore) -> list[str]:
     """Return a sentence for each lock of azure-vnet that a process holds."""
     reasons = []
-    for path in _locks(files):
+    own = [name for name in files.names(_LOCK_FOLDER) if name.endswith(".lock") and not name.startswith(_OF_CNS)]
+    for path in (*_LOCKS, *(f"{_LOCK_FOLDER}/{name}" for name in own)):
         if files.is_locked(path):
             reasons.append(f"a process holds the lock {path}")
             continue
@@ -106,13 +113,6 @@ def locked(files: FileStore) -> list[str]:
         if pid.isdigit() and len(pid) <= _LONGEST_PID and files.exists(f"/proc/{int(pid)}"):
             reasons.append(f"process {int(pid)} holds the lock {path}")
     return reasons
-
-
-def _locks(files: FileStore) -> Iterator[str]:
-    yield from _LOCKS
-    for name in files.names(_LOCK_FOLDER):
-        if name.endswith(".lock") and not name.startswith(_OF_CNS):
-            yield f"{_LOCK_FOLDER}/{name}"
 
 
 # --- the pods in its state
@@ -162,20 +162,20 @@ def _is_same_pod(one: Endpoint, other: Endpoint) -> bool:
 
 def read_endpoints(files: FileStore) -> tuple[Endpoint, ...]:
     """Return the endpoints in both states; raise StaleCNIError for a state that cannot be parsed."""
-    return (*_read(files, STATE_PATH, parse_state), *_read(files, ENDPOINTS_PATH, parse_endpoints))
-
-
-def _read(files: FileStore, path: str, parse: Callable[[bytes], tuple[Endpoint, ...]]) -> tuple[Endpoint, ...]:
-    content = files.read(path)
-    if content is None:
-        return ()
-    try:
-        return parse(content)
-    except ValueError as error:
-        raise StaleCNIError(
-            f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot be told from dead ones, "
-            f"so nothing was changed; if no pod of azure-vnet is left, move the file away and run this again"
-        ) from error
+    endpoints: list[Endpoint] = []
+    for path, parse in ((STATE_PATH, parse_state), (ENDPOINTS_PATH, parse_endpoints)):
+        content = files.read(path)
+        if not content:
+            # A file of 0 bytes is an empty store.
+            continue
+        try:
+            endpoints += parse(content)
+        except ValueError as error:
+            raise StaleCNIError(
+                f"cannot read azure-vnet's state in {path}: {error}. Without it live pods cannot be told from dead "
+                f"ones, so nothing was changed; if no pod of azure-vnet is left, move the file away and run this again"
+            ) from error
+    return tuple(endpoints)
 
 
 def parse_state(content: bytes) -> tuple[Endpoint, ...]:
@@ -186,10 +186,10 @@ def parse_state(content: bytes) -> tuple[Endpoint, ...]:
     (Endpoint(addresses=('10.240.0.9',), host_device='azv1', mac=''),)
 
     Go always writes these keys, with null or an empty value if there is nothing, so an object without them is some
-    other document. A file of 0 bytes is an empty store.
+    other document.
     """
-    network = _typed(_get(_document(content), "Network", "the file"), {}, "Network")
-    endpoints = _leaves(network, "Network", "ExternalInterfaces", "Networks", "Endpoints")
+    network = _member(_document(content), "Network", dict, "the file")
+    endpoints = _leaves(network, "the file.Network", "ExternalInterfaces", "Networks", "Endpoints")
     return tuple(_endpoint(endpoint, path, "HostIfName", "IPAddresses") for endpoint, path in endpoints)
 
 
@@ -211,57 +211,47 @@ def parse_endpoints(content: bytes) -> tuple[Endpoint, ...]:
 
 
 def _document(content: bytes) -> dict[str, Any]:
-    if not content:
-        return {}
     try:
-        return _typed(json.loads(content), {}, "the file")
+        return typed_or_null(json.loads(content), dict, "the file")
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
 def _leaves(mapping: dict[str, Any], path: str, key: str, *keys: str) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each object that is nested in objects under the keys, with its path."""
-    for name, value in _typed(_get(mapping, key, path), {}, f"{path}.{key}").items():
+    for name, value in _member(mapping, key, dict, path).items():
         at = f"{path}.{key}[{name!r}]"
-        member: dict[str, Any] = _typed(value, {}, at)
+        member = typed_or_null(value, dict, at)
         yield from _leaves(member, at, *keys) if keys else ((member, at),)
 
 
-def _get(mapping: dict[str, Any], key: str, path: str) -> object:
+def _member(mapping: dict[str, Any], key: str, kind: type[T], path: str) -> T:
     # An empty object stands for Go's null.
     if mapping and key not in mapping:
         raise ValueError(f"{path} has no {key}")
-    return mapping.get(key)
-
-
-def _typed(value: object, empty: Json, name: str) -> Json:
-    """Return the value; `empty` for null, which Go writes for a value that was never set."""
-    return empty if value is None else typed(value, type(empty), name)
+    return typed_or_null(mapping.get(key), kind, f"{path}.{key}")
 
 
 def _endpoint(mapping: dict[str, Any], path: str, device: str, *keys: str) -> Endpoint:
-    networks = [(network, f"an entry of {path}.{key}") for key in keys for network in _networks(mapping, key, path)]
-    texts = [_address_text(network, at) for network, at in networks]
-    # An address that was never set is empty text.
-    addresses = tuple(_address(text) for text in texts if text)
-    return Endpoint(addresses, _text(mapping, device), _mac(_text(mapping, "MacAddress")))
-
-
-def _networks(mapping: dict[str, Any], key: str, path: str) -> list[object]:
-    return _typed(_get(mapping, key, path), [], f"{path}.{key}")
+    addresses = [
+        _address(text)
+        for key in keys
+        for network in _member(mapping, key, list, path)
+        # An address that was never set is empty text.
+        if (text := _address_text(network, f"an entry of {path}.{key}"))
+    ]
+    return Endpoint(
+        tuple(addresses),
+        typed_or_null(mapping.get(device), str, device),
+        _mac(typed_or_null(mapping.get("MacAddress"), str, "MacAddress")),
+    )
 
 
 def _address_text(network: object, path: str) -> str:
     if isinstance(network, str):
         # Go does not write a net.IPNet like this, but it is clear, and believing it only protects a pod.
         return network.partition("/")[0]
-    members = _typed(network, {}, path)
-    _get(members, "IP", path)
-    return _text(members, "IP")
-
-
-def _text(mapping: dict[str, Any], key: str) -> str:
-    return _typed(mapping.get(key), "", key)
+    return _member(typed_or_null(network, dict, path), "IP", str, path)
 
 
 def _address(text: str) -> str:

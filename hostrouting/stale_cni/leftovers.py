@@ -1,36 +1,42 @@
 """A snapshot of a node -> the objects that azure-vnet may have left, each with the pod it was made for; pure.
 
+Recorded objects are compared with a snapshot here, too: which are there, which are missing, which are lost.
+
 An ebtables rule counts as azure-vnet's only if it has exactly the options of one of its forms: a rule with another
 option, or with a negated one, belongs to another program.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from hostrouting.host.packets.ebtables_rules import EbtablesRule
 from hostrouting.net.addresses import IPV6, Address, address_bits, parse_address
-from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, place
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL, ObservedRoute, place
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from hostrouting.host.packets.ebtables_rules import EbtablesRule
     from hostrouting.journal import Restorable
     from hostrouting.net.addresses import Networks
-    from hostrouting.net.links import Device, Neighbour, Station
-    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.links import Device, Station
     from hostrouting.stale_cni.azure_vnet import Endpoint
 
 __all__ = [
     "OF_NODE",
     "OF_OTHER_NODE",
     "Candidate",
+    "Comparison",
     "Snapshot",
     "candidates",
+    "compare",
+    "identity",
     "is_of_node",
     "pod_devices",
     "read_pod_rule",
@@ -47,34 +53,24 @@ _NEVER: Final = frozenset({_KERNEL, _RA, OUR_PROTOCOL})
 #: The protocols of azure-vnet's routes: `boot` and `static`.
 _BY_HAND: Final = frozenset({3, 4})
 
-_BROADCAST: Final = "ff:ff:ff:ff:ff:ff"
-_HEX_DIGITS: Final = frozenset("0123456789abcdef")
+
+def _forms(*lines: str) -> tuple[tuple[str, dict[str, str]], ...]:
+    rules = (EbtablesRule.parse(line, backend="") for line in lines)
+    return tuple((rule.chain, dict(rule.normal)) for rule in rules)
 
 
-class _Form(NamedTuple):
-    """One form of azure-vnet's rules: its chain, its options with one value, and those with any value."""
-
-    chain: str
-    fixed: Mapping[str, str]
-    free: tuple[str, ...]
-
-
-_DNAT: Final = {"-j": "dnat", "--dnat-target": "ACCEPT"}
-_ARP_REPLY: Final = {"-p": "ARP", "--arp-op": "Request", "-j": "arpreply", "--arpreply-target": "DROP"}
-_FORWARDED_REPLY: Final = {**_DNAT, "-p": "ARP", "--arp-op": "Reply", "--to-dst": _BROADCAST}
-#: Tunnel mode sends all traffic of pods and bridge to the fabric.
-_TO_FABRIC: Final = {**_DNAT, "--to-dst": TUNNEL_MAC}
-_TO_NODE: Final = {"-s": "unicast", "-j": "snat", "--snat-arp": "", "--snat-target": "ACCEPT"}
-#: The free options have the pod's address, its hardware address and the uplink.
-_FOR_POD: Final = (
-    _Form("PREROUTING", _ARP_REPLY, ("--arp-ip-dst", "--arpreply-mac")),
-    _Form("PREROUTING", {**_DNAT, "-p": "IPv4"}, ("--ip-dst", "--to-dst", "-i")),
-    _Form("PREROUTING", {**_DNAT, "-p": "IPv6"}, ("--ip6-dst", "--to-dst", "-i")),
+#: The words in the forms below that stand for any value.
+_FREE: Final = frozenset({"address", "mac", "uplink"})
+_FOR_POD: Final = _forms(
+    "-A PREROUTING -p ARP --arp-op Request --arp-ip-dst address -j arpreply --arpreply-mac mac",
+    "-A PREROUTING -p IPv4 -i uplink --ip-dst address -j dnat --to-dst mac",
+    "-A PREROUTING -p IPv6 -i uplink --ip6-dst address -j dnat --to-dst mac",
 )
-_FOR_NODE: Final = (
-    _Form("POSTROUTING", _TO_NODE, ("-o", "--to-src")),
-    _Form("PREROUTING", _FORWARDED_REPLY, ("-i",)),
-    _Form("PREROUTING", _TO_FABRIC, ("-i",)),
+_FOR_NODE: Final = _forms(
+    "-A POSTROUTING -s unicast -o uplink -j snat --to-src mac --snat-arp",
+    "-A PREROUTING -p ARP -i uplink --arp-op Reply -j dnat --to-dst ff:ff:ff:ff:ff:ff",
+    # Tunnel mode sends all traffic of pods and bridge to the fabric.
+    f"-A PREROUTING -i uplink -j dnat --to-dst {TUNNEL_MAC}",
 )
 
 
@@ -95,8 +91,24 @@ class Snapshot:
     endpoints: tuple[Endpoint, ...] = ()
     #: The (device, address) that answered a probe; see `questions`.
     answered: frozenset[tuple[str, str]] = frozenset()
-    #: The pods' devices that could not be probed for lack of privilege.
-    unasked: frozenset[str] = frozenset()
+    #: False if no pod could be probed, for lack of privilege.
+    may_ask: bool = True
+
+
+def identity(each: Restorable) -> Restorable:
+    """Return the object without its position: a rule is the same at any position of its chain."""
+    return each._replace(position=0) if isinstance(each, EbtablesRule) else each
+
+
+def place_of(each: Restorable) -> object:
+    """Return the place of an object; two routes or neighbours cannot be added to one place.
+
+    A route of the new CNI to the same address with another metric has another place: the leftover steals its packets.
+    """
+    if isinstance(each, ObservedRoute):
+        # Every device may have its own IPv6 route.
+        return *place(each), each.dev if each.family == IPV6 else None
+    return (each.address, each.dev) if isinstance(each, Neighbour) else identity(each)
 
 
 def pod_devices(devices: Iterable[Device]) -> list[Device]:
@@ -150,9 +162,12 @@ def read_pod_rule(rule: EbtablesRule) -> tuple[str, str] | None:
     >>> read_pod_rule(EbtablesRule.parse(line, backend="nft"))
     ('10.240.0.9', 'aa:bb:cc:00:00:09')
     """
-    address, mac, *uplinks = _free_values(rule, _FOR_POD) or ("", "")
+    values = _free_values(rule, _FOR_POD)
+    if values is None:
+        return None
+    address, mac, uplink = values["address"], values["mac"], values.get("uplink")
     # A masked address is a network.
-    is_exact = parse_address(address) is not None and _is_unicast(mac) and all(map(_is_uplink, uplinks))
+    is_exact = parse_address(address) is not None and _is_unicast(mac) and (uplink is None or _is_uplink(uplink))
     return (address, mac) if is_exact else None
 
 
@@ -161,15 +176,16 @@ def is_of_node(rule: EbtablesRule) -> bool:
     return _free_values(rule, _FOR_NODE) is not None
 
 
-def _free_values(rule: EbtablesRule, forms: Iterable[_Form]) -> list[str] | None:
+def _free_values(rule: EbtablesRule, forms: Iterable[tuple[str, dict[str, str]]]) -> dict[str, str] | None:
     """Return the values of the free options, if the rule has exactly the options of one of the forms."""
     options = dict(rule.normal)
     # azure-vnet repeats and negates no option.
     if len(options) != len(rule.normal) or any(value.startswith("!") for value in options.values()):
         return None
-    for chain, fixed, free in forms:
-        if rule.chain == chain and options.keys() == fixed.keys() | free and fixed.items() <= options.items():
-            return [options[name] for name in free]
+    for chain, form in forms:
+        free = {word: options.get(name, "") for name, word in form.items() if word in _FREE}
+        if rule.chain == chain and options == {name: free.get(word, word) for name, word in form.items()}:
+            return free
     return None
 
 
@@ -179,11 +195,8 @@ def _is_uplink(device: str) -> bool:
 
 def _is_unicast(mac: str) -> bool:
     """Return True if a single device can have it; names (`Broadcast`) and masked addresses are not unicast."""
-    digits = mac.replace(":", "")
-    if len(mac) != 17 or len(digits) != 12 or not _HEX_DIGITS.issuperset(digits):
-        return False
-    number = int(digits, 16)
-    return number != 0 and not number >> 40 & 1
+    # The first byte of a unicast address is even.
+    return re.fullmatch("[0-9a-f][02468ace](:[0-9a-f]{2}){5}", mac) is not None and mac != "00:00:00:00:00:00"
 
 
 # --- routes
@@ -193,9 +206,9 @@ def _of_routes(snapshot: Snapshot, pods: Networks, bridge: str) -> Iterator[Cand
     found = [route for route in snapshot.routes if _may_be_for_pod(route, pods, bridge)]
     networks = {route.network for route in found}
     # Of hundreds of thousands of routes hardly any share a network with these.
-    places = Counter(_place(route) for route in snapshot.routes if route.network in networks)
+    places = Counter(place_of(route) for route in snapshot.routes if route.network in networks)
     for route in found:
-        oddity = _oddity_of_route(route) or (_NOT_ALONE if places[_place(route)] > 1 else "")
+        oddity = _oddity_of_route(route) or (_NOT_ALONE if places[place_of(route)] > 1 else "")
         yield Candidate(route, _host(route), oddity=oddity)
 
 
@@ -233,9 +246,55 @@ def _host(route: ObservedRoute) -> str | None:
     return str(Address(route.family, route.network)) if is_host else None
 
 
-def _place(route: ObservedRoute) -> tuple[object, ...]:
-    """Return the route's place: of two routes that share it, a removed one could not be restored as it was.
+# --- recorded objects
 
-    A route of the new CNI to the same address with another metric has another place: the leftover steals its packets.
-    """
-    return *place(route), route.dev if route.family == IPV6 else None
+
+class Comparison(NamedTuple):
+    """Recorded objects and the state of the node."""
+
+    there: list[Restorable]
+    #: Those that are gone and can be restored.
+    missing: list[Restorable]
+    #: Those that are gone and cannot be restored, with the reason.
+    lost: dict[Restorable, str]
+
+    @property
+    def gone(self) -> list[Restorable]:
+        """All that are not there."""
+        return [*self.missing, *self.lost]
+
+
+def compare(objects: Iterable[Restorable], snapshot: Snapshot) -> Comparison:
+    """Compare recorded objects with the state of the node; each identical rule counts once."""
+    standing: defaultdict[object, list[Restorable]] = defaultdict(list)
+    for observed in snapshot.rules, snapshot.neighbours, snapshot.routes:
+        for each in observed:
+            standing[place_of(each)].append(each)
+    devices = {device.name for device in snapshot.devices}
+    found = Comparison([], [], {})
+    for each in objects:
+        others = standing[place_of(each)]
+        if any(_is_same(other, each) for other in others):
+            found.there.append(each)
+        elif obstacle := _obstacle(each, others, devices):
+            found.lost[each] = obstacle
+        else:
+            found.missing.append(each)
+            others.append(each)
+        if isinstance(each, EbtablesRule):
+            # One less for the next rule that is the same.
+            others.pop()
+    return found
+
+
+def _is_same(other: Restorable, wanted: Restorable) -> bool:
+    if isinstance(other, ObservedRoute) and isinstance(wanted, ObservedRoute):
+        return other.fulfils(wanted)
+    return identity(other) == identity(wanted)
+
+
+def _obstacle(wanted: Restorable, others: Sequence[Restorable], devices: set[str]) -> str | None:
+    """Return why the object cannot be restored; None if it can."""
+    if not isinstance(wanted, EbtablesRule) and wanted.dev not in devices:
+        return f"there is no device {wanted.dev} any more"
+    return f"its place was taken meanwhile by '{others[0]}'" if others else None

@@ -7,42 +7,36 @@ rules that may go unseen.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
-from hostrouting.journal import object_to_mapping
 from hostrouting.net.addresses import IPV4
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import ObservedRoute, place
+from hostrouting.net.routes import ObservedRoute
 from hostrouting.stale_cni.azure_vnet import read_endpoints
 from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
-from hostrouting.stale_cni.verdicts import identity, judge, questions
+from hostrouting.stale_cni.verdicts import judge, questions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from hostrouting.config import StaleCNIConfig
     from hostrouting.host import Device, EbtablesReading, Host, Station
     from hostrouting.journal import Restorable
+    from hostrouting.net.links import Neighbour
     from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
 __all__ = [
     "Observer",
     "Reading",
-    "Restoration",
-    "add",
+    "Sort",
     "by_sort",
-    "fields_of",
     "observe",
-    "remove",
-    "still_there",
-    "what_is_missing",
     "wrong_bridge",
 ]
 
@@ -55,15 +49,18 @@ class Reading(NamedTuple):
 
     verdicts: tuple[Verdict, ...]
     ebtables: EbtablesReading
-    #: For lack of privilege no pod was probed: objects of silent pods are `unknown`.
-    may_not_ask: bool = False
-    #: The pods' devices on which a probe is not heard, each with the reason.
-    deaf: tuple[str, ...] = ()
+    snapshot: Snapshot
 
     @property
     def stale(self) -> list[Verdict]:
         """The verdicts on stale objects."""
         return [verdict for verdict in self.verdicts if verdict.kind == "stale"]
+
+    @property
+    def deaf(self) -> list[str]:
+        """The pods' devices on which a probe is not heard, each with the reason."""
+        deaf = (device for device in pod_devices(self.snapshot.devices) if not (device.up and device.carrier))
+        return [f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf]
 
 
 def observe(ctx: Context, host: Host) -> tuple[Snapshot, EbtablesReading]:
@@ -98,7 +95,8 @@ def wrong_bridge(host: Host, bridge: str) -> str | None:
     for pod in pod_devices(devices.values()):
         master = devices.get(pod.master or "")
         if master is not None and master.kind == "bridge":
-            return f"there is no device {bridge}, but {pod.name} is a port of {master.name}"
+            told = f"there is no device {bridge}, but {pod.name} is a port of {master.name}"
+            return f"staleCni.bridge must name the bridge of azure-vnet's pods: {told}"
     return None
 
 
@@ -106,7 +104,8 @@ class Observer:
     """Reads the machine any number of times, and logs each thing that it finds once."""
 
     def __init__(self, section: StaleCNIConfig, logger: logging.Logger) -> None:
-        self._section = section
+        self._bridge = section.bridge
+        self._judged = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
         self._logger = logger
         self._said: set[str] = set()
         self._shown = 0
@@ -118,9 +117,8 @@ class Observer:
         # Last, for the same reason as there.
         snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
         verdicts = self._judged(snapshot)
-        may_not_ask = False
         # The node may know nothing of a pod that has been silent for long, and yet it answers.
-        if asked := questions(snapshot, verdicts, bridge=self._section.bridge):
+        if asked := questions(snapshot, verdicts, bridge=self._bridge):
             try:
                 answered = host.link_layer.answering(ctx, asked)
                 # A bridge learns a pod's hardware address from its answer.
@@ -129,21 +127,16 @@ class Observer:
                 if not may_guess:
                     raise
                 self.say_once(logging.WARNING, f"{error}; pods that have been silent for long may be alive or gone")
-                may_not_ask = True
-                unasked = frozenset(device.name for device in pod_devices(snapshot.devices))
-                snapshot = attrs.evolve(snapshot, unasked=unasked)
+                snapshot = attrs.evolve(snapshot, may_ask=False)
             verdicts = self._judged(snapshot)
         self._tell(verdicts, ebtables)
-        return Reading(verdicts, ebtables, may_not_ask, _deaf(snapshot.devices))
+        return Reading(verdicts, ebtables, snapshot)
 
     def say_once(self, level: int, line: str, **fields: object) -> None:
         """Log a line that was not logged before."""
         if line not in self._said:
             self._said.add(line)
             self._logger.log(level, "%s", line, extra=fields)
-
-    def _judged(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
-        return judge(snapshot, pod_cidrs=self._section.pod_cidrs, bridge=self._section.bridge)
 
     def _tell(self, verdicts: Iterable[Verdict], ebtables: EbtablesReading) -> None:
         for note in ebtables.notes:
@@ -158,157 +151,50 @@ class Observer:
             is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
             self._shown += is_shown
             more += verdict.kind == "unknown" and not is_shown
-            self.say_once(logging.WARNING if is_shown else logging.DEBUG, line, **fields_of(verdict))
+            self.say_once(logging.WARNING if is_shown else logging.DEBUG, line, **verdict.to_mapping())
         if more:
             self._logger.warning("and %d more are left alone (shown by -v)", more, extra={"unknown": more})
-
-
-def fields_of(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict as fields of a log record or a JSON object, with the `details` that the journal records."""
-    return {**verdict._asdict(), "object": str(verdict.object), "details": object_to_mapping(verdict.object)}
-
-
-def _deaf(devices: Iterable[Device]) -> tuple[str, ...]:
-    deaf = (device for device in pod_devices(devices) if not (device.up and device.carrier))
-    return tuple(f"{device.name} {'has no carrier' if device.up else 'is down'}" for device in deaf)
 
 
 # --- removing and restoring
 
 
-class Restoration(NamedTuple):
-    """The objects that are missing and can be restored, and those that cannot."""
+class Sort(NamedTuple):
+    """The objects that one port changes, all of them or none."""
 
-    missing: tuple[Restorable, ...]
-    #: Each with the reason.
-    lost: tuple[tuple[Restorable, str], ...]
-
-
-def what_is_missing(objects: Iterable[Restorable], snapshot: Snapshot) -> Restoration:
-    """Compare removed objects with the state of the node; those that are there are neither missing nor lost."""
-    standing = _Standing(snapshot)
-    missing: list[Restorable] = []
-    lost: list[tuple[Restorable, str]] = []
-    for each in objects:
-        if standing.has(each):
-            continue
-        obstacle = standing.obstacle(each)
-        if obstacle is None:
-            missing.append(each)
-            if not isinstance(each, EbtablesRule):
-                standing.add(each)
-        else:
-            lost.append((each, obstacle))
-    return Restoration(tuple(missing), tuple(lost))
+    objects: Sequence[Restorable]
+    remove: Callable[[], None]
+    add: Callable[[], None]
 
 
-def still_there(objects: Iterable[Restorable], snapshot: Snapshot) -> list[Restorable]:
-    """Return those of the objects that are on the node."""
-    return list(filter(_Standing(snapshot).has, objects))
-
-
-def remove(
-    ctx: Context,
-    host: Host,
-    objects: Iterable[Restorable],
-    done: list[Restorable],
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> None:
-    """Remove the objects, each sort completely or not at all; add to `done` those that are certainly gone."""
-    routes, others, rules = by_sort(objects)
-    if rules:
-        host.ebtables.delete(ctx, rules, progress=progress)
-        done += rules
-    if others:
-        host.link_layer.apply(remove=others)
-        done += others
-    if routes:
-        host.routes.apply([RouteChange.remove(route) for route in routes])
-        done += routes
-
-
-def add(
-    ctx: Context,
-    host: Host,
-    objects: Iterable[Restorable],
-    done: list[Restorable],
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> None:
-    """Add the objects in the opposite order of `remove`, each sort completely or not at all; add them to `done`."""
-    routes, others, rules = by_sort(objects)
-    if routes:
-        host.routes.apply([RouteChange.add(route.to_route()) for route in routes])
-        done += routes
-    if others:
-        host.link_layer.apply(add=others)
-        done += others
-    if rules:
-        # In ascending order, so that each rule finds those before it in their places.
-        ordered = sorted(rules, key=lambda rule: (rule.backend, rule.chain, rule.position))
-        host.ebtables.insert(ctx, ordered, progress=progress)
-        done += rules
-
-
-def by_sort(
-    objects: Iterable[Restorable],
-) -> tuple[list[ObservedRoute], list[Neighbour | ObservedRoute], list[EbtablesRule]]:
-    """Split the objects by the port that changes them: IPv4 routes, the link layer's, and ebtables rules."""
+def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable], logger: logging.Logger) -> list[Sort]:
+    """Split the objects by the port that changes them, in the order in which they are removed."""
+    rules: list[EbtablesRule] = []
     routes: list[ObservedRoute] = []
     others: list[Neighbour | ObservedRoute] = []
-    rules: list[EbtablesRule] = []
     for each in objects:
-        if isinstance(each, ObservedRoute) and each.family == IPV4:
-            routes.append(each)
-        elif isinstance(each, EbtablesRule):
+        if isinstance(each, EbtablesRule):
             rules.append(each)
+        elif isinstance(each, ObservedRoute) and each.family == IPV4:
+            routes.append(each)
         else:
             others.append(each)
-    return routes, others, rules
 
+    def tell(verb: str, done: int) -> None:
+        fields = {"progress": (done, len(rules))}
+        logger.info("%d of %d ebtables rules %s", done, len(rules), verb, extra=fields)
 
-class _Standing:
-    """The objects on the node by their places; each identical rule is counted once."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._objects: defaultdict[object, list[Restorable]] = defaultdict(list)
-        for objects in snapshot.rules, snapshot.neighbours, snapshot.routes:
-            for each in objects:
-                self.add(each)
-        self._devices = {device.name for device in snapshot.devices}
-
-    def add(self, each: Restorable) -> None:
-        self._objects[_place(each)].append(each)
-
-    def has(self, wanted: Restorable) -> bool:
-        here = self._objects.get(_place(wanted), [])
-        if isinstance(wanted, EbtablesRule):
-            return bool(here and here.pop())
-        if isinstance(wanted, ObservedRoute):
-            return any(isinstance(other, ObservedRoute) and other.fulfils(wanted) for other in here)
-        return wanted in here
-
-    def obstacle(self, wanted: Restorable) -> str | None:
-        """Return why the object cannot be restored; None if it can."""
-        if isinstance(wanted, EbtablesRule):
-            return None
-        if wanted.dev not in self._devices:
-            return f"there is no device {wanted.dev} any more"
-        others = self._objects.get(_place(wanted), [])
-        other = next((other for other in others if _excludes(wanted, other)), None)
-        return None if other is None else f"its place was taken meanwhile by '{other}'"
-
-
-def _excludes(wanted: Restorable, other: Restorable) -> bool:
-    """Return True if two objects of one place cannot coexist."""
-    if isinstance(wanted, ObservedRoute) and isinstance(other, ObservedRoute) and wanted.family != IPV4:
-        # Every device may have its own, but routes with gateways become next hops of one route.
-        return wanted.dev == other.dev or bool(wanted.gateways and other.gateways)
-    return True
-
-
-def _place(each: Restorable) -> object:
-    if isinstance(each, EbtablesRule):
-        return identity(each)
-    return (each.address, each.dev) if isinstance(each, Neighbour) else place(each)
+    sorts = [
+        Sort(
+            rules,
+            lambda: host.ebtables.delete(ctx, rules, progress=partial(tell, "deleted")),
+            lambda: host.ebtables.insert(ctx, rules, progress=partial(tell, "restored")),
+        ),
+        Sort(others, lambda: host.link_layer.apply(remove=others), lambda: host.link_layer.apply(add=others)),
+        Sort(
+            routes,
+            lambda: host.routes.apply([RouteChange.remove(route) for route in routes]),
+            lambda: host.routes.apply([RouteChange.add(route.to_route()) for route in routes]),
+        ),
+    ]
+    return [sort for sort in sorts if sort.objects]

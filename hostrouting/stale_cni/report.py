@@ -1,4 +1,4 @@
-"""The sweep as a command (`hostrouting sweep`) and as a part of `check`, with the reports of both."""
+"""The sweep as a command (`hostrouting sweep`), with its report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import attrs
 
 from hostrouting.config import require_config
 from hostrouting.exceptions import ConfigError, InvalidConfigError
-from hostrouting.findings import NodeFinding
-from hostrouting.stale_cni.node import fields_of
 from hostrouting.stale_cni.task import CleanStaleCNI
 from phases import Change, TaskFailedError, run
 
@@ -20,17 +18,12 @@ if TYPE_CHECKING:
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import Host
-    from hostrouting.stale_cni.verdicts import Kind, Verdict
+    from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
-__all__ = ["SweepReport", "check_stale_cni", "sweep_node"]
+__all__ = ["SweepReport", "sweep_node"]
 
-_KIND: Final = "stale-cni"
-_KINDS: Final[tuple[tuple[Kind, str], ...]] = (
-    ("live", "of live pods"),
-    ("node", "of the node"),
-    ("unknown", "not understood"),
-)
+_KINDS: Final = {"live": "of live pods", "node": "of the node", "unknown": "not understood"}
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +48,7 @@ class SweepReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the output of `sweep --json`."""
-        spared = [fields_of(verdict) for verdict in self.spared]
+        spared = [verdict.to_mapping() for verdict in self.spared]
         removed = [{"object": change.subject, "reason": change.detail} for change in self.changes]
         answer: dict[str, Any] = {
             "ok": self.ok,
@@ -82,9 +75,9 @@ class SweepReport:
             yield from (f"  - {each}" for each in subjects)
         if self.error is None:
             yield self._summary()
-        counts = Counter(verdict.kind for verdict in self.spared)
+        counts: Counter[str] = Counter(verdict.kind for verdict in self.spared)
         if counts:
-            told = ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS if counts[kind])
+            told = ", ".join(f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind])
             yield f"left alone: {told}{':' if verbose else ' (-v lists them)'}"
         for verdict in self.spared if verbose else ():
             yield f"  = {verdict.object}: {verdict.reason}"
@@ -126,22 +119,3 @@ def sweep_node(
     return SweepReport(
         dry_run=False, changes=done.changes, spared=tuple(task.spared), record=task.record, error=done.error
     )
-
-
-def check_stale_cni(
-    ctx: Context, config: HostRoutingConfig, host: Host, *, spared: list[Verdict] | None = None
-) -> list[NodeFinding]:
-    """Return a finding for each object that is stale by one reading; none if the config does not ask for a sweep.
-
-    The verdicts on objects that are left alone are added to `spared`. Raise PermissionDeniedError if nothing stale was
-    seen, but a lack of privilege may have hidden it.
-    """
-    if not config.stale_cni.enabled or not host.is_live:
-        return []
-    task = CleanStaleCNI(config, host=host)
-    stale = task.foresee(ctx)
-    if spared is not None:
-        spared += task.spared
-    obstacle = task.obstacle()
-    step = f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
-    return [NodeFinding(_KIND, str(each.object), f"{each.reason}; {step}") for each in stale]

@@ -10,34 +10,29 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import HostFileError, HostRoutingError, PermissionDeniedError, StaleCNIError
-from hostrouting.findings import RESTORED, refused
-from hostrouting.host import EbtablesRule
+from hostrouting.findings import RESTORED, NodeFinding, refused
 from hostrouting.journal import Sweeps, set_aside
 from hostrouting.stale_cni import azure_vnet
+from hostrouting.stale_cni.leftovers import compare, identity
 from hostrouting.stale_cni.node import (
     Observer,
-    add,
     by_sort,
-    fields_of,
     observe,
-    remove,
-    still_there,
-    what_is_missing,
     wrong_bridge,
 )
-from hostrouting.stale_cni.verdicts import agree, identity
+from hostrouting.stale_cni.verdicts import agree
 from phases import Change
 from phases.exceptions import CONTEXT_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
     from hostrouting.host import EbtablesReading, Host
     from hostrouting.journal import Record, Restorable
     from hostrouting.stale_cni.leftovers import Snapshot
     from hostrouting.stale_cni.node import Reading
-    from hostrouting.stale_cni.verdicts import Agreement, Verdict
+    from hostrouting.stale_cni.verdicts import Verdict
     from phases import Context
 
 __all__ = ["CleanStaleCNI"]
@@ -85,23 +80,27 @@ class CleanStaleCNI(NodeTask):
             self._do(held)
 
     def _do(self, ctx: Context) -> None:
-        agreement, reading = self._confirmed(ctx)
-        for verdict in agreement.changed:
+        stale, unsteady, reading = self._confirmed(ctx)
+        for verdict in unsteady:
             changed = verdict._replace(kind="unknown", reason="it changed between readings")
             self._logger.warning(
                 "%s is left alone: it changed between readings, so another program is changing it",
                 verdict.object,
-                extra=fields_of(changed),
+                extra=changed.to_mapping(),
             )
             self.spared.append(changed)
-        if not agreement.stale:
+        if not stale:
             self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
             return
-        for verdict in agreement.stale:
-            self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=fields_of(verdict))
-        record = self._recorded(ctx, agreement.stale, reading)
+        for verdict in stale:
+            self._logger.debug("%s is stale: %s", verdict.object, verdict.reason, extra=verdict.to_mapping())
+        objects = [verdict.object for verdict in stale]
+        try:
+            record = self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
+        except HostFileError as error:
+            raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
         self.record = record.path
-        self._sweep(ctx, record, {identity(verdict.object): verdict.reason for verdict in agreement.stale})
+        self._sweep(ctx, record, stale)
         self._logger.info(
             "stale objects of azure-vnet removed: %d, recorded in %s",
             len(record.objects),
@@ -134,22 +133,19 @@ class CleanStaleCNI(NodeTask):
         if not self._host.is_live:
             return
         with self._host.lock.hold(ctx) as held:
-            self._undo(held)
-
-    def _undo(self, ctx: Context) -> None:
-        recorded = self._sweeps.read()
-        if not recorded.current and not recorded.damaged:
-            self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
-        for record in recorded.outlived:
-            self._logger.info(_OUTLIVED, record.path, record.time, extra={"backup": record.path})
-            self._sweeps.remove(record)
-            ctx.record(_removal(record))
-        for record in recorded.damaged:
-            aside = set_aside(self._host.files, record.path)
-            self._logger.warning("%s; %s", record.damage, aside, extra={"backup": record.path})
-        for record in recorded.current:
-            self._restore(ctx, record)
-        self._sweeps.clean_up()
+            recorded = self._sweeps.read()
+            if not recorded.current and not recorded.damaged:
+                self._logger.info("no sweep since this machine was started is recorded in %s", self._section.backup_dir)
+            for record in recorded.outlived:
+                self._logger.info(_OUTLIVED, record.path, record.time, extra={"backup": record.path})
+                self._sweeps.remove(record)
+                held.record(_removal(record))
+            for record in recorded.damaged:
+                aside = set_aside(self._host.files, record.path)
+                self._logger.warning("%s; %s", record.damage, aside, extra={"backup": record.path})
+            for record in recorded.current:
+                self._restore(held, record)
+            self._sweeps.clean_up()
 
     def plan_undo(self, ctx: Context) -> list[Change]:
         """Return the objects that `undo` would restore, and the records of earlier boots that it would remove."""
@@ -163,7 +159,7 @@ class CleanStaleCNI(NodeTask):
             snapshot = self._look(ctx)
             for record in recorded.current:
                 # An object that one record restores is there for the next one.
-                missing |= Counter(map(identity, what_is_missing(record.objects, snapshot).missing))
+                missing |= Counter(map(identity, compare(record.objects, snapshot).missing))
         return [*map(_removal, recorded.outlived), *map(_addition, missing.elements())]
 
     def foresee(self, ctx: Context) -> list[Verdict]:
@@ -172,32 +168,34 @@ class CleanStaleCNI(NodeTask):
         Raise PermissionDeniedError if nothing stale was seen, but a lack of privilege may have hidden it.
         """
         reading = self._read(ctx, may_guess=True)
-        if not reading.stale and (reading.ebtables.denied or reading.may_not_ask):
+        if not reading.stale and (reading.ebtables.denied or not reading.snapshot.may_ask):
             raise PermissionDeniedError(_CANNOT_TELL)
         return reading.stale
 
+    def findings(self, ctx: Context) -> list[NodeFinding]:
+        """Return a finding for each object that is stale by one reading; none if the config does not ask for a sweep.
+
+        Raise PermissionDeniedError as `foresee` does. Afterwards `spared` has the verdicts on the other objects.
+        """
+        if not self._section.enabled or not self._host.is_live:
+            return []
+        stale, obstacle = self.foresee(ctx), self.obstacle()
+        step = f"cannot be removed now: {obstacle}" if obstacle else "run: hostrouting apply CONFIG"
+        return [NodeFinding("stale-cni", str(each.object), f"{each.reason}; {step}") for each in stale]
+
     def obstacle(self) -> str | None:
         """Return why `do` would be refused now; None if it would not."""
-        return self._wrong_bridge() or self._in_use()[0] or self._unsafe_folder()
-
-    def _wrong_bridge(self) -> str | None:
-        wrong = wrong_bridge(self._host, self._section.bridge)
-        return wrong and f"staleCni.bridge must name the bridge of azure-vnet's pods: {wrong}"
-
-    def _in_use(self) -> tuple[str | None, str | None]:
-        """Return why azure-vnet may be making rules now, and the same of signs that the config says to overlook."""
-        files, force = self._host.files, self._section.force
-        found = ((azure_vnet.configured(files), force.conflist), (azure_vnet.locked(files), force.lock))
-        told = ([r for reasons, forced in found if forced is wanted for r in reasons] for wanted in (False, True))
-        in_use, overlooked = (f"azure-vnet is still in use: {'; '.join(each)}" if each else None for each in told)
-        return in_use, overlooked
-
-    def _unsafe_folder(self) -> str | None:
+        if reason := wrong_bridge(self._host, self._section.bridge) or self._in_use():
+            return reason
         try:
             self._sweeps.refuse_unsafe_folder()
         except HostFileError as error:
             return _no_record(error)
         return None
+
+    def _in_use(self) -> str | None:
+        force = self._section.force
+        return azure_vnet.in_use(self._host.files, conflist=not force.conflist, lock=not force.lock)
 
     # --- reading
 
@@ -206,8 +204,11 @@ class CleanStaleCNI(NodeTask):
         self.spared = [verdict for verdict in reading.verdicts if verdict.kind != "stale"]
         return reading
 
-    def _confirmed(self, ctx: Context) -> tuple[Agreement, EbtablesReading]:
-        """Read as often as the config asks for; raise if something is stale while azure-vnet may be at work."""
+    def _confirmed(self, ctx: Context) -> tuple[list[Verdict], list[Verdict], EbtablesReading]:
+        """Read as often as the config asks for; return the stale objects, the changed ones, and the last reading.
+
+        Raise if something is stale while azure-vnet may be at work.
+        """
         readings: list[Sequence[Verdict]] = []
         needed = self._section.confirmations
         while True:
@@ -223,10 +224,7 @@ class CleanStaleCNI(NodeTask):
             # A node without leftovers needs no confirmation.
             if not any(readings):
                 break
-            if wrong := self._wrong_bridge():
-                raise StaleCNIError(f"{wrong}. Nothing was changed")
-            for look in in_use, self._in_use():
-                self._refuse(*look)
+            self._refuse(in_use or self._in_use())
             if found.deaf:
                 needed = self._section.confirmations + READINGS_FOR_THE_DEAF
                 given = f"its pod gets {READINGS_FOR_THE_DEAF} more readings to answer"
@@ -234,33 +232,31 @@ class CleanStaleCNI(NodeTask):
             if len(readings) >= needed:
                 break
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-        return agree(readings), found.ebtables
+        return *agree(readings), found.ebtables
 
-    def _refuse(self, in_use: str | None, overlooked: str | None) -> None:
+    def _refuse(self, in_use: str | None) -> None:
+        if wrong := wrong_bridge(self._host, self._section.bridge):
+            raise StaleCNIError(f"{wrong}. Nothing was changed")
         if in_use:
             raise StaleCNIError(
                 f"{in_use}. Nothing was changed. Remove azure-vnet first; if you know that no pod of it is alive, "
                 f"staleCni.force (its switches conflist and lock) sweeps all the same"
             )
-        if overlooked:
+        force = self._section.force
+        if overlooked := azure_vnet.in_use(self._host.files, conflist=force.conflist, lock=force.lock):
             self._observer.say_once(logging.WARNING, f"going on, as staleCni.force asks: {overlooked}")
 
     # --- removing
 
-    def _recorded(self, ctx: Context, stale: Iterable[Verdict], reading: EbtablesReading) -> Record:
-        objects = [verdict.object for verdict in stale]
+    def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict]) -> None:
+        gone: list[Restorable] = []
         try:
-            return self._sweeps.add(objects, texts=reading.texts, now=ctx.clock.time())
-        except HostFileError as error:
-            raise StaleCNIError(f"nothing was changed: {_no_record(error)}") from error
-
-    def _sweep(self, ctx: Context, record: Record, reasons: Mapping[Restorable, str]) -> None:
-        done: list[Restorable] = []
-        try:
-            remove(ctx, self._host, record.objects, done, progress=self._progress("deleted", record.objects))
+            for sort in by_sort(ctx, self._host, record.objects, self._logger):
+                sort.remove()
+                gone += sort.objects
         except Exception as error:
-            was_begun = bool(done)
-            left = self._roll_back(ctx, record, done)
+            was_begun = bool(gone)
+            gone, left = self._roll_back(ctx, record, gone)
             if left:
                 lines = "".join(f"\n  {line}" for line in left)
                 raise StaleCNIError(
@@ -276,40 +272,40 @@ class CleanStaleCNI(NodeTask):
             raise
         except BaseException:
             # An interrupt: only a reading shows what is gone; `undo` restores no more than that.
-            done[:] = record.objects
+            gone = [*record.objects]
             with suppress(HostRoutingError):
-                missing, lost = what_is_missing(record.objects, self._look(ctx.shielded()))
-                done[:] = [*missing, *(leftover for leftover, _ in lost)]
+                gone = compare(gone, self._look(ctx.shielded())).gone
             raise
         finally:
-            gone = set(done)
-            undo = partial(self._undo_sweep, record=record)
-            for leftover in record.objects:
-                if leftover in gone:
-                    ctx.record(Change("-", str(leftover), reasons[identity(leftover)]), undo=undo)
+            undo = partial(self._undo_sweep, record)
+            lasting = set(gone)
+            for verdict in stale:
+                if verdict.object in lasting:
+                    ctx.record(Change("-", str(verdict.object), verdict.reason), undo=undo)
 
-    def _roll_back(self, ctx: Context, record: Record, done: list[Restorable]) -> list[str]:
-        """Restore the removed objects; return those that could not be, in words, and leave them in `done`."""
+    def _roll_back(self, ctx: Context, record: Record, gone: list[Restorable]) -> tuple[list[Restorable], list[str]]:
+        """Restore the removed objects; return those that could not be, and the same in words."""
         # Not bound by the caller's context, whose end may be the reason for the rollback.
         ctx = ctx.shielded().child(timeout=_SECONDS_TO_RESTORE)
         problems: list[str] = []
         try:
-            for part in by_sort(what_is_missing(done, self._look(ctx)).missing):
+            missing = compare(gone, self._look(ctx)).missing
+            for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
                 try:
-                    add(ctx, self._host, part, [])
+                    sort.add()
                 except HostRoutingError as error:
                     problems.append(str(error))
-            missing, lost = what_is_missing(record.objects, self._look(ctx))
+            after = compare(record.objects, self._look(ctx))
         except HostRoutingError as error:
-            return [*problems, f"the present state cannot be read: {error}"]
-        done[:] = [*missing, *(leftover for leftover, _ in lost)]
-        return [*problems, *map(str, missing), *(f"{leftover}: {reason}" for leftover, reason in lost)]
+            return gone, [*problems, f"the present state cannot be read: {error}"]
+        lost = (f"{leftover}: {reason}" for leftover, reason in after.lost.items())
+        return after.gone, [*problems, *map(str, after.missing), *lost]
 
     def _look_again(self, ctx: Context, record: Record) -> None:
         """Raise StaleCNIError if another program adds removed objects again; removing them again would never end."""
         try:
             ctx.sleep(SECONDS_BETWEEN_READINGS)
-            back = still_there(record.objects, self._look(ctx))
+            back = compare(record.objects, self._look(ctx)).there
         except CONTEXT_OVER as error:
             self._logger.warning(
                 "no time to check if another program adds them again (%s); they are recorded in %s", error, record.path
@@ -326,7 +322,7 @@ class CleanStaleCNI(NodeTask):
 
     # --- restoring
 
-    def _undo_sweep(self, ctx: Context, *, record: Record) -> None:
+    def _undo_sweep(self, record: Record, ctx: Context) -> None:
         with self._host.lock.hold(ctx) as held:
             if self._host.files.exists(record.path):
                 self._restore(held, record)
@@ -335,14 +331,12 @@ class CleanStaleCNI(NodeTask):
 
     def _restore(self, ctx: Context, record: Record) -> None:
         ctx.check()
-        missing, lost = what_is_missing(record.objects, self._look(ctx))
-        for leftover, reason in lost:
+        _, missing, lost = compare(record.objects, self._look(ctx))
+        for leftover, reason in lost.items():
             self._logger.warning("%s is not restored: %s", leftover, reason)
-        done: list[Restorable] = []
-        try:
-            add(ctx, self._host, missing, done, progress=self._progress("restored", missing))
-        finally:
-            for leftover in done:
+        for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
+            sort.add()
+            for leftover in sort.objects:
                 ctx.record(_addition(leftover))
         if missing or not lost:
             self._logger.info("objects restored: %d, of %s", len(missing), record.path)
@@ -358,14 +352,6 @@ class CleanStaleCNI(NodeTask):
 
     def _look(self, ctx: Context) -> Snapshot:
         return observe(ctx, self._host)[0]
-
-    def _progress(self, verb: str, objects: Iterable[Restorable]) -> Callable[[int], None]:
-        total = sum(isinstance(each, EbtablesRule) for each in objects)
-
-        def tell(done: int) -> None:
-            self._logger.info("%d of %d ebtables rules %s", done, total, verb, extra={"progress": (done, total)})
-
-        return tell
 
     @property
     def _reset(self) -> str:

@@ -12,12 +12,13 @@ no device has is stale all the same. In tunnel mode all pods share one hardware 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hostrouting.host.packets.ebtables_rules import EbtablesRule
+from hostrouting.journal import object_to_mapping
 from hostrouting.net.addresses import Networks
 from hostrouting.stale_cni.azure_vnet import POD_DEVICE, TUNNEL_MAC, pods_by_device
-from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, pod_devices
+from hostrouting.stale_cni.leftovers import OF_NODE, OF_OTHER_NODE, candidates, identity, pod_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hostrouting.stale_cni.azure_vnet import Endpoint
     from hostrouting.stale_cni.leftovers import Candidate, Snapshot
 
-__all__ = ["Agreement", "Kind", "Verdict", "agree", "identity", "judge", "questions"]
+__all__ = ["Verdict", "agree", "judge", "questions"]
 
 Kind = Literal["stale", "live", "node", "unknown"]
 
@@ -40,14 +41,9 @@ class Verdict(NamedTuple):
     address: str | None
     reason: str
 
-
-class Agreement(NamedTuple):
-    """The result of several readings."""
-
-    #: Stale in all of them; the objects are those of the last one.
-    stale: list[Verdict]
-    #: Stale in some of them only: a program is changing these.
-    changed: list[Verdict]
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the verdict for JSON and for log records, with the `details` that the journal records."""
+        return {**self._asdict(), "object": str(self.object), "details": object_to_mapping(self.object)}
 
 
 def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple[Verdict, ...]:
@@ -66,8 +62,6 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
     found = list(candidates(snapshot, pods, bridge))
     node = _Node(snapshot, bridge)
     life = _Life(snapshot, found, bridge)
-    unasked = _unasked(snapshot, life.endpoints)
-    devices = {device.name for device in snapshot.devices}
 
     def verdict(candidate: Candidate) -> Verdict:
         leftover, address, _, oddity = candidate
@@ -78,7 +72,7 @@ def judge(snapshot: Snapshot, *, pod_cidrs: Sequence[str], bridge: str) -> tuple
         if address not in pods:
             return Verdict(leftover, "unknown", address, f"{address} is outside podCidrs")
         kind, reason = _owned(candidate, address, node, life)
-        unclear = (oddity or _why_unknown(candidate, address, devices, unasked)) if kind == "stale" else None
+        unclear = (oddity or life.doubt(candidate, address)) if kind == "stale" else None
         return Verdict(leftover, "unknown" if unclear else kind, address, unclear or reason)
 
     return tuple(map(verdict, found))
@@ -125,18 +119,16 @@ def _of_records(snapshot: Snapshot, verdicts: Iterable[Verdict], up: Sequence[st
             yield from ((device, address) for address in addresses)
 
 
-def agree(readings: Sequence[Sequence[Verdict]]) -> Agreement:
-    """Compare the stale objects of several readings: an object agrees if all have it as often as the last one."""
+def agree(readings: Sequence[Sequence[Verdict]]) -> tuple[list[Verdict], list[Verdict]]:
+    """Compare the stale objects of several readings; return those of the last one that agree, and the others.
+
+    An object agrees if all readings have it as often as the last one. A program is changing the others.
+    """
     counts = [Counter(identity(verdict.object) for verdict in reading) for reading in readings]
     steady = {key for key, count in counts[-1].items() if all(other[key] == count for other in counts)}
     every = {identity(verdict.object): verdict for reading in readings for verdict in reading}
     stale = [verdict for verdict in readings[-1] if identity(verdict.object) in steady]
-    return Agreement(stale, [verdict for key, verdict in every.items() if key not in steady])
-
-
-def identity(leftover: Restorable) -> Restorable:
-    """Return the object without its position: a rule is the same at any position of its chain."""
-    return leftover._replace(position=0) if isinstance(leftover, EbtablesRule) else leftover
+    return stale, [verdict for key, verdict in every.items() if key not in steady]
 
 
 # --- the evidence
@@ -198,10 +190,16 @@ class _Life:
         for candidate in candidates:
             if candidate.mac and candidate.address is not None and candidate.mac != TUNNEL_MAC:
                 self._addresses[candidate.mac].add(candidate.address)
+        self._devices = {device.name for device in snapshot.devices}
         #: The records of pods whose device exists and is not another pod's now.
-        self.endpoints = self._living(snapshot)
+        self._endpoints = self._living(snapshot)
         self._weigh(snapshot, stations)
-        self._held = {station.mac for station in stations}.union(*map(self._macs_of, self.endpoints))
+        self._held = {station.mac for station in stations}.union(*map(self._macs_of, self._endpoints))
+        pods = [] if snapshot.may_ask else sorted(device.name for device in pod_devices(snapshot.devices))
+        # A device whose pod's address is known leads to no other pod; a record may lack one of two families.
+        known = {(each.host_device, ":" in address) for each in self._endpoints for address in each.addresses}
+        #: The devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be probed.
+        self._unasked = {ipv6: [dev for dev in pods if (dev, ipv6) not in known] for ipv6 in (False, True)}
 
     def _weigh(self, snapshot: Snapshot, stations: Sequence[Station]) -> None:
         """Collect the signs, from the weakest to the strongest: the last one is told."""
@@ -210,12 +208,12 @@ class _Life:
             if _is_of_one_pod(held):
                 sign = f"{station.mac}, its hardware address, is learned on {station.dev}"
                 self._believe(held, sign, {station.mac})
-        for endpoint in self.endpoints:
+        for endpoint in self._endpoints:
             sign = f"azure-vnet's state has an endpoint with {endpoint.mac}, its hardware address{_on(endpoint)}"
             self._believe(self._addresses.get(endpoint.mac, ()), sign, {endpoint.mac})
         for device, address in sorted(snapshot.answered):
             self._believe([address], f"{address} answers on {device}", self._learned[device])
-        for endpoint in self.endpoints:
+        for endpoint in self._endpoints:
             self._believe(endpoint.addresses, _recorded(endpoint), self._macs_of(endpoint))
 
     def leads_nowhere(self, candidate: Candidate) -> bool:
@@ -227,6 +225,20 @@ class _Life:
         holders = {candidate.address or "", *self._addresses.get(mac, ())}
         return all(self._macs[address] for address in holders if address in self.signs)
 
+    def doubt(self, candidate: Candidate, address: str) -> str | None:
+        """Return why it is unknown if a pod has the candidate's address; None if it is known."""
+        suspects = self._unasked[":" in address]
+        device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
+        if device is not None and device.startswith(POD_DEVICE):
+            if device not in self._devices:
+                return f"{device} was removed or renamed while all this was read"
+            suspects = [device] if device in suspects else []
+        if not suspects:
+            return None
+        first, *others = suspects
+        more = f" and {len(others)} more" if others else ""
+        return f"the pod on {first}{more} cannot be asked for {address} without CAP_NET_RAW"
+
     def _believe(self, addresses: Iterable[str], sign: str, macs: set[str]) -> None:
         for address in addresses:
             self.signs[address] = sign
@@ -234,12 +246,11 @@ class _Life:
 
     def _living(self, snapshot: Snapshot) -> list[Endpoint]:
         """Return the records that protect; `gone` gets the addresses of the others."""
-        devices = {device.name for device in snapshot.devices}
         living: list[Endpoint] = []
         for device, pods in pods_by_device(snapshot.endpoints).items():
             known: list[list[Endpoint]] = []
             reason = "which is gone"
-            if not device or device in devices:
+            if not device or device in self._devices:
                 # A device leads to one pod. If it is known which one, the records of others are dead.
                 known = [pod for pod in pods if self._is_heard(device, pod)]
                 known = known or [pod for pod in pods if _answers(snapshot, device, pod)] or pods
@@ -255,30 +266,7 @@ class _Life:
         return any(endpoint.own_macs & self._learned[device] for endpoint in pod)
 
     def _macs_of(self, endpoint: Endpoint) -> set[str]:
-        return endpoint.own_macs | self._learned[endpoint.host_device] if endpoint.host_device else endpoint.own_macs
-
-
-def _unasked(snapshot: Snapshot, endpoints: Iterable[Endpoint]) -> dict[bool, list[str]]:
-    """Return the devices that may lead to a pod of IPv4 (False) or IPv6 (True) that could not be probed."""
-    # A device whose pod's address is known leads to no other pod; a record may lack one of two families.
-    known = {(endpoint.host_device, ":" in address) for endpoint in endpoints for address in endpoint.addresses}
-    pods = sorted(device for device in snapshot.unasked if device.startswith(POD_DEVICE))
-    return {ipv6: [device for device in pods if (device, ipv6) not in known] for ipv6 in (False, True)}
-
-
-def _why_unknown(candidate: Candidate, address: str, devices: set[str], unasked: dict[bool, list[str]]) -> str | None:
-    """Return why it is unknown if a pod has the candidate's address; None if it is known."""
-    suspects = unasked[":" in address]
-    device = None if isinstance(candidate.object, EbtablesRule) else candidate.object.dev
-    if device is not None and device.startswith(POD_DEVICE):
-        if device not in devices:
-            return f"{device} was removed or renamed while all this was read"
-        suspects = [device] if device in suspects else []
-    if not suspects:
-        return None
-    first, *others = suspects
-    more = f" and {len(others)} more" if others else ""
-    return f"the pod on {first}{more} cannot be asked for {address} without CAP_NET_RAW"
+        return endpoint.own_macs | self._learned[endpoint.host_device]
 
 
 def _answers(snapshot: Snapshot, device: str, pod: Sequence[Endpoint]) -> bool:
@@ -288,7 +276,7 @@ def _answers(snapshot: Snapshot, device: str, pod: Sequence[Endpoint]) -> bool:
 def _is_of_one_pod(addresses: Iterable[str]) -> bool:
     """Return True if there is at most one address of each family."""
     families = [":" in address for address in addresses]
-    return families.count(True) <= 1 and families.count(False) <= 1
+    return len(families) == len(set(families))
 
 
 def _recorded(endpoint: Endpoint) -> str:

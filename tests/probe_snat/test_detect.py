@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import suppress
 from typing import Any
@@ -14,8 +15,9 @@ from support.probe_worlds import ADDRESS, RULES
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.exceptions import BackendError, InvalidConfigError
-from hostrouting.probe_snat import ProbeRules, rules_to_install
+from hostrouting.probe_snat import rules_to_install
 from hostrouting.probe_snat.detect import NotWanted, Obstacle, assess, describes_ipv6
+from hostrouting.probe_snat.ruleset import ProbeRules
 from hostrouting.testing import FakeHost
 from hostrouting.testing.memory_metadata import network_interface
 
@@ -204,7 +206,7 @@ class TestAssess:
         host.link_layer.programs = {"eth0": programmes}
         host.link_layer.add_route("2603:1062::/32", "eth1")
         assert assess(ALWAYS, host) == NotWanted(
-            reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0", is_remarkable=True
+            reason=f"the eBPF programme ipv6-hp-bpf ({programmes[0]}) does this job on eth0", level=logging.WARNING
         )
 
 

@@ -14,7 +14,7 @@ from support.probe_worlds import ProbeWorld
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat
+from hostrouting.probe_snat import ConfigureProbeSNAT
 from phases import Context
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ def test_loaded_rules_are_in_place(host: Host, caplog: pytest.LogCaptureFixture)
     task.do(Context(timeout=60))
     assert "nft table ip6 azureSLBProbe is in place" in says(caplog, logging.DEBUG)
     assert task.plan(Context(timeout=60)) == []
-    assert check_probe_snat(Context(timeout=60), CONFIG, host) == []
+    assert ConfigureProbeSNAT(CONFIG, host=host).findings(Context(timeout=60)) == []

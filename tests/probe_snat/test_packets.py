@@ -33,7 +33,7 @@ from support.probe_worlds import (
     parts,
 )
 
-from hostrouting.probe_snat import render
+from hostrouting.probe_snat.ruleset import render
 from phases import Context
 
 if TYPE_CHECKING:

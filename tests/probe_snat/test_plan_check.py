@@ -27,8 +27,8 @@ from support.probe_worlds import RULES
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.findings import is_refused
-from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, render
-from hostrouting.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.probe_snat.ruleset import AGAIN_PATH, DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.testing import FakeHost
 from phases import Context
 from phases.testing import ManualClock

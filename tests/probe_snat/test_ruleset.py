@@ -18,14 +18,16 @@ from support.probe_worlds import RULES
 from hostrouting.boot.layout import PROGRAM_FOLDERS
 from hostrouting.exceptions import BackendError, InvalidConfigError
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ProbeRules, boot_unit, render
+from hostrouting.probe_snat import boot_unit
 from hostrouting.probe_snat.ruleset import (
     AGAIN_PATH,
     FAMILY,
     RULESET_PATH,
     TABLE_NAME,
+    ProbeRules,
     delete_script,
     effect_of,
+    render,
 )
 from hostrouting.testing.config_strategies import probe_snat_configs
 from hostrouting.testing.kernel_node import KernelNode
@@ -208,7 +210,7 @@ class TestKernel:
             listing = nft.table(CTX, FAMILY, TABLE_NAME) or []
             assert (effect_of(listing), rules_in(listing)) == (RULES, None)
         nft.load(CTX, THEIRS.replace("eth0", "eth1"))
-        other = effect_of(nft.table(CTX, FAMILY, TABLE_NAME))
+        other = effect_of(nft.table(CTX, FAMILY, TABLE_NAME) or [])
         assert other == ProbeRules(dev="eth1", source=RULES.source, address=RULES.address)
 
     @pytest.mark.parametrize("difference", _OTHERWISE)
@@ -220,7 +222,7 @@ class TestKernel:
         block = THEIRS[THEIRS.index("table ip6 azureSLBProbe {") :]
         nft.load(CTX, delete_script())
         nft.load(CTX, block.replace(before, after, 1))
-        assert effect_of(nft.table(CTX, FAMILY, TABLE_NAME)) is None
+        assert effect_of(nft.table(CTX, FAMILY, TABLE_NAME) or []) is None
 
     @pytest.mark.parametrize(
         "drifted",

@@ -30,8 +30,8 @@ from support.probe_worlds import RULES
 from hostrouting.exceptions import BackendError, InvalidConfigError, ToolNotFoundError, UnitError
 from hostrouting.host import Host
 from hostrouting.host.imds import InstanceMetadataClient
-from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules, boot_unit, render
-from hostrouting.probe_snat.ruleset import DEPARTURE, RULESET_PATH
+from hostrouting.probe_snat import ConfigureProbeSNAT, boot_unit
+from hostrouting.probe_snat.ruleset import DEPARTURE, RULESET_PATH, ProbeRules, render
 from hostrouting.testing import FakeHost
 from hostrouting.testing.imds import FakeIMDS, IMDSAnswer
 from hostrouting.testing.memory_metadata import network_interface

@@ -44,8 +44,9 @@ def test_endpoints_are_read() -> None:
 
 
 def test_without_a_state_there_are_no_endpoints() -> None:
-    """A removed azure-vnet has often taken its state with it."""
+    """A removed azure-vnet has often taken its state with it, and a file of 0 bytes is an empty store."""
     assert read_endpoints(MemoryFiles()) == ()
+    assert read_endpoints(written(STATE_PATH, b"")) == read_endpoints(written(ENDPOINTS_PATH, b"")) == ()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_hardware_addresses_of_infiniband_are_longer() -> None:
     assert endpoint.mac == ":".join(["00"] * 19 + ["09"])
 
 
-IN_NETWORKS = "Network.ExternalInterfaces['eth0'].Networks['azure']"
+IN_NETWORKS = "the file.Network.ExternalInterfaces['eth0'].Networks['azure']"
 IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
 
 
@@ -113,15 +114,21 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
     [
         (b" ", "Expecting value: line 1 column 2 (char 1)"),
         (b"[]", "the file should be an object, not list"),
-        (b'{"Network": []}', "Network should be an object, not list"),
-        (b'{"Network": {"ExternalInterfaces": "eth0"}}', "Network.ExternalInterfaces should be an object, not str"),
+        (b'{"Network": []}', "the file.Network should be an object, not list"),
+        (
+            b'{"Network": {"ExternalInterfaces": "eth0"}}',
+            "the file.Network.ExternalInterfaces should be an object, not str",
+        ),
         (
             b'{"Network": {"ExternalInterfaces": {"eth0": 1}}}',
-            "Network.ExternalInterfaces['eth0'] should be an object, not int",
+            "the file.Network.ExternalInterfaces['eth0'] should be an object, not int",
         ),
         (state_of({"azv1": ["10.240.0"]}), "'10.240.0' is not an IP address"),
         (state_of({"azv1": ["10.240.0.9"]}).replace(b'"azv1"', b"1"), "HostIfName should be text, not int"),
-        (state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"), "IP should be text, not int"),
+        (
+            state_of({"azv1": ["10.240.0.9"]}).replace(b'"10.240.0.9"', b"9"),
+            f"an entry of {IN_ENDPOINTS}.IPAddresses.IP should be text, not int",
+        ),
         (
             re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": "x"', state_of({"a": []})),
             f"{IN_ENDPOINTS}.IPAddresses should be a list, not str",
@@ -133,10 +140,10 @@ IN_ENDPOINTS = f"{IN_NETWORKS}.Endpoints['00000000-eth0']"
         (re.sub(rb'"IPAddresses": \[.*?\]', b'"IPAddresses": ["x"]', state_of({"a": []})), "'x' is not an IP address"),
         (b'{"foo": 1}', "the file has no Network"),
         (b'{"IPAM": {}}', "the file has no Network"),
-        (b'{"Network": {"Version": "v2"}}', "Network has no ExternalInterfaces"),
+        (b'{"Network": {"Version": "v2"}}', "the file.Network has no ExternalInterfaces"),
         (
             b'{"Network": {"ExternalInterfaces": {"eth0": {"Name": "eth0"}}}}',
-            "Network.ExternalInterfaces['eth0'] has no Networks",
+            "the file.Network.ExternalInterfaces['eth0'] has no Networks",
         ),
         (state_of({"a": []}).replace(b'"Endpoints"', b'"endpoints"'), f"{IN_NETWORKS} has no Endpoints"),
         (state_of({"a": []}).replace(b'"IPAddresses"', b'"IPs"'), f"{IN_ENDPOINTS} has no IPAddresses"),
@@ -310,7 +317,6 @@ def test_endpoints_of_stateless_mode_are_read() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"{}",
         b"null",
         b'{"Endpoints": null}',

@@ -20,7 +20,7 @@ from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.ebtables import EbtablesCommand
-from hostrouting.stale_cni import CleanStaleCNI, check_stale_cni
+from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.stale_cni.azure_vnet import STATE_PATH
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.kernel_node import KernelNode
@@ -498,7 +498,7 @@ def test_without_privilege_no_silent_pod_is_stale(world: World) -> None:
     host = attrs.evolve(world.host(), link_layer=Denied(netns=world.node.name))
     assert CleanStaleCNI(config_of(), host=host).plan(Context(timeout=60)) == []
     with pytest.raises(PermissionDeniedError, match="cannot tell if a removed CNI left anything"):
-        check_stale_cni(Context(timeout=60), config_of(), host)
+        CleanStaleCNI(config_of(), host=host).findings(Context(timeout=60))
 
 
 def test_a_program_that_restores_rules_is_reported_and_not_fought(world: World) -> None:

@@ -14,9 +14,9 @@ from support.stale_cni_worlds import NODE_MAC, NODE_RULES, POD_CIDRS, TUNNEL_MAC
 
 from hostrouting.host import Device, EbtablesRule, Neighbour, Station
 from hostrouting.net.links import DeviceAddress
-from hostrouting.stale_cni import Snapshot, Verdict, judge
 from hostrouting.stale_cni.azure_vnet import Endpoint
-from hostrouting.stale_cni.verdicts import questions
+from hostrouting.stale_cni.leftovers import Snapshot
+from hostrouting.stale_cni.verdicts import Verdict, judge, questions
 
 if TYPE_CHECKING:
     from hostrouting.journal import Restorable

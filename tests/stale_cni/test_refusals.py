@@ -8,7 +8,6 @@ from support.stale_cni_worlds import config_of, context, whole_state
 
 from hostrouting.exceptions import PermissionDeniedError
 from hostrouting.findings import is_refused
-from hostrouting.stale_cni import check_stale_cni
 from hostrouting.stale_cni.azure_vnet import ENDPOINTS_PATH, STATE_PATH
 
 
@@ -185,7 +184,7 @@ def test_a_bridge_of_another_name_is_refused() -> None:
     changes = sweep(host, config).plan(context())
     assert changes
     assert all(str(change.detail).endswith(f"; will be refused: {why}") for change in changes)
-    findings = check_stale_cni(context(), config, host)
+    findings = sweep(host, config).findings(context())
     assert all(finding.reason.endswith(f"; cannot be removed now: {why}") for finding in findings)
 
 
@@ -203,7 +202,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     changes = sweep(host, config).plan(context())
     assert changes
     assert all(str(change.detail).endswith(f"; will be refused: {why}") for change in changes)
-    findings = check_stale_cni(context(), config, host)
+    findings = sweep(host, config).findings(context())
     assert findings
     assert all(finding.reason.endswith(f"; cannot be removed now: {why}") for finding in findings)
     assert sweep(host, config).obstacle() == why

@@ -17,7 +17,7 @@ from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError, LockHeldError, PermissionDeniedError
 from hostrouting.journal import from_json
-from hostrouting.stale_cni import SweepReport, sweep_node
+from hostrouting.stale_cni import sweep_node
 from hostrouting.testing import FakeHost, KernelNode
 from phases import Context
 from phases.testing import ManualClock
@@ -25,6 +25,8 @@ from phases.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from hostrouting.stale_cni.report import SweepReport
 
 DEAD, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
 LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"

@@ -8,9 +8,8 @@ import pytest
 from support.stale_cni_worlds import dnat, rules_of
 
 from hostrouting.host import Device, Neighbour, ObservedRoute
-from hostrouting.net.addresses import Address, Prefix
-from hostrouting.stale_cni import Snapshot
-from hostrouting.stale_cni.node import still_there, what_is_missing
+from hostrouting.net.addresses import Prefix
+from hostrouting.stale_cni.leftovers import Snapshot, compare
 
 if TYPE_CHECKING:
     from hostrouting.journal import Restorable
@@ -26,7 +25,7 @@ ALL: list[Restorable] = [RULE, NEIGHBOUR, ROUTE, ROUTE6]
 
 def test_missing_objects_are_restored() -> None:
     """On a node without any of them, all objects are restored."""
-    assert what_is_missing(ALL, Snapshot(devices=DEVICES)) == (tuple(ALL), ())
+    assert compare(ALL, Snapshot(devices=DEVICES)) == ([], ALL, {})
 
 
 def test_present_objects_are_left_alone() -> None:
@@ -37,20 +36,18 @@ def test_present_objects_are_left_alone() -> None:
         routes=(ROUTE._replace(flags=16), ROUTE6),
         devices=DEVICES,
     )
-    assert what_is_missing(ALL, snapshot) == ((), ())
-    assert still_there(ALL, snapshot) == ALL
+    assert compare(ALL, snapshot) == (ALL, [], {})
 
 
 def test_of_rules_that_are_alike_as_many_come_back_as_are_missing() -> None:
     """Two were taken, one is there."""
-    assert what_is_missing([RULE, TWIN], Snapshot(rules=(RULE,))).missing == (TWIN,)
+    assert compare([RULE, TWIN], Snapshot(rules=(RULE,))) == ([RULE], [TWIN], {})
 
 
 @pytest.mark.parametrize("leftover", [NEIGHBOUR, ROUTE, ROUTE6], ids=str)
 def test_an_object_without_its_device_is_given_up(leftover: Neighbour | ObservedRoute) -> None:
     """The kernel removed the object with its device."""
-    expected = ((), ((leftover, f"there is no device {leftover.dev} any more"),))
-    assert what_is_missing([leftover], Snapshot()) == expected
+    assert compare([leftover], Snapshot()) == ([], [], {leftover: f"there is no device {leftover.dev} any more"})
 
 
 @pytest.mark.parametrize(
@@ -73,35 +70,30 @@ def test_a_place_that_was_taken_is_left_alone(
         routes=(other,) if isinstance(other, ObservedRoute) else (),
         devices=DEVICES,
     )
-    assert what_is_missing([leftover], snapshot) == ((), ((leftover, f"its place was taken meanwhile by '{other}'"),))
-    assert still_there([leftover], snapshot) == []
+    assert compare([leftover], snapshot) == ([], [], {leftover: f"its place was taken meanwhile by '{other}'"})
 
 
 def test_a_route_of_another_metric_is_in_nobodys_way() -> None:
     """The kernel tells routes of one destination apart by their metric."""
     snapshot = Snapshot(routes=(ROUTE._replace(metric=100, dev="lxc1"),), devices=DEVICES)
-    assert what_is_missing([ROUTE], snapshot) == ((ROUTE,), ())
+    assert compare([ROUTE], snapshot) == ([], [ROUTE], {})
 
 
 def test_ipv6_routes_of_two_devices_do_not_conflict() -> None:
-    """As the kernel has them: one that is there is in no other's way, unless both have gateways; both come back."""
+    """As the kernel has them: one that is there is in no other's way, and both come back."""
     other = ROUTE6._replace(dev="azure0")
-    assert what_is_missing([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
-    assert what_is_missing([ROUTE6, other], Snapshot(devices=DEVICES)).missing == (ROUTE6, other)
-    one, two = (route._replace(gateway=Address.parse("fe80::1")) for route in (ROUTE6, other))
-    assert what_is_missing([one], Snapshot(routes=(two,), devices=DEVICES)).missing == ()
+    assert compare([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == [ROUTE6]
+    assert compare([ROUTE6, other], Snapshot(devices=DEVICES)).missing == [ROUTE6, other]
 
 
 def test_a_route_for_some_senders_only_is_in_nobodys_way() -> None:
     """The kernel looks for the sender's prefix first."""
     other = ROUTE6._replace(from_prefix=Prefix.parse("fd00:1::/64"))
-    assert what_is_missing([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == (ROUTE6,)
+    assert compare([ROUTE6], Snapshot(routes=(other,), devices=DEVICES)).missing == [ROUTE6]
 
 
 def test_of_ipv4_routes_in_one_place_only_the_first_comes_back() -> None:
     """Twins can be appended, but not added: the second is given up, and so its record stays."""
     twin = ROUTE._replace(dev="azure0")
-    assert what_is_missing([ROUTE, twin], Snapshot(devices=DEVICES)) == (
-        (ROUTE,),
-        ((twin, f"its place was taken meanwhile by '{ROUTE}'"),),
-    )
+    found = compare([ROUTE, twin], Snapshot(devices=DEVICES))
+    assert found == ([], [ROUTE], {twin: f"its place was taken meanwhile by '{ROUTE}'"})

@@ -26,10 +26,9 @@ from support.stale_cni_snapshots import (
 from support.stale_cni_worlds import NODE_RULES, POD_CIDRS, arp_reply, dnat, rules_of
 
 from hostrouting.host import Device, Station
-from hostrouting.stale_cni import Snapshot, Verdict, judge
 from hostrouting.stale_cni.azure_vnet import Endpoint
-from hostrouting.stale_cni.leftovers import pod_devices
-from hostrouting.stale_cni.verdicts import agree, questions
+from hostrouting.stale_cni.leftovers import Snapshot, pod_devices
+from hostrouting.stale_cni.verdicts import Verdict, agree, judge, questions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +151,8 @@ def test_a_rule_that_moved_is_the_same_rule() -> None:
     """Where a rule stands changes with those before it; the last reading says where it is now."""
     before = rules_of("-A PREROUTING -j ACCEPT", dnat(POD, MAC))[1]
     after = before._replace(position=1)
-    assert [v.object for v in agree([stale(before), stale(after)]).stale] == [after]
+    agreed, changed = agree([stale(before), stale(after)])
+    assert ([v.object for v in agreed], changed) == ([after], [])
 
 
 def test_a_rule_that_came_a_second_time_has_changed() -> None:

@@ -22,6 +22,7 @@ from hostrouting.cli import main
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.host.systemd.systemctl import Systemctl
+from hostrouting.probe_snat import detect
 from hostrouting.probe_snat import task as probe_snat
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def hurried() -> Iterator[None]:
         patched.enter_context(patch.object(configure, "WAIT_SECONDS", float(_WAIT)))
         patched.enter_context(patch.object(configure, "_SIBLING_SECONDS", float(_SIBLING)))
         patched.enter_context(patch.object(probe_snat, "_WAIT_SECONDS", _WAIT))
+        patched.enter_context(patch.object(detect, "_SECONDS_FOR_ROUTERS", _WAIT))
         patched.enter_context(patch.object(probe_snat, "_SECONDS_FOR_A_LOOK", _WAIT))
         yield
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hostrouting.probe_snat.ruleset import effect_of
 
 if TYPE_CHECKING:
-    from hostrouting.probe_snat import ProbeRules
+    from hostrouting.probe_snat.ruleset import ProbeRules
 
 __all__ = ["expected_listing", "rules_in"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.net.default_route import default_routes
-from hostrouting.probe_snat import check_probe_snat
+from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.testing import FakeHost
 from hostrouting.testing.memory_metadata import network_interface
 from phases import Context
@@ -110,7 +110,7 @@ def state(host: FakeHost) -> object:
 
 def check(host: FakeHost, ctx: Context, settings: HostRoutingConfig = CONFIG) -> list[str]:
     """Return the findings of `check`."""
-    return [str(finding) for finding in check_probe_snat(ctx, settings, host)]
+    return [str(finding) for finding in ConfigureProbeSNAT(settings, host=host).findings(ctx)]
 
 
 def says(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:

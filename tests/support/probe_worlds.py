@@ -24,7 +24,8 @@ from hostrouting.host import Host
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ConfigureProbeSNAT, ProbeRules
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.probe_snat.ruleset import ProbeRules
 from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
 from hostrouting.testing.kernel_node import KernelNode
 from phases import Context

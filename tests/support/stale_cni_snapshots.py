@@ -8,7 +8,8 @@ from support.stale_cni_worlds import NODE_ADDRESS, NODE_MAC, POD_CIDRS, arp_repl
 
 from hostrouting.host import Device, Neighbour, ObservedRoute
 from hostrouting.net.links import DeviceAddress
-from hostrouting.stale_cni import Snapshot, judge
+from hostrouting.stale_cni.leftovers import Snapshot
+from hostrouting.stale_cni.verdicts import judge
 
 if TYPE_CHECKING:
     from hostrouting.journal import Restorable

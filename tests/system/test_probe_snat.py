@@ -15,7 +15,7 @@ from hostrouting.config import HostRoutingConfig, ProbeSNATConfig
 from hostrouting.host import Host
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.host.packets.nft import NftCommand
-from hostrouting.probe_snat import ConfigureProbeSNAT, check_probe_snat
+from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.probe_snat.ruleset import RULESET_PATH
 from phases import Context
 
@@ -194,10 +194,10 @@ def test_live(tmp_path: Path) -> None:
         before = machine.run(*found, check=False).stdout
         ConfigureProbeSNAT(CONFIG, host=host).do(machine.ctx)
         assert are_in_force(machine)
-        assert check_probe_snat(machine.ctx, CONFIG, host) == []
+        assert ConfigureProbeSNAT(CONFIG, host=host).findings(machine.ctx) == []
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(machine.ctx) == []
         machine.run("nft", "flush", "ruleset")
-        assert [finding.reason for finding in check_probe_snat(machine.ctx, CONFIG, host)] == [
+        assert [finding.reason for finding in ConfigureProbeSNAT(CONFIG, host=host).findings(machine.ctx)] == [
             "is missing; run: hostrouting apply CONFIG"
         ]
         assert machine.systemctl("start", "hostrouting-ready.service") == 0
