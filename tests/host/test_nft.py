@@ -40,7 +40,12 @@ class TestMemoryNftables(NftablesContract):
     @pytest.fixture
     def give_flag(self, nftables: MemoryNftables) -> Callable[[str, str], None]:
         """See the contract."""
-        return lambda family, name: nftables.unreadable.add((family, name))
+
+
+        def give(family: str, name: str) -> None:
+            nftables.tables[family, name] = [{"table": {"family": family, "name": name, "unreadable": True}}]
+
+        return give
 
     def test_without_nft(self, nftables: MemoryNftables) -> None:
         """With `is_installed=False` every method raises an error that names the package."""
@@ -81,7 +86,8 @@ class TestMemoryNftables(NftablesContract):
     def test_a_listing_is_a_copy(self, nftables: MemoryNftables) -> None:
         """A change of a listing changes no rule."""
         nftables.load(Context(), "table ip6 ours { chain a { accept; }; }")
-        nftables.tables["ip6", "ours"][-1]["rule"]["expr"].clear()
+        listing = nftables.table(Context(), "ip6", "ours") or []
+        listing[-1]["rule"]["expr"].clear()
         assert nftables.tables["ip6", "ours"][-1]["rule"]["expr"] == [{"accept": None}]
 
     @pytest.mark.parametrize(
