@@ -12,6 +12,7 @@ from hostrouting.testing.contracts import (
     RunLockContract,
     ServiceManagerContract,
 )
+from hostrouting.testing.contracts.services import Units
 from hostrouting.testing.host_fakes import FakeHost, MemoryFiles, MemoryLock, MemoryServices, MemoryTree
 from hostrouting.testing.memory import MemoryBackend
 from phases import Context
@@ -107,8 +108,8 @@ class TestMemoryServices(LiveServiceManagerContract):
     def test_a_unit_fails_where_the_test_says_so(self, ctx: Context) -> None:
         """A unit in `failing` fails at its start until it is taken out; `started` has both attempts."""
         tree = MemoryTree()
-        self.install(tree, "check.service")
         services = MemoryServices(tree)
+        Units(services, tree, ctx).install("check.service")
         services.failing.add("check.service")
         with pytest.raises(UnitError, match=r"Job for check\.service failed"):
             services.start(ctx, "check.service")
