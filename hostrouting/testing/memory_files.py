@@ -15,26 +15,24 @@ __all__ = ["MemoryFiles", "MemoryTree"]
 
 
 class MemoryFile(NamedTuple):
-    """A file; `generation` stands for its mtime: a number that grows with every change of any content."""
+    """A file, a symbolic link, or a folder."""
 
-    content: bytes
-    mode: int
-    generation: int
+    #: The content of a file, the target of a link, and None for a folder.
+    content: bytes | str | None = None
+    mode: int = 0o755
+    #: Stands for the mtime: a number that grows with every change of any content.
+    generation: int = 0
+    owner: int = 0
 
 
 class MemoryTree:
     """A tree of files that implements `FileStore`, with further methods to arrange and inspect it."""
 
     def __init__(self) -> None:
-        # By path: a file, the target of a symbolic link, or None for a folder.
-        self._entries: dict[str, MemoryFile | str | None] = {"/": None}
+        self._entries: dict[str, MemoryFile] = {"/": MemoryFile()}
         self._generations = count(1)
         #: Paths of files on which another process holds a lock.
         self.locked: set[str] = set()
-        #: User ids by path; all other paths belong to root.
-        self.owners: dict[str, int] = {}
-        #: Permission bits of folders by path; all other folders have 0755.
-        self.folder_modes: dict[str, int] = {}
         #: Folders on a file system that is mounted read-only.
         self.read_only: set[str] = set()
 
@@ -42,10 +40,15 @@ class MemoryTree:
         """Put a folder at `path`, as `mkdir -p` does."""
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
 
+    def change(self, path: str, **fields: int) -> None:
+        """Give an existing path, a link itself, another `mode` or `owner`."""
+        place = self._place("change", path)
+        self._entries[place] = self._entries[place]._replace(**fields)
+
     def file(self, path: str) -> MemoryFile | None:
         """Return the file at `path`, with mode and generation; None if there is none."""
         entry = self._entries.get(self._place("look at", path, follow=True))
-        return entry if isinstance(entry, MemoryFile) else None
+        return entry if entry and isinstance(entry.content, bytes) else None
 
     def _begin(self, *call: str) -> None:
         """Begin an operation; `MemoryFiles` records it."""
@@ -53,37 +56,35 @@ class MemoryTree:
     def snapshot(self) -> dict[str, str]:
         """Return the text of each file and `-> target` of each link, by path, without folders."""
         return {
-            path: f"-> {entry}" if isinstance(entry, str) else entry.content.decode(errors="replace")
-            for path, entry in sorted(self._entries.items())
-            if entry is not None
+            path: f"-> {content}" if isinstance(content, str) else content.decode(errors="replace")
+            for path, (content, *_) in sorted(self._entries.items())
+            if content is not None
         }
 
     def read(self, path: str) -> bytes | None:
         """See `FileStore.read`."""
         self._begin("read", path)
-        entry = self._no_folder("read", path, self._place("read", path, follow=True))
-        return entry.content if isinstance(entry, MemoryFile) else None
+        content = self._no_folder("read", path, self._place("read", path, follow=True)).content
+        return content if isinstance(content, bytes) else None
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
         self._begin("write", path)
         place = self._make_parents("write", path)
         before = self._no_folder("write", path, place)
-        if isinstance(before, MemoryFile) and before.content == content:
+        if before.content == content:
             self._entries[place] = before._replace(mode=mode)
             return before.mode != mode
         self._entries[place] = MemoryFile(content, mode, next(self._generations))
-        self.owners.pop(place, None)
         return True
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
         self._begin("link", path)
         place = self._make_parents("link", path)
-        if self._no_folder("link", path, place) == target:
+        if self._no_folder("link", path, place).content == target:
             return False
-        self._entries[place] = target
-        self.owners.pop(place, None)
+        self._entries[place] = MemoryFile(target)
         return True
 
     def mode(self, path: str) -> int | None:
@@ -95,8 +96,8 @@ class MemoryTree:
     def owner(self, path: str) -> int | None:
         """See `FileStore.owner`."""
         self._begin("owner", path)
-        place = self._place("look at", path)
-        return self.owners.get(place, 0) if place in self._entries else None
+        entry = self._entries.get(self._place("look at", path))
+        return entry and entry.owner
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
@@ -105,11 +106,10 @@ class MemoryTree:
         passed.append(self._place("look at", path, follow=True, passed=passed))
         for place in filter(self._entries.__contains__, passed):
             entry = self._entries[place]
-            mode = entry.mode if isinstance(entry, MemoryFile) else self.folder_modes.get(place, 0o755)
-            if self.owners.get(place, 0) != 0:
-                return f"{place} belongs to the user {self.owners[place]}"
-            if mode & 0o022 and not isinstance(entry, str):
-                return f"others may write to {place} (mode {mode:04o})"
+            if entry.owner != 0:
+                return f"{place} belongs to the user {entry.owner}"
+            if entry.mode & 0o022:
+                return f"others may write to {place} (mode {entry.mode:04o})"
         return None
 
     def rename(self, path: str, name: str) -> bool:
@@ -122,21 +122,15 @@ class MemoryTree:
         if new in self._entries:
             raise _error(f"give the name {name!r} to", path, errno.EEXIST)
         for old in [entry for entry in self._entries if entry == place or entry.startswith(f"{place}/")]:
-            moved = new + old.removeprefix(place)
-            self._entries[moved] = self._entries.pop(old)
-            if old in self.owners:
-                self.owners[moved] = self.owners.pop(old)
+            self._entries[new + old.removeprefix(place)] = self._entries.pop(old)
         return True
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
         self._begin("remove", path)
         place = self._place("remove", path)
-        if self._no_folder("remove", path, place) is None:
-            return False
-        del self._entries[place]
-        self.owners.pop(place, None)
-        return True
+        self._no_folder("remove", path, place)
+        return self._entries.pop(place, None) is not None
 
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
@@ -157,17 +151,16 @@ class MemoryTree:
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
         self._begin("read_link", path)
-        entry = self._entries.get(self._place("read the link", path))
-        return entry if isinstance(entry, str) else None
+        content = self._entries.get(self._place("read the link", path), MemoryFile()).content
+        return content if isinstance(content, str) else None
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
         self._begin("remove_directory_if_empty", path)
         place = self._place("remove", path)
-        if place not in self._entries or self._entries[place] is not None or self.names(place):
+        if self._entries.get(place) is None or self._entries[place].content is not None or self.names(place):
             return False
         del self._entries[place]
-        self.owners.pop(place, None)
         return True
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
@@ -175,12 +168,12 @@ class MemoryTree:
         self._begin("refuse_unwritable", path)
         self._refuse_read_only("write below", self._place("write below", path, follow=True))
 
-    def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile | str | None:
-        """Return the file or the link at the place of a path, or None; refuse a folder."""
+    def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile:
+        """Return the file or the link at the place of a path, or one without content; refuse a folder."""
         entry = self._entries.get(place)
-        if entry is None and place in self._entries:
+        if entry is not None and entry.content is None:
             raise _error(verb, path, errno.EISDIR)
-        return entry
+        return entry or MemoryFile()
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
         if any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only):
@@ -213,7 +206,7 @@ class MemoryTree:
             if part == "..":
                 done = done[:-1]
                 continue
-            target = self._entries.get("/" + "/".join([*done, part]))
+            target = self._entries.get("/" + "/".join([*done, part]), MemoryFile()).content
             if isinstance(target, str) and (ahead or follow):
                 links += 1
                 if links > MOST_LINKS:
@@ -233,7 +226,7 @@ class MemoryTree:
         names = place.split("/")
         for depth in range(1, len(names)):
             parent = "/".join(names[:depth]) or "/"
-            if self._entries.setdefault(parent, None) is not None:
+            if self._entries.setdefault(parent, MemoryFile()).content is not None:
                 raise _error(verb, path, errno.ENOTDIR)
         return place
 
@@ -246,9 +239,9 @@ class MemoryFiles(Faulty, MemoryTree):
     Calls of `tree`, which holds the same files, are no operations: they arrange and inspect.
     """
 
-    def __init__(self, tree: MemoryTree | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
-        self.tree: MemoryTree = tree or MemoryTree()
+        self.tree: MemoryTree = MemoryTree()
         # Both have the same entries, and not copies of them.
         vars(self).update(vars(self.tree))
 

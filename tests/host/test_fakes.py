@@ -42,12 +42,12 @@ class TestMemoryFiles(FileStoreContract):
     def give_away(self, files: FileStore, path: str, user: int) -> None:
         """See the contract."""
         assert isinstance(files, MemoryFiles)
-        files.tree.owners[path] = user
+        files.tree.change(path, owner=user)
 
     def open_up(self, files: FileStore, folder: str, mode: int) -> None:
         """See the contract."""
         assert isinstance(files, MemoryFiles)
-        files.tree.folder_modes[folder] = mode
+        files.tree.change(folder, mode=mode)
 
     @contextmanager
     def locked(self, files: FileStore, path: str) -> Iterator[None]:
