@@ -41,7 +41,6 @@ class TestMemoryNftables(NftablesContract):
     def give_flag(self, nftables: MemoryNftables) -> Callable[[str, str], None]:
         """See the contract."""
 
-
         def give(family: str, name: str) -> None:
             nftables.tables[family, name] = [{"table": {"family": family, "name": name, "unreadable": True}}]
 
