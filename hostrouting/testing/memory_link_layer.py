@@ -53,8 +53,8 @@ class MemoryLinkLayer(Faulty):
         #: The names of the BPF programs on each device.
         self.programs: dict[str, tuple[str, ...]] = {}
         self._devices: dict[str, Device] = {}
-        #: By bridge, hardware address and VLAN: an address is at one port only.
-        self._stations: dict[tuple[str, str, int], Station] = {}
+        #: By bridge and hardware address: an address is at one port only.
+        self._stations: dict[tuple[str, str], Station] = {}
         #: The neighbours and routes.
         self._places = Places(())
         self._faults = StepFaults()
@@ -121,12 +121,12 @@ class MemoryLinkLayer(Faulty):
         """`ip neigh add`; with `permanent=False` one that the kernel learned."""
         self._insist(Neighbour(address, dev, mac, permanent=permanent, flags=flags, protocol=protocol))
 
-    def learn(self, mac: str, dev: str, *, permanent: bool = False, vlan: int = 0) -> None:
+    def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """Add the address to the bridge's table, at port `dev`; `permanent`: set by a program, not learned."""
         device = self._devices.get(dev)
         if device is None or (device.master is None and device.kind != "bridge"):
             raise _refused(errno.EOPNOTSUPP if device else errno.ENODEV, f"learn {mac} at {dev}")
-        self._stations[device.master or dev, mac, vlan] = Station(mac, dev, permanent, vlan)
+        self._stations[device.master or dev, mac] = Station(mac, dev, permanent)
 
     def add_route(
         self,
@@ -184,7 +184,7 @@ class MemoryLinkLayer(Faulty):
     def stations(self, bridge: str) -> list[Station]:
         """See `LinkLayer.stations`."""
         self.operations.record("stations", bridge)
-        return sorted(station for (name, *_), station in self._stations.items() if name == bridge)
+        return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         """See `LinkLayer.answering`; it never waits."""
