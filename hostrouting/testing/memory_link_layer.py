@@ -14,7 +14,8 @@ from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.addresses import IPV6, Address, Prefix, parse_address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
-from hostrouting.testing.faults import Faulty, StepFaults
+from hostrouting.testing.admission import Refused
+from hostrouting.testing.faults import Faulty, Operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,8 @@ class MemoryLinkLayer(Faulty):
         self._stations: dict[tuple[str, str], Station] = {}
         #: The neighbours and routes.
         self._places = Places(())
-        self._faults = StepFaults()
+        #: The changes of batches, those of rollbacks counted in.
+        self._changes = Operations()
         self.add_device("lo", addresses=["127.0.0.1/8", "::1/128"])
 
     def add_device(
@@ -138,16 +140,15 @@ class MemoryLinkLayer(Faulty):
         table: int = MAIN_TABLE,
     ) -> None:
         """`ip -6 route add`, with a next hop by each device; without any it blocks."""
-        only = devs[0] if len(devs) == 1 else None
         via = None if gateway is None else Address.parse(gateway)
-        route = ObservedRoute.parse(destination, only, metric=metric, table=table, protocol=protocol)
-        if only:
-            route = route._replace(gateway=via)
-        elif devs:
-            route = route._replace(nexthops=tuple(NextHop(via, dev) for dev in devs))
-        else:
-            route = route._replace(kind="blackhole")
-        self._insist(route)
+        route = ObservedRoute.parse(destination, metric=metric, table=table, protocol=protocol)
+        match devs:
+            case []:
+                self._insist(route._replace(kind="blackhole"))
+            case [dev]:
+                self._insist(route._replace(dev=dev, gateway=via))
+            case _:
+                self._insist(route._replace(nexthops=tuple(NextHop(via, dev) for dev in devs)))
 
     def attach(self, dev: str, direction: str, program: str) -> None:
         """Attach a BPF program of that name for the packets `in` or `out`."""
@@ -155,11 +156,11 @@ class MemoryLinkLayer(Faulty):
 
     def refuse_at(self, change: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `change`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
-        self._faults.plan(change, lambda: Failure(number, f"injected fault ({os.strerror(number)})"))
+        self._changes.fail(change, Refused(number, "injected fault"))
 
     def vanish_at(self, change: int, dev: str) -> None:
         """Take the device away just before the `change`-th change from now."""
-        self._faults.plan(change, lambda: self.remove_device(dev))
+        self._changes.plan(change, lambda: self.remove_device(dev))
 
     def devices(self) -> list[Device]:
         """See `LinkLayer.devices`."""
@@ -225,7 +226,11 @@ class MemoryLinkLayer(Faulty):
 
     def take(self, verb: str, thing: LinkThing) -> Failure | None:
         """Make one change of a batch and return the refusal, if there is one."""
-        return self._faults.next() or self._change(verb, thing)
+        try:
+            self._changes.record()
+        except Refused as refused:
+            return Failure(refused.errno, refused.reason)
+        return self._change(verb, thing)
 
     def _insist(self, thing: LinkThing) -> None:
         failure = self._change("add", thing) if is_as_shown(thing) else _failure(errno.EINVAL)

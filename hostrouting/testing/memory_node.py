@@ -40,13 +40,15 @@ class MemoryNode(Node):
         if name in self.fib.devices:
             raise _refusal(f"link {name}", Refused(errno.EEXIST))
         self._add_device(name)
-        self.set_carrier(name, carrier=carrier)
+        if not carrier:
+            self._unplugged.add(name)
         if up:
             self.set_up(name)
 
     def remove_link(self, name: str) -> None:
         """See `Node.remove_link`."""
         self._device(name)
+        self._unplugged.discard(name)
         self.fib = events.device_removed(self.fib, name)
 
     def set_up(self, name: str, *, up: bool = True) -> None:
@@ -63,12 +65,6 @@ class MemoryNode(Node):
         self.fib = events.device_up(self.fib, name, carrier=name not in self._unplugged)
         for address in self.fib.devices[name].addresses:
             self._add_own_routes(name, address)
-
-    def set_carrier(self, name: str, *, carrier: bool) -> None:
-        """Plug the wire in or out; routes stay, and are marked `linkdown`."""
-        device = self._device(name)
-        (self._unplugged.discard if carrier else self._unplugged.add)(name)
-        self.fib = events.carrier_changed(self.fib, name, carrier=carrier and device.up)
 
     def set_group(self, dev: str, group: int) -> None:
         """See `Node.set_group`."""

@@ -158,7 +158,7 @@ class LinkReadingContract:
         assert layer.newest_address("no-such-device") is None
 
     def test_programs_of_both_directions_are_named(self, eth0: LinkNode, layer: LinkLayer) -> None:
-        """Sorted, each once, and those of this device only; a device without programs has none, nor has an absent one."""
+        """Sorted, each once, and those of this device only; one without programs has none, nor has an absent one."""
         eth0.attach("eth0", "in", "ipv6_hp_ingress")
         eth0.attach("eth0", "out", "ipv6_hp_egress")
         eth0.attach("eth0", "out", "ipv6_hp_ingress")

@@ -105,7 +105,7 @@ class RouteBackendContract(RouteReadingContract):
         assert place(backend) == [new, THEIRS, OTHERS]
 
     def test_a_prepended_route_decides(self, eth0: Node, backend: RouteBackend) -> None:
-        """It stands before the other routes of its place, also if only their protocol differs, and alone in an empty one."""
+        """It stands before the other routes of its place, also if only the protocol differs, or alone."""
         theirs = OURS.replace("142", "static")
         arrange(eth0, theirs)
         alone = "8.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"

@@ -242,7 +242,9 @@ class RouteReadingContract:
     @pytest.mark.parametrize(
         ("texts", "decided"),
         [
-            pytest.param([LONGER], {"172.16.8.9": LONGER, "172.16.9.9": IB0, "192.0.2.1": DEFAULT}, id="longest prefix"),
+            pytest.param(
+                [LONGER], {"172.16.8.9": LONGER, "172.16.9.9": IB0, "192.0.2.1": DEFAULT}, id="longest prefix"
+            ),
             pytest.param(["9.0.0.0/8 dev ib0 metric 7", LOWER], {"9.1.1.1": LOWER}, id="lower metric"),
             pytest.param(["blackhole 9.0.0.0/8"], {"9.1.1.1": "EINVAL"}, id="blackhole"),
             pytest.param(["unreachable 9.0.0.0/8"], {"9.1.1.1": "EHOSTUNREACH"}, id="unreachable"),
