@@ -91,10 +91,10 @@ class FakeIMDS(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, kwargs=serve, name="fake IMDS", daemon=True).start()
         return self
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, *_failure: object) -> None:
         self._ending.set()
         self.shutdown()
-        super().__exit__(*failure)
+        self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that closed the connection."""

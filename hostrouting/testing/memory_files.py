@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import MOST_LINKS, path_parts
@@ -40,7 +40,7 @@ class MemoryTree:
         """Put a folder at `path`, as `mkdir -p` does."""
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
 
-    def change(self, path: str, **fields: int) -> None:
+    def change(self, path: str, **fields: Any) -> None:
         """Give an existing path, a link itself, another `mode` or `owner`."""
         place = self._place("change", path)
         self._entries[place] = self._entries[place]._replace(**fields)

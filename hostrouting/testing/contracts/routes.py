@@ -223,7 +223,7 @@ class RouteReadingContract:
         assert backend.rules() == [Rule(priority, table=table, protocol=2) for priority, table in fresh]
 
     def test_rules_come_in_the_order_of_their_priority(self, eth0: Node, backend: RouteBackend) -> None:
-        """Rules of one priority keep their order of insertion; each has everything that it selects by, and its action."""
+        """Rules of one priority keep their order of insertion; each has all of its selectors, and its action."""
         added = [
             Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)),
             Rule(100, action="blackhole", destination=(parse_ipv4("10.9.0.0"), 16)),
