@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from hostrouting.net.changes import RouteChange
+from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Place, Route, place
 
 if TYPE_CHECKING:
@@ -259,7 +259,11 @@ class _Decisions:
         first, *others = standing
         # The kernel does not move an existing route to the front, so it must be removed before.
         self.made.changes.extend(_removals_of_ours(others))
-        self.made.changes.append(RouteChange.replace(first, route))
+        if is_deleted_by(first, route):
+            # The removal at the end of a replacement may take the new route, too, so it comes first.
+            self.made.changes.extend([RouteChange.remove(first), RouteChange.prepend(route)])
+        else:
+            self.made.changes.append(RouteChange.replace(first, route))
 
     def leave(self, standing: Sequence[ObservedRoute]) -> None:
         """Remove ours from a place that has no records."""

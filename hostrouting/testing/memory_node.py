@@ -100,10 +100,10 @@ class MemoryNode(Node):
         device = self._device(dev)
         self._keep(device._replace(neighbours=tuple(sorted({*device.neighbours, parse_ipv4(address)}))))
 
-    def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
+    def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
         try:
-            self.insert(route, "append" if append else "replace" if replace else "add")
+            self.insert(route, verb)
         except Refused as refused:
             raise _refusal(f"route {route}", refused) from None
 

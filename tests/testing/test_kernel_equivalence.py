@@ -114,7 +114,7 @@ class TwoWorlds(RuleBasedStateMachine):
 
     @rule(route=strategies.routes(protocols=(3, 4, 16)), verb=st.sampled_from(["append", "add", "replace"]))
     def foreign_route_comes(self, route: Route, verb: str) -> None:
-        self.both(lambda world: world.insert_route(route, append=verb == "append", replace=verb == "replace"))
+        self.both(lambda world: world.insert_route(route, verb=verb))
 
     @rule(data=st.data())
     def foreign_hand_deletes(self, data: st.DataObject) -> None:
@@ -258,7 +258,7 @@ def test_a_gateway_that_turned_into_an_address_of_the_nodes() -> None:
     ]
 
     def append(route: Route, world: MemoryBackend | KernelNode) -> None:
-        world.insert_route(route, append=True)
+        world.insert_route(route, verb="append")
 
     worlds = TwoWorlds()
     worlds.begin()

@@ -260,7 +260,7 @@ class RouteBackendContract(RouteReadingContract):
         """If another program has replaced the route, its replacement is refused and the other program's route stays."""
         arrange(eth0, OTHERS)
         old = find(backend, OTHERS)
-        eth0.insert_route(route(THEIRS), replace=True)
+        eth0.insert_route(route(THEIRS), verb="replace")
         assert self._refused(backend, _replace(old, route(ON_LINK))).errno == errno.ESRCH
         assert place(backend) == [THEIRS]
 

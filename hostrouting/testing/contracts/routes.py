@@ -57,7 +57,7 @@ def route(text: str) -> Route:
 def arrange(node: Node, *texts: str) -> None:
     """Append foreign routes."""
     for text in texts:
-        node.insert_route(route(text), append=True)
+        node.insert_route(route(text), verb="append")
 
 
 def shown(backend: RouteBackend, **fields: Any) -> list[str]:
