@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from phases import Context
+
 __all__ = ["Faulty", "Operations"]
 
 
@@ -60,3 +62,8 @@ class Faulty:
     def fail_at(self, number: int, error: BaseException | None = None) -> None:
         """Let the `number`-th operation from now (1 is the next) fail, by default as the fake's description says."""
         self.operations.fail(number, error or self._fault)
+
+    def _begin(self, ctx: Context, *call: str) -> None:
+        """Begin an operation that its context may end."""
+        ctx.check()
+        self.operations.record(*call)

@@ -57,8 +57,7 @@ class MemoryLock(Faulty, WaitingLock):
     @contextmanager
     def hold(self, ctx: Context) -> Iterator[Context]:
         """See `RunLock.hold`."""
-        ctx.check()
-        self.operations.record("hold")
+        self._begin(ctx, "hold")
         with super().hold(ctx) as held:
             yield held
 

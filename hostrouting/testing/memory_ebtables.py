@@ -69,8 +69,7 @@ class MemoryEbtables(Faulty):
 
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
-        ctx.check()
-        self.operations.record("read")
+        self._begin(ctx, "read")
         if self.on_read is not None:
             self.on_read()
         if not self.may_read:
@@ -82,7 +81,7 @@ class MemoryEbtables(Faulty):
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
     ) -> None:
         """See `Ebtables.delete`."""
-        self._begin(ctx, "delete", rules)
+        self._begin_change(ctx, "delete", rules)
         found, absent = matches(self._rules(), rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
@@ -99,7 +98,7 @@ class MemoryEbtables(Faulty):
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
     ) -> None:
         """See `Ebtables.insert`."""
-        self._begin(ctx, "insert", rules)
+        self._begin_change(ctx, "insert", rules)
         for rule in rules:
             if rule.chain not in self._chains[rule.backend]:
                 words = "No chain/target/match by that name."
@@ -109,9 +108,8 @@ class MemoryEbtables(Faulty):
             chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.line)
         _report(len(rules), progress)
 
-    def _begin(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
-        ctx.check()
-        self.operations.record(verb, *(rule.line for rule in rules))
+    def _begin_change(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
+        self._begin(ctx, verb, *(rule.line for rule in rules))
         if not self.may_read:
             raise PermissionDeniedError(_DENIED)
         for rule in rules:

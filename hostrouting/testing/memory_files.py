@@ -50,8 +50,8 @@ class MemoryTree:
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry if entry and isinstance(entry.content, bytes) else None
 
-    def _begin(self, *call: str) -> None:
-        """Begin an operation; `MemoryFiles` records it."""
+    def _record(self, *call: str) -> None:
+        """Take note of an operation; `MemoryFiles` records it."""
 
     def snapshot(self) -> dict[str, str]:
         """Return the text of each file and `-> target` of each link, by path, without folders."""
@@ -63,13 +63,13 @@ class MemoryTree:
 
     def read(self, path: str) -> bytes | None:
         """See `FileStore.read`."""
-        self._begin("read", path)
+        self._record("read", path)
         content = self._no_folder("read", path, self._place("read", path, follow=True)).content
         return content if isinstance(content, bytes) else None
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
-        self._begin("write", path)
+        self._record("write", path)
         place = self._make_parents("write", path)
         before = self._no_folder("write", path, place)
         if before.content == content:
@@ -80,7 +80,7 @@ class MemoryTree:
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
-        self._begin("link", path)
+        self._record("link", path)
         place = self._make_parents("link", path)
         if self._no_folder("link", path, place).content == target:
             return False
@@ -89,19 +89,19 @@ class MemoryTree:
 
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
-        self._begin("mode", path)
+        self._record("mode", path)
         file = self.file(path)
         return None if file is None else file.mode
 
     def owner(self, path: str) -> int | None:
         """See `FileStore.owner`."""
-        self._begin("owner", path)
+        self._record("owner", path)
         entry = self._entries.get(self._place("look at", path))
         return entry and entry.owner
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
-        self._begin("exposed", path)
+        self._record("exposed", path)
         passed = ["/"]
         passed.append(self._place("look at", path, follow=True, passed=passed))
         for place in filter(self._entries.__contains__, passed):
@@ -114,7 +114,7 @@ class MemoryTree:
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
-        self._begin("rename", path, name)
+        self._record("rename", path, name)
         place = self._place(f"give the name {name!r} to", path)
         if place not in self._entries:
             return False
@@ -127,14 +127,14 @@ class MemoryTree:
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
-        self._begin("remove", path)
+        self._record("remove", path)
         place = self._place("remove", path)
         self._no_folder("remove", path, place)
         return self._entries.pop(place, None) is not None
 
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
-        self._begin("names", path)
+        self._record("names", path)
         place = self._place("list", path, follow=True)
         below = place if place == "/" else f"{place}/"
         return sorted(
@@ -145,18 +145,18 @@ class MemoryTree:
 
     def exists(self, path: str) -> bool:
         """See `FileStore.exists`."""
-        self._begin("exists", path)
+        self._record("exists", path)
         return self._place("look for", path) in self._entries
 
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
-        self._begin("read_link", path)
+        self._record("read_link", path)
         content = self._entries.get(self._place("read the link", path), MemoryFile()).content
         return content if isinstance(content, str) else None
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
-        self._begin("remove_directory_if_empty", path)
+        self._record("remove_directory_if_empty", path)
         place = self._place("remove", path)
         if self._entries.get(place) is None or self._entries[place].content is not None or self.names(place):
             return False
@@ -165,7 +165,7 @@ class MemoryTree:
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
-        self._begin("refuse_unwritable", path)
+        self._record("refuse_unwritable", path)
         self._refuse_read_only("write below", self._place("write below", path, follow=True))
 
     def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile:
@@ -181,13 +181,13 @@ class MemoryTree:
 
     def sweep(self, path: str) -> bool:
         """See `FileStore.sweep`; a write to memory leaves nothing."""
-        self._begin("sweep", path)
+        self._record("sweep", path)
         self._place("clean up", path, follow=True)
         return False
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
-        self._begin("is_locked", path)
+        self._record("is_locked", path)
         place = self._place("look for locks on", path, follow=True)
         return place in self._entries and place in {self._place("lock", locked, follow=True) for locked in self.locked}
 
@@ -245,7 +245,7 @@ class MemoryFiles(Faulty, MemoryTree):
         # Both have the same entries, and not copies of them.
         vars(self).update(vars(self.tree))
 
-    def _begin(self, *call: str) -> None:
+    def _record(self, *call: str) -> None:
         self.operations.record(*call)
 
 

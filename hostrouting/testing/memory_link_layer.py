@@ -189,8 +189,7 @@ class MemoryLinkLayer(Faulty):
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         """See `LinkLayer.answering`; it never waits."""
-        ctx.check()
-        self.operations.record("answering", *(f"{address} dev {dev}" for dev, address in asked))
+        self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in asked))
         places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
         if places and not self.may_probe:
             raise PermissionDeniedError(

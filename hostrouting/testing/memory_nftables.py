@@ -76,8 +76,7 @@ class MemoryNftables(Faulty):
         _loaded(self.tables, ruleset)
 
     def _begin(self, ctx: Context, *call: str) -> None:
-        ctx.check()
-        self.operations.record(*call)
+        super()._begin(ctx, *call)
         if not self.is_installed:
             raise ToolNotFoundError("nft", package="nftables", purpose=f"to {call[0]}")
         if not self.may_read:

@@ -104,10 +104,6 @@ class MemoryServices(Faulty):
         self._begin(ctx, "settings", unit)
         return settings(self._unit(instance_of(unit, _NOBODYS_INSTANCE)).texts.values(), *names)
 
-    def _begin(self, ctx: Context, *call: str) -> None:
-        ctx.check()
-        self.operations.record(*call)
-
     def _start(self, name: str) -> None:
         unit = self._unit(name)
         if unit.outcome[0] == "active":
