@@ -109,13 +109,10 @@ class MemoryLinkLayer(Faulty):
         self._places = Places(thing for thing in self._places if thing != _connected(dev, address))
 
     def remove_device(self, name: str) -> None:
-        """The device goes, and its neighbours, routes and stations with it; ports of a bridge are let go."""
-        if self._devices.pop(name, None) is None:
-            raise _refused(errno.ENODEV, f"remove device {name}")
+        """The device goes, and its neighbours, routes and stations with it."""
+        del self._devices[name]
         self._places = Places(thing for thing in self._places if thing.dev != name)
         self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}
-        for device in [device for device in self._devices.values() if device.master == name]:
-            self._devices[device.name] = device._replace(master=None)
 
     def add_neighbour(
         self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
@@ -125,10 +122,7 @@ class MemoryLinkLayer(Faulty):
 
     def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """Add the address to the bridge's table, at port `dev`; `permanent`: set by a program, not learned."""
-        device = self._devices.get(dev)
-        if device is None or (device.master is None and device.kind != "bridge"):
-            raise _refused(errno.EOPNOTSUPP if device else errno.ENODEV, f"learn {mac} at {dev}")
-        self._stations[device.master or dev, mac] = Station(mac, dev, permanent)
+        self._stations[self._devices[dev].master or dev, mac] = Station(mac, dev, permanent)
 
     def add_route(
         self,
