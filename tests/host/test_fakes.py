@@ -13,8 +13,10 @@ from hostrouting.testing.contracts import (
     ServiceManagerContract,
 )
 from hostrouting.testing.contracts.services import Units
-from hostrouting.testing.host_fakes import FakeHost, MemoryFiles, MemoryLock, MemoryServices, MemoryTree
+from hostrouting.testing.host_fakes import FakeHost, MemoryLock
 from hostrouting.testing.memory import MemoryBackend
+from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
+from hostrouting.testing.memory_services import MemoryServices
 from phases import Context
 from phases.testing import ManualClock
 
