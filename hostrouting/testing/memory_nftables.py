@@ -90,7 +90,7 @@ def _loaded(tables: Mapping[_Table, _Listing], script: str) -> dict[_Table, _Lis
     statements = (statement for statement in found if statement and not statement.startswith("#"))
     for statement in statements:
         match statement.split():
-            case ["table", family, name, *block]:
+            case ["table", family, name, *block] if block in ([], ["{"]):
                 listing = after.get((family, name), [{"table": {"family": family, "name": name}}])
                 after[family, name] = _defined(listing, statements) if block else listing
             case ["delete", "table", family, name] if (family, name) in after:
@@ -127,17 +127,19 @@ def _defined(listing: _Listing, statements: Iterator[str]) -> _Listing:
 def _chain(statements: Iterator[str]) -> tuple[dict[str, Any], _Listing]:
     """Return the hook and the rules of a block."""
     hook: dict[str, Any] = {}
-    rules = []
+    rules: _Listing = []
     for statement in _block(statements):
-        match statement.split():
+        match _WORD.findall(statement):
             case ["type", "filter", "hook", name, "priority", priority]:
                 hook = {"type": "filter", "hook": name, "prio": int(priority), "policy": "accept"}
             case ["policy", policy]:
                 hook["policy"] = policy
-            case ["comment", *_]:
+            case ["comment", _]:
                 pass
-            case _:
-                rules.append(_rule(statement))
+            case [*words, "comment", comment]:
+                rules.append({"expr": [*_expressions(words)], "comment": comment.strip('"')})
+            case words:
+                rules.append({"expr": [*_expressions(words)]})
     return hook, rules
 
 
@@ -147,14 +149,6 @@ def _block(statements: Iterator[str]) -> Iterator[str]:
             return
         yield statement
     raise _refused("the end of the script inside a block")
-
-
-def _rule(statement: str) -> dict[str, Any]:
-    match _WORD.findall(statement):
-        case [*words, "comment", comment]:
-            return {"expr": [*_expressions(words)], "comment": comment.strip('"')}
-        case words:
-            return {"expr": [*_expressions(words)]}
 
 
 def _expressions(words: Sequence[str]) -> Iterator[dict[str, Any]]:
