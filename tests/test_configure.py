@@ -98,11 +98,11 @@ def test_an_overlap_under_strict_is_persisted_and_raised(host: FakeHost) -> None
 def test_a_plan_lists_exactly_the_changes_that_are_made(host: FakeHost) -> None:
     """Planning changes nothing; after doing it, there is nothing left to plan."""
     task = configure(host, **ROUTES, **OVERLAP)
-    before = (host.routes.routes(), host.files.tree)
+    before = (host.routes.routes(), host.files.tree.snapshot())
     planned = plan(task)
     assert planned.unplannable == ()
     assert "+ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142" in [str(change) for change in planned.changes]
-    assert (host.routes.routes(), host.files.tree) == before
+    assert (host.routes.routes(), host.files.tree.snapshot()) == before
     execute(task)
     assert plan(task).changes == ()
 
@@ -392,16 +392,16 @@ def test_a_config_that_may_work_later_is_installed(host: FakeHost, caplog: pytes
     )
 
 
-def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost) -> None:
+def test_routes_are_live_although_nothing_can_be_installed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a read-only /etc the routes are added and checked, and the error names the files not written."""
+    write = host.files.write
 
-    class ReadOnly(type(host.files)):  # type: ignore[misc]
-        def write(self, path: str, content: bytes, *, mode: int) -> bool:
-            if path.startswith("/etc/"):
-                raise HostFileError(f"cannot write {path}: Read-only file system")
-            return bool(super().write(path, content, mode=mode))
+    def write_elsewhere(path: str, content: bytes, *, mode: int) -> bool:
+        if path.startswith("/etc/"):
+            raise HostFileError(f"cannot write {path}: Read-only file system")
+        return write(path, content, mode=mode)
 
-    object.__setattr__(host, "files", ReadOnly(host.files.tree))
+    monkeypatch.setattr(host.files, "write", write_elsewhere)
     task = configure(host, **GATED, **ROUTES, **OVERLAP)
     with pytest.raises(TaskFailedError) as caught:
         execute(task)

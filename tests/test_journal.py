@@ -323,7 +323,7 @@ def test_a_record_of_another_user_is_not_trusted() -> None:
     files = MemoryFiles()
     sweeps = Sweeps(files, FOLDER)
     good, theirs, opened, linked = (sweeps.add([], texts=[], now=NOW) for _ in range(4))
-    files.tree.owners[theirs.path] = ANOTHER_USER
+    files.tree.change(theirs.path, owner=ANOTHER_USER)
     files.write(opened.path, to_json(opened), mode=0o666)
     files.link(linked.path, good.path)
     recorded = sweeps.read()
@@ -359,13 +359,13 @@ def test_a_folder_that_others_can_write_has_no_records(exposed: str) -> None:
     files.tree.make_directory("/var/lib")
     sweeps = Sweeps(files, FOLDER)
     if exposed != FOLDER:
-        files.tree.folder_modes[exposed] = 0o1777
+        files.tree.change(exposed, mode=0o1777)
         with pytest.raises(HostFileError, match=f"stale-cni is not safe .* others may write to {exposed} "):
             sweeps.add([], texts=[], now=NOW)
         assert files.names("/var/lib") == []
-        files.tree.folder_modes.clear()
+        files.tree.change(exposed, mode=0o755)
     sweeps.add([], texts=[], now=NOW)
-    files.tree.owners[exposed] = ANOTHER_USER
+    files.tree.change(exposed, owner=ANOTHER_USER)
     with pytest.raises(HostFileError, match=f"stale-cni is not safe .* {exposed} belongs to the user 65534"):
         sweeps.read()
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "address_removed",
-    "carrier_changed",
     "device_down",
     "device_removed",
     "device_up",
@@ -58,12 +57,6 @@ def device_down(fib: Fib, name: str) -> Fib:
 def device_up(fib: Fib, name: str, *, carrier: bool) -> Fib:
     """Set a device up: its next hops in multipath routes revive. The kernel then adds the device's own routes."""
     return _revive_hops(with_device(fib, fib.devices[name]._replace(up=True, carrier=carrier)), name)
-
-
-def carrier_changed(fib: Fib, name: str, *, carrier: bool) -> Fib:
-    """Plug the wire in or out: routes stay, and a dump marks them `linkdown` while it is out."""
-    changed = with_device(fib, fib.devices[name]._replace(carrier=carrier))
-    return _mapped(changed, partial(with_state, device=changed.devices[name]))
 
 
 def device_removed(fib: Fib, name: str) -> Fib:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import attrs
 
 from hostrouting.fib.model import resting
-from hostrouting.net.changes import RouteChange
+from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Place, Route, place
 
 if TYPE_CHECKING:
@@ -147,7 +147,11 @@ class Reconciliation:
         first, *others = standing
         # The kernel does not move an existing route to the front, so it must be removed before.
         self.changes.extend(map(RouteChange.remove, _ours(others)))
-        self.changes.append(RouteChange.replace(first, route))
+        if is_deleted_by(first, route):
+            # The removal at the end of a replacement may take the new route, too, so it comes first.
+            self.changes.extend([RouteChange.remove(first), RouteChange.prepend(route)])
+        else:
+            self.changes.append(RouteChange.replace(first, route))
 
     def leave(self, standing: Routes) -> None:
         """Remove ours from a place that has no records."""

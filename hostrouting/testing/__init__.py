@@ -13,14 +13,16 @@ Two modules need the extra `testing`:
     hostrouting.testing.strategies    Hypothesis strategies for addresses, routes, changes, rules and configs
 """
 
-from hostrouting.testing.host_fakes import FakeHost, MemoryFiles, MemoryLock, MemoryServices
+from hostrouting.testing.host_fakes import FakeHost, MemoryLock
 from hostrouting.testing.imds import FakeIMDS, IMDSAnswer, IMDSRequest
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory import MemoryBackend
 from hostrouting.testing.memory_ebtables import MemoryEbtables
+from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_metadata import MemoryMetadata, network_interface
 from hostrouting.testing.memory_nftables import MemoryNftables
+from hostrouting.testing.memory_services import MemoryServices
 from hostrouting.testing.node import Node
 
 __all__ = [

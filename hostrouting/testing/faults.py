@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hostrouting.host.netlink.commit import Failure
+    from phases import Context
 
-__all__ = ["Faulty", "Operations", "StepFaults"]
+__all__ = ["Faulty", "Operations"]
 
 
 class Operations:
@@ -28,20 +28,28 @@ class Operations:
     def __init__(self) -> None:
         #: Every operation so far with its arguments, failed ones included.
         self.calls: list[tuple[str, ...]] = []
-        self._planned: dict[int, BaseException] = {}
+        self._planned: dict[int, Callable[[], object]] = {}
 
-    def fail(self, number: int, error: BaseException) -> None:
-        """Let the `number`-th operation from now (1 is the next) raise `error` and do nothing."""
+    def plan(self, number: int, fault: Callable[[], object]) -> None:
+        """Call `fault` just before the `number`-th operation from now (1 is the next), which fails if it raises."""
         if number < 1:
             raise ValueError(f"the next operation is number 1, not {number}")
-        self._planned[len(self.calls) + number] = error
+        self._planned[len(self.calls) + number] = fault
+
+    def fail(self, number: int, error: BaseException) -> None:
+        """Let the `number`-th operation from now raise `error` and do nothing."""
+
+        def fault() -> None:
+            raise error
+
+        self.plan(number, fault)
 
     def record(self, *call: str) -> None:
-        """Record an operation; raise the error that was planned for it."""
+        """Record an operation, and do what was planned for it."""
         self.calls.append(call)
-        error = self._planned.pop(len(self.calls), None)
-        if error is not None:
-            raise error
+        fault = self._planned.pop(len(self.calls), None)
+        if fault is not None:
+            fault()
 
 
 class Faulty:
@@ -55,20 +63,7 @@ class Faulty:
         """Let the `number`-th operation from now (1 is the next) fail, by default as the fake's description says."""
         self.operations.fail(number, error or self._fault)
 
-
-class StepFaults:
-    """The faults planned for the steps of batches, those of rollbacks counted in."""
-
-    def __init__(self) -> None:
-        self._steps = 0
-        self._planned: dict[int, Callable[[], Failure | None]] = {}
-
-    def plan(self, step: int, fault: Callable[[], Failure | None]) -> None:
-        """Call `fault` just before the `step`-th step from now (1 is the next), which it may refuse."""
-        self._planned[self._steps + step] = fault
-
-    def next(self) -> Failure | None:
-        """Count one step; return the refusal that was planned for it, if there is one."""
-        self._steps += 1
-        fault = self._planned.pop(self._steps, None)
-        return fault() if fault else None
+    def _begin(self, ctx: Context, *call: str) -> None:
+        """Begin an operation that its context may end."""
+        ctx.check()
+        self.operations.record(*call)

@@ -20,7 +20,7 @@ from hostrouting.host.offline import offline_routes
 from hostrouting.testing.faults import Faulty
 from hostrouting.testing.memory import MemoryBackend
 from hostrouting.testing.memory_ebtables import MemoryEbtables
-from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
+from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_metadata import MemoryMetadata
 from hostrouting.testing.memory_nftables import MemoryNftables
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from phases import Context
 
-__all__ = ["FakeHost", "MemoryFiles", "MemoryLock", "MemoryServices", "MemoryTree"]
+__all__ = ["FakeHost", "MemoryLock"]
 
 
 class MemoryLock(Faulty, WaitingLock):
@@ -58,8 +58,7 @@ class MemoryLock(Faulty, WaitingLock):
     @contextmanager
     def hold(self, ctx: Context) -> Iterator[Context]:
         """See `RunLock.hold`."""
-        ctx.check()
-        self.operations.record("hold")
+        self._begin(ctx, "hold")
         with super().hold(ctx) as held:
             yield held
 

@@ -60,7 +60,7 @@ class IMDSRequest(NamedTuple):
     headers: dict[str, str]
 
 
-class FakeIMDS:
+class FakeIMDS(ThreadingHTTPServer):
     """An HTTP server on 127.0.0.1 while the context lasts: give its `endpoint` to the agent under test.
 
     Each answer is a document or an `IMDSAnswer`. They are used in order, and the last one again and again; without any,
@@ -75,32 +75,40 @@ class FakeIMDS:
     ([{'privateIpAddress': 'fd00::4'}], 1)
     """
 
+    daemon_threads = True
+
     def __init__(self, *answers: object, port: int = 0) -> None:
         documents = answers or ([network_interface(ipv6=["fd00:10:224::4"])],)
         self._answers = [one if isinstance(one, IMDSAnswer) else IMDSAnswer.of(one) for one in documents]
-        self._port = port
-        self._server: _Server | None = None
         #: Every request so far, refused ones included.
         self.requests: list[IMDSRequest] = []
+        self._ending = threading.Event()
+        super().__init__(("127.0.0.1", port), _Handler)
 
     def __enter__(self) -> FakeIMDS:
-        self._server = _Server(self, self._port)
-        self._port = self._server.server_port
         # The interval at which the server looks for its end.
         serve = {"poll_interval": 0.01}
-        threading.Thread(target=self._server.serve_forever, kwargs=serve, name="fake IMDS", daemon=True).start()
+        threading.Thread(target=self.serve_forever, kwargs=serve, name="fake IMDS", daemon=True).start()
         return self
 
     def __exit__(self, *_failure: object) -> None:
-        if self._server is not None:
-            self._server.ending.set()
-            self._server.shutdown()
-            self._server.server_close()
+        self._ending.set()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore clients that closed the connection."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     @property
     def endpoint(self) -> str:
-        """The URL of the server, valid after entering the context."""
-        return f"http://127.0.0.1:{self._port}"
+        """The URL of the server."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def pause(self, seconds: float) -> bool:
+        """Wait; return True if the context has ended."""
+        return self._ending.wait(seconds)
 
     def answer(self, request: IMDSRequest) -> IMDSAnswer:
         """Record a request and choose its answer."""
@@ -113,36 +121,22 @@ class FakeIMDS:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, imds: FakeIMDS, port: int) -> None:
-        self.imds = imds
-        self.ending = threading.Event()
-        super().__init__(("127.0.0.1", port), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that closed the connection."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: FakeIMDS
 
     def do_GET(self) -> None:
         """Send the answer with its delays."""
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = self.server.imds.answer(IMDSRequest(self.path, headers))
+        answer = self.server.answer(IMDSRequest(self.path, headers))
         self.close_connection = True
-        if answer.closes or self.server.ending.wait(answer.delay):
+        if answer.closes or self.server.pause(answer.delay):
             return
         raw = answer.raw()
         size = 1 if answer.drip else len(raw)
         with suppress(OSError):
             for start in range(0, len(raw), size):
                 self.wfile.write(raw[start : start + size])
-                if answer.drip and self.server.ending.wait(answer.drip):
+                if answer.drip and self.server.pause(answer.drip):
                     return
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as http.server calls it

@@ -107,9 +107,8 @@ class KernelNode(Node):
         """`ip neigh add`."""
         self.ip("neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev)
 
-    def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
+    def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """`ip route add`, `append` or `replace`, in full description."""
-        verb = "append" if append else "replace" if replace else "add"
         self.ip("route", verb, *_route_words(route))
 
     def delete_route(self, route: Route | ObservedRoute) -> None:

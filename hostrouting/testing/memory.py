@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hostrouting.host.netlink.commit import Failure, OneByOne
 from hostrouting.host.netlink.route_commit import check_devices, commit_routes
 from hostrouting.testing.admission import Refused, shown, shown_path
-from hostrouting.testing.faults import StepFaults
+from hostrouting.testing.faults import Operations
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class MemoryBackend(MemoryNode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._faults = StepFaults()
+        #: The steps of batches, those of rollbacks counted in.
+        self._steps = Operations()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -71,20 +72,18 @@ class MemoryBackend(MemoryNode):
         check_devices(changes, self.fib.devices)
         commit_routes(OneByOne(self.take, self.routes), changes, verify=verify)
 
-    def fail_at(self, step: int, *, number: int = errno.ENOBUFS, reason: str = "injected fault") -> None:
+    def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
-        self._faults.plan(step, lambda: Failure(number, reason))
+        self._steps.fail(step, Refused(number, "injected fault"))
 
     def vanish_at(self, step: int, dev: str) -> None:
         """Take the device away just before the `step`-th change from now."""
-        self._faults.plan(step, lambda: self.remove_link(dev))
+        self._steps.plan(step, lambda: self.remove_link(dev))
 
     def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
         """One step of a batch; the refusal, if it is one."""
-        planned = self._faults.next()
-        if planned is not None:
-            return planned
         try:
+            self._steps.record()
             if verb == "remove":
                 self.delete(route)
             else:

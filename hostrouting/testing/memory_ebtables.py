@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryEbtables"]
 
-_BATCH = 1000
-
-
 _DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permission denied (you must be root)"
 
 
@@ -44,7 +41,8 @@ class MemoryEbtables(Faulty):
 
     def __init__(self) -> None:
         super().__init__(BackendError("cannot run ebtables: Cannot allocate memory"))
-        self._chains: dict[str, dict[str, list[tuple[str, ...]]]] = {
+        #: The lines of ebtables-save, by backend and chain.
+        self._chains: dict[str, dict[str, list[str]]] = {
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
         }
         self._refused: set[str] = set()
@@ -58,12 +56,12 @@ class MemoryEbtables(Faulty):
 
     def add(self, line: str, *, backend: str = "nft") -> None:
         """Append a rule as ebtables-save prints it (`-A CHAIN ...`); make the chain if it is missing."""
-        rule = EbtablesRule.parse(line, backend=backend)
-        self._chains[backend].setdefault(rule.chain, []).append(rule.spec)
+        chain = EbtablesRule.parse(line, backend=backend).chain
+        self._chains[backend].setdefault(chain, []).append(line)
 
     def lines(self, backend: str = "nft") -> list[str]:
         """Return the rules of a backend as ebtables-save prints them."""
-        return [rule.line for rule in self._rules() if rule.backend == backend]
+        return [line for lines in self._chains[backend].values() for line in lines]
 
     def refuse(self, line: str) -> None:
         """Let the deletion of this rule fail."""
@@ -71,8 +69,7 @@ class MemoryEbtables(Faulty):
 
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
-        ctx.check()
-        self.operations.record("read")
+        self._begin(ctx, "read")
         if self.on_read is not None:
             self.on_read()
         if not self.may_read:
@@ -84,7 +81,7 @@ class MemoryEbtables(Faulty):
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
     ) -> None:
         """See `Ebtables.delete`."""
-        self._begin(ctx, "delete", rules)
+        self._begin_change(ctx, "delete", rules)
         found, absent = matches(self._rules(), rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
@@ -101,19 +98,18 @@ class MemoryEbtables(Faulty):
         self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
     ) -> None:
         """See `Ebtables.insert`."""
-        self._begin(ctx, "insert", rules)
+        self._begin_change(ctx, "insert", rules)
         for rule in rules:
             if rule.chain not in self._chains[rule.backend]:
                 words = "No chain/target/match by that name."
                 raise BackendError(f"not inserted: {rule.line}: {words}\nnothing was inserted")
         for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
-            chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.spec)
+            chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.line)
         _report(len(rules), progress)
 
-    def _begin(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
-        ctx.check()
-        self.operations.record(verb, *(rule.line for rule in rules))
+    def _begin_change(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
+        self._begin(ctx, verb, *(rule.line for rule in rules))
         if not self.may_read:
             raise PermissionDeniedError(_DENIED)
         for rule in rules:
@@ -125,13 +121,10 @@ class MemoryEbtables(Faulty):
             yield from parse_save(self._text(backend), backend=backend)
 
     def _text(self, backend: str) -> str:
-        chains = self._chains[backend]
-        heads = [f":{chain} ACCEPT" for chain in chains]
-        rules = [" ".join(("-A", chain, *spec)) for chain, specs in chains.items() for spec in specs]
-        return "".join(f"{line}\n" for line in ["*nat", *heads, *rules])
+        heads = [f":{chain} ACCEPT" for chain in self._chains[backend]]
+        return "".join(f"{line}\n" for line in ["*nat", *heads, *self.lines(backend)])
 
 
 def _report(count: int, progress: Callable[[int], None] | None) -> None:
-    for done in [*range(_BATCH, count, _BATCH), *([count] if count else [])]:
-        if progress is not None:
-            progress(done)
+    if progress is not None and count:
+        progress(count)

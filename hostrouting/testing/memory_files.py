@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hostrouting.exceptions import HostFileError
 from hostrouting.host.files.rooted import MOST_LINKS, path_parts
@@ -15,26 +15,24 @@ __all__ = ["MemoryFiles", "MemoryTree"]
 
 
 class MemoryFile(NamedTuple):
-    """A file; `generation` stands for its mtime: a number that grows with every change of any content."""
+    """A file, a symbolic link, or a folder."""
 
-    content: bytes
-    mode: int
-    generation: int
+    #: The content of a file, the target of a link, and None for a folder.
+    content: bytes | str | None = None
+    mode: int = 0o755
+    #: Stands for the mtime: a number that grows with every change of any content.
+    generation: int = 0
+    owner: int = 0
 
 
 class MemoryTree:
     """A tree of files that implements `FileStore`, with further methods to arrange and inspect it."""
 
     def __init__(self) -> None:
-        # By path: a file, the target of a symbolic link, or None for a folder.
-        self._entries: dict[str, MemoryFile | str | None] = {"/": None}
+        self._entries: dict[str, MemoryFile] = {"/": MemoryFile()}
         self._generations = count(1)
         #: Paths of files on which another process holds a lock.
         self.locked: set[str] = set()
-        #: User ids by path; all other paths belong to root.
-        self.owners: dict[str, int] = {}
-        #: Permission bits of folders by path; all other folders have 0755.
-        self.folder_modes: dict[str, int] = {}
         #: Folders on a file system that is mounted read-only.
         self.read_only: set[str] = set()
 
@@ -42,73 +40,75 @@ class MemoryTree:
         """Put a folder at `path`, as `mkdir -p` does."""
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
 
+    def change(self, path: str, **fields: Any) -> None:
+        """Give an existing path, a link itself, another `mode` or `owner`."""
+        place = self._place("change", path)
+        self._entries[place] = self._entries[place]._replace(**fields)
+
     def file(self, path: str) -> MemoryFile | None:
         """Return the file at `path`, with mode and generation; None if there is none."""
         entry = self._entries.get(self._place("look at", path, follow=True))
-        return entry if isinstance(entry, MemoryFile) else None
+        return entry if entry and isinstance(entry.content, bytes) else None
 
-    def _begin(self, *call: str) -> None:
-        """Begin an operation; `MemoryFiles` records it."""
+    def _record(self, *call: str) -> None:
+        """Take note of an operation; `MemoryFiles` records it."""
 
     def snapshot(self) -> dict[str, str]:
         """Return the text of each file and `-> target` of each link, by path, without folders."""
         return {
-            path: f"-> {entry}" if isinstance(entry, str) else entry.content.decode(errors="replace")
-            for path, entry in sorted(self._entries.items())
-            if entry is not None
+            path: f"-> {content}" if isinstance(content, str) else content.decode(errors="replace")
+            for path, (content, *_) in sorted(self._entries.items())
+            if content is not None
         }
 
     def read(self, path: str) -> bytes | None:
         """See `FileStore.read`."""
-        self._begin("read", path)
-        entry = self._no_folder("read", path, self._place("read", path, follow=True))
-        return entry.content if isinstance(entry, MemoryFile) else None
+        self._record("read", path)
+        content = self._no_folder("read", path, self._place("read", path, follow=True)).content
+        return content if isinstance(content, bytes) else None
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
-        self._begin("write", path)
+        self._record("write", path)
         place = self._make_parents("write", path)
         before = self._no_folder("write", path, place)
-        if isinstance(before, MemoryFile) and before.content == content:
+        if before.content == content:
             self._entries[place] = before._replace(mode=mode)
             return before.mode != mode
         self._entries[place] = MemoryFile(content, mode, next(self._generations))
-        self.owners.pop(place, None)
         return True
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
-        self._begin("link", path)
+        self._record("link", path)
         place = self._make_parents("link", path)
-        if self._no_folder("link", path, place) == target:
+        if self._no_folder("link", path, place).content == target:
             return False
-        self._entries[place] = target
-        self.owners.pop(place, None)
+        self._entries[place] = MemoryFile(target)
         return True
 
     def mode(self, path: str) -> int | None:
         """See `FileStore.mode`."""
-        self._begin("mode", path)
+        self._record("mode", path)
         file = self.file(path)
         return None if file is None else file.mode
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
-        self._begin("exposed", path)
+        self._record("exposed", path)
         passed = ["/"]
         passed.append(self._place("look at", path, follow=True, passed=passed))
         for place in filter(self._entries.__contains__, passed):
             entry = self._entries[place]
-            mode = entry.mode if isinstance(entry, MemoryFile) else self.folder_modes.get(place, 0o755)
-            if self.owners.get(place, 0) != 0:
-                return f"{place} belongs to the user {self.owners[place]}"
-            if mode & 0o022 and not isinstance(entry, str):
-                return f"others may write to {place} (mode {mode:04o})"
+            if entry.owner != 0:
+                return f"{place} belongs to the user {entry.owner}"
+            if entry.mode & 0o022:
+                return f"others may write to {place} (mode {entry.mode:04o})"
         return None
 
     def rename(self, path: str, name: str) -> bool:
         """See `FileStore.rename`."""
-        self._begin("rename", path, name)
+        self._record("rename", path, name)
         place = self._place(f"give the name {name!r} to", path)
         if place not in self._entries:
             return False
@@ -116,25 +116,19 @@ class MemoryTree:
         if new in self._entries:
             raise _error(f"give the name {name!r} to", path, errno.EEXIST)
         for old in [entry for entry in self._entries if entry == place or entry.startswith(f"{place}/")]:
-            moved = new + old.removeprefix(place)
-            self._entries[moved] = self._entries.pop(old)
-            if old in self.owners:
-                self.owners[moved] = self.owners.pop(old)
+            self._entries[new + old.removeprefix(place)] = self._entries.pop(old)
         return True
 
     def remove(self, path: str) -> bool:
         """See `FileStore.remove`."""
-        self._begin("remove", path)
+        self._record("remove", path)
         place = self._place("remove", path)
-        if self._no_folder("remove", path, place) is None:
-            return False
-        del self._entries[place]
-        self.owners.pop(place, None)
-        return True
+        self._no_folder("remove", path, place)
+        return self._entries.pop(place, None) is not None
 
     def names(self, path: str) -> list[str]:
         """See `FileStore.names`."""
-        self._begin("names", path)
+        self._record("names", path)
         place = self._place("list", path, follow=True)
         below = place if place == "/" else f"{place}/"
         return sorted(
@@ -145,36 +139,35 @@ class MemoryTree:
 
     def exists(self, path: str) -> bool:
         """See `FileStore.exists`."""
-        self._begin("exists", path)
+        self._record("exists", path)
         return self._place("look for", path) in self._entries
 
     def read_link(self, path: str) -> str | None:
         """See `FileStore.read_link`."""
-        self._begin("read_link", path)
-        entry = self._entries.get(self._place("read the link", path))
-        return entry if isinstance(entry, str) else None
+        self._record("read_link", path)
+        content = self._entries.get(self._place("read the link", path), MemoryFile()).content
+        return content if isinstance(content, str) else None
 
     def remove_directory_if_empty(self, path: str) -> bool:
         """See `FileStore.remove_directory_if_empty`."""
-        self._begin("remove_directory_if_empty", path)
+        self._record("remove_directory_if_empty", path)
         place = self._place("remove", path)
-        if place not in self._entries or self._entries[place] is not None or self.names(place):
+        if self._entries.get(place) is None or self._entries[place].content is not None or self.names(place):
             return False
         del self._entries[place]
-        self.owners.pop(place, None)
         return True
 
     def refuse_unwritable(self, path: str, *, size: int) -> None:
         """See `FileStore.refuse_unwritable`."""
-        self._begin("refuse_unwritable", path)
+        self._record("refuse_unwritable", path)
         self._refuse_read_only("write below", self._place("write below", path, follow=True))
 
-    def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile | str | None:
-        """Return the file or the link at the place of a path, or None; refuse a folder."""
+    def _no_folder(self, verb: str, path: str, place: str) -> MemoryFile:
+        """Return the file or the link at the place of a path, or one without content; refuse a folder."""
         entry = self._entries.get(place)
-        if entry is None and place in self._entries:
+        if entry is not None and entry.content is None:
             raise _error(verb, path, errno.EISDIR)
-        return entry
+        return entry or MemoryFile()
 
     def _refuse_read_only(self, verb: str, place: str) -> None:
         if any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only):
@@ -182,13 +175,13 @@ class MemoryTree:
 
     def sweep(self, path: str) -> bool:
         """See `FileStore.sweep`; a write to memory leaves nothing."""
-        self._begin("sweep", path)
+        self._record("sweep", path)
         self._place("clean up", path, follow=True)
         return False
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
-        self._begin("is_locked", path)
+        self._record("is_locked", path)
         place = self._place("look for locks on", path, follow=True)
         return place in self._entries and place in {self._place("lock", locked, follow=True) for locked in self.locked}
 
@@ -207,7 +200,7 @@ class MemoryTree:
             if part == "..":
                 done = done[:-1]
                 continue
-            target = self._entries.get("/" + "/".join([*done, part]))
+            target = self._entries.get("/" + "/".join([*done, part]), MemoryFile()).content
             if isinstance(target, str) and (ahead or follow):
                 links += 1
                 if links > MOST_LINKS:
@@ -227,7 +220,7 @@ class MemoryTree:
         names = place.split("/")
         for depth in range(1, len(names)):
             parent = "/".join(names[:depth]) or "/"
-            if self._entries.setdefault(parent, None) is not None:
+            if self._entries.setdefault(parent, MemoryFile()).content is not None:
                 raise _error(verb, path, errno.ENOTDIR)
         return place
 
@@ -240,13 +233,13 @@ class MemoryFiles(Faulty, MemoryTree):
     Calls of `tree`, which holds the same files, are no operations: they arrange and inspect.
     """
 
-    def __init__(self, tree: MemoryTree | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(HostFileError(f"cannot go on: {os.strerror(errno.ENOSPC)}"))
-        self.tree: MemoryTree = tree or MemoryTree()
+        self.tree: MemoryTree = MemoryTree()
         # Both have the same entries, and not copies of them.
         vars(self).update(vars(self.tree))
 
-    def _begin(self, *call: str) -> None:
+    def _record(self, *call: str) -> None:
         self.operations.record(*call)
 
 

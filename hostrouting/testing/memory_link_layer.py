@@ -14,7 +14,8 @@ from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.addresses import IPV6, Address, Prefix, parse_address
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
-from hostrouting.testing.faults import Faulty, StepFaults
+from hostrouting.testing.admission import Refused
+from hostrouting.testing.faults import Faulty, Operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,11 +54,12 @@ class MemoryLinkLayer(Faulty):
         #: The names of the BPF programs on each device.
         self.programs: dict[str, tuple[str, ...]] = {}
         self._devices: dict[str, Device] = {}
-        #: By bridge, hardware address and VLAN: an address is at one port only.
-        self._stations: dict[tuple[str, str, int], Station] = {}
+        #: By bridge and hardware address: an address is at one port only.
+        self._stations: dict[tuple[str, str], Station] = {}
         #: The neighbours and routes.
         self._places = Places(())
-        self._faults = StepFaults()
+        #: The changes of batches, those of rollbacks counted in.
+        self._changes = Operations()
         self.add_device("lo", addresses=["127.0.0.1/8", "::1/128"])
 
     def add_device(
@@ -107,13 +109,10 @@ class MemoryLinkLayer(Faulty):
         self._places = Places(thing for thing in self._places if thing != _connected(dev, address))
 
     def remove_device(self, name: str) -> None:
-        """The device goes, and its neighbours, routes and stations with it; ports of a bridge are let go."""
-        if self._devices.pop(name, None) is None:
-            raise _refused(errno.ENODEV, f"remove device {name}")
+        """The device goes, and its neighbours, routes and stations with it."""
+        del self._devices[name]
         self._places = Places(thing for thing in self._places if thing.dev != name)
         self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}
-        for device in [device for device in self._devices.values() if device.master == name]:
-            self._devices[device.name] = device._replace(master=None)
 
     def add_neighbour(
         self, address: str, dev: str, mac: str, *, permanent: bool = True, flags: int = 0, protocol: int = 0
@@ -121,12 +120,9 @@ class MemoryLinkLayer(Faulty):
         """`ip neigh add`; with `permanent=False` one that the kernel learned."""
         self._insist(Neighbour(address, dev, mac, permanent=permanent, flags=flags, protocol=protocol))
 
-    def learn(self, mac: str, dev: str, *, permanent: bool = False, vlan: int = 0) -> None:
+    def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """Add the address to the bridge's table, at port `dev`; `permanent`: set by a program, not learned."""
-        device = self._devices.get(dev)
-        if device is None or (device.master is None and device.kind != "bridge"):
-            raise _refused(errno.EOPNOTSUPP if device else errno.ENODEV, f"learn {mac} at {dev}")
-        self._stations[device.master or dev, mac, vlan] = Station(mac, dev, permanent, vlan)
+        self._stations[self._devices[dev].master or dev, mac] = Station(mac, dev, permanent)
 
     def add_route(
         self,
@@ -138,16 +134,15 @@ class MemoryLinkLayer(Faulty):
         table: int = MAIN_TABLE,
     ) -> None:
         """`ip -6 route add`, with a next hop by each device; without any it blocks."""
-        only = devs[0] if len(devs) == 1 else None
         via = None if gateway is None else Address.parse(gateway)
-        route = ObservedRoute.parse(destination, only, metric=metric, table=table, protocol=protocol)
-        if only:
-            route = route._replace(gateway=via)
-        elif devs:
-            route = route._replace(nexthops=tuple(NextHop(via, dev) for dev in devs))
-        else:
-            route = route._replace(kind="blackhole")
-        self._insist(route)
+        route = ObservedRoute.parse(destination, metric=metric, table=table, protocol=protocol)
+        match devs:
+            case []:
+                self._insist(route._replace(kind="blackhole"))
+            case [dev]:
+                self._insist(route._replace(dev=dev, gateway=via))
+            case _:
+                self._insist(route._replace(nexthops=tuple(NextHop(via, dev) for dev in devs)))
 
     def attach(self, dev: str, direction: str, program: str) -> None:
         """Attach a BPF program of that name for the packets `in` or `out`."""
@@ -155,11 +150,11 @@ class MemoryLinkLayer(Faulty):
 
     def refuse_at(self, change: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `change`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
-        self._faults.plan(change, lambda: Failure(number, f"injected fault ({os.strerror(number)})"))
+        self._changes.fail(change, Refused(number, "injected fault"))
 
     def vanish_at(self, change: int, dev: str) -> None:
         """Take the device away just before the `change`-th change from now."""
-        self._faults.plan(change, lambda: self.remove_device(dev))
+        self._changes.plan(change, lambda: self.remove_device(dev))
 
     def devices(self) -> list[Device]:
         """See `LinkLayer.devices`."""
@@ -184,12 +179,11 @@ class MemoryLinkLayer(Faulty):
     def stations(self, bridge: str) -> list[Station]:
         """See `LinkLayer.stations`."""
         self.operations.record("stations", bridge)
-        return sorted(station for (name, *_), station in self._stations.items() if name == bridge)
+        return sorted(station for (name, _), station in self._stations.items() if name == bridge)
 
     def answering(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
         """See `LinkLayer.answering`; it never waits."""
-        ctx.check()
-        self.operations.record("answering", *(f"{address} dev {dev}" for dev, address in asked))
+        self._begin(ctx, "answering", *(f"{address} dev {dev}" for dev, address in asked))
         places = {(dev, address): (dev, pack_address(address)) for dev, address in asked}
         if places and not self.may_probe:
             raise PermissionDeniedError(
@@ -225,7 +219,11 @@ class MemoryLinkLayer(Faulty):
 
     def take(self, verb: str, thing: LinkThing) -> Failure | None:
         """Make one change of a batch and return the refusal, if there is one."""
-        return self._faults.next() or self._change(verb, thing)
+        try:
+            self._changes.record()
+        except Refused as refused:
+            return Failure(refused.errno, refused.reason)
+        return self._change(verb, thing)
 
     def _insist(self, thing: LinkThing) -> None:
         failure = self._change("add", thing) if is_as_shown(thing) else _failure(errno.EINVAL)

@@ -56,8 +56,7 @@ class MemoryMetadata(Faulty):
 
     def network_interfaces(self, ctx: Context) -> Any:
         """See `InstanceMetadata.network_interfaces`."""
-        ctx.check()
-        self.operations.record("network_interfaces")
+        self._begin(ctx, "network_interfaces")
         if self.error is not None:
             raise self.error
         return copy.deepcopy(self.document)

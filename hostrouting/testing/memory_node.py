@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,6 +19,8 @@ from hostrouting.testing.admission import Refused, admitted, check_rule, is_name
 from hostrouting.testing.node import Node
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hostrouting.net.rules import Rule
 
 __all__ = [
@@ -32,7 +35,8 @@ class MemoryNode(Node):
         self.fib: Fib = attrs.evolve(Fib.of([], []), merged=True)
         self._unplugged: set[str] = set()
         self._last_ifindex = 0
-        self._add_device("lo", loopback=True)
+        own = parse_ipv4("127.0.0.1")
+        self._add_device("lo", loopback=True, addresses=(DeviceAddress(own, 8, own, scope=SCOPE_HOST),))
         self.set_up("lo")
 
     def add_link(self, name: str, *, up: bool = True, carrier: bool = True) -> None:
@@ -40,13 +44,15 @@ class MemoryNode(Node):
         if name in self.fib.devices:
             raise _refusal(f"link {name}", Refused(errno.EEXIST))
         self._add_device(name)
-        self.set_carrier(name, carrier=carrier)
+        if not carrier:
+            self._unplugged.add(name)
         if up:
             self.set_up(name)
 
     def remove_link(self, name: str) -> None:
         """See `Node.remove_link`."""
         self._device(name)
+        self._unplugged.discard(name)
         self.fib = events.device_removed(self.fib, name)
 
     def set_up(self, name: str, *, up: bool = True) -> None:
@@ -57,18 +63,9 @@ class MemoryNode(Node):
         if not up:
             self.fib = events.device_down(self.fib, name)
             return
-        if device.loopback and not device.addresses:
-            own = parse_ipv4("127.0.0.1")
-            self._keep(device._replace(addresses=(DeviceAddress(own, 8, own, scope=SCOPE_HOST),)))
         self.fib = events.device_up(self.fib, name, carrier=name not in self._unplugged)
         for address in self.fib.devices[name].addresses:
             self._add_own_routes(name, address)
-
-    def set_carrier(self, name: str, *, carrier: bool) -> None:
-        """Plug the wire in or out; routes stay, and are marked `linkdown`."""
-        device = self._device(name)
-        (self._unplugged.discard if carrier else self._unplugged.add)(name)
-        self.fib = events.carrier_changed(self.fib, name, carrier=carrier and device.up)
 
     def set_group(self, dev: str, group: int) -> None:
         """See `Node.set_group`."""
@@ -83,9 +80,8 @@ class MemoryNode(Node):
             raise _refusal(f"address {address} on {dev}", Refused(errno.EEXIST, "Address already assigned"))
         new = new._replace(secondary=bool(same))
         # Primaries come first.
-        primaries = sum(not other.secondary for other in device.addresses)
-        position = len(device.addresses) if new.secondary else primaries
-        self._keep(device._replace(addresses=(*device.addresses[:position], new, *device.addresses[position:])))
+        addresses = sorted((*device.addresses, new), key=attrgetter("secondary"))
+        self._keep(device._replace(addresses=tuple(addresses)))
         self._add_own_routes(dev, new)
         if device.up:
             self.fib = events.device_up(self.fib, dev, carrier=device.carrier)
@@ -104,10 +100,10 @@ class MemoryNode(Node):
         device = self._device(dev)
         self._keep(device._replace(neighbours=tuple(sorted({*device.neighbours, parse_ipv4(address)}))))
 
-    def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
+    def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
         try:
-            self.insert(route, "append" if append else "replace" if replace else "add")
+            self.insert(route, verb)
         except Refused as refused:
             raise _refusal(f"route {route}", refused) from None
 
@@ -133,23 +129,22 @@ class MemoryNode(Node):
             check_rule(policy, rule)
         except Refused as refused:
             raise _refusal(f"rule {rule.priority}", refused) from None
-        position = sum(other.priority <= rule.priority for other in policy)
-        self._set_policy((*policy[:position], rule, *policy[position:]))
+        self._set_policy(sorted((*policy, rule), key=attrgetter("priority")))
 
     def remove_rule(self, rule: Rule) -> None:
         """See `Node.remove_rule`."""
         policy = self.fib.policy.rules
-        position = next((i for i, other in enumerate(policy) if is_named_by(rule, other)), None)
-        if position is None:
+        gone = next((other for other in policy if is_named_by(rule, other)), None)
+        if gone is None:
             raise _refusal(f"rule {rule.priority}", Refused(errno.ENOENT))
-        self._set_policy((*policy[:position], *policy[position + 1 :]))
+        self._set_policy(other for other in policy if other is not gone)
 
-    def _set_policy(self, policy: tuple[Rule, ...]) -> None:
+    def _set_policy(self, policy: Iterable[Rule]) -> None:
         self.fib = attrs.evolve(self.fib, policy=Policy(policy, 32), merged=False)
 
-    def _add_device(self, name: str, *, loopback: bool = False) -> None:
+    def _add_device(self, name: str, **fields: Any) -> None:
         self._last_ifindex += 1
-        self._keep(Device(name, self._last_ifindex, up=False, carrier=False, loopback=loopback))
+        self._keep(Device(name, self._last_ifindex, up=False, carrier=False, **fields))
 
     def _device(self, name: str) -> Device:
         try:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["MemoryServices"]
 
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
-#: Programs whose units fail on any machine.
-_FAILING_PROGRAMS: Final = frozenset({"/bin/false", "/usr/bin/false"})
 
 
 @attrs.define
@@ -103,10 +101,6 @@ class MemoryServices(Faulty):
         self._begin(ctx, "settings", unit)
         return settings(self._unit(instance_of(unit, _NOBODYS_INSTANCE)).texts.values(), *names)
 
-    def _begin(self, ctx: Context, *call: str) -> None:
-        ctx.check()
-        self.operations.record(*call)
-
     def _start(self, name: str) -> None:
         unit = self._unit(name)
         if unit.outcome[0] == "active":
@@ -127,13 +121,12 @@ class MemoryServices(Faulty):
 
     def _run(self, name: str, unit: _Unit) -> None:
         self.started.append(name)
-        programs = words(unit.texts.values(), "ExecStart")
         # The last assignment of a setting with one value counts.
         oneshot = words(unit.texts.values(), "Type")[-1:] == ["oneshot"]
         remains = words(unit.texts.values(), "RemainAfterExit")[-1:] in (["yes"], ["true"])
         # A running or failed unit stays in memory; a oneshot that has run to its end is forgotten.
         self._memory.pop(name, None)
-        failed = name in self.failing or not _FAILING_PROGRAMS.isdisjoint(programs)
+        failed = name in self.failing or "/bin/false" in words(unit.texts.values(), "ExecStart")
         if failed or remains or not oneshot:
             self._memory[name] = unit
         if failed:

@@ -46,8 +46,8 @@ class Node(Protocol):
     def add_neighbour(self, dev: str, address: str) -> None:
         """Add a neighbour whose hardware address is known, as `ip neigh add` does; it goes with a down device."""
 
-    def insert_route(self, route: Route, *, append: bool = False, replace: bool = False) -> None:
-        """Add a foreign route in its full description: `ip route add`, `append` or `replace`."""
+    def insert_route(self, route: Route, *, verb: str = "add") -> None:
+        """Add a foreign route in its full description; `verb` is that of `ip route`: `add`, `append` or `replace`."""
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """Delete a route, as another program does."""
@@ -81,4 +81,4 @@ class Node(Protocol):
             kind=kind,
             source=source,
         )
-        self.insert_route(route, append=True)
+        self.insert_route(route, verb="append")

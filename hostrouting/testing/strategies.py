@@ -4,22 +4,20 @@ links          `devices` of a small world in which routes meet
 routes         `routes`: desired routes of every kind that the model knows
 changes        `changes_of`: a batch against what a backend holds
 rules          `rules`: policy rules
-packets        `packets`: packets that the rules tell apart
 configs        `configs`, `static_routes`, `cidrs`, `device_names`, ...
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from hypothesis import strategies as st
 
-from hostrouting.fib import Packet
-from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
+from hostrouting.net.addresses import Address, parse_cidr
 from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
-from hostrouting.net.rules import Range, Rule
+from hostrouting.net.rules import Rule
 from hostrouting.testing.config_strategies import (
     cidrs,
     configs,
@@ -37,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDRESSES",
+    "DESTINATIONS",
     "DEVICES",
+    "GATEWAYS",
     "addresses",
     "changes_of",
     "cidrs",
@@ -49,8 +49,6 @@ __all__ = [
     "gate_names",
     "gateways",
     "ipv4_addresses",
-    "packets",
-    "places",
     "routes",
     "rules",
     "static_routes",
@@ -72,7 +70,8 @@ ADDRESSES: Final = (
     ("192.168.7.1/24", None),
     ("192.168.7.2/24", None),
 )
-_DESTINATIONS: Final = (
+#: The destinations of `routes` and `rules`, and the gateways and tables of `routes`.
+DESTINATIONS: Final = (
     "0.0.0.0/0",
     "10.0.0.0/8",
     "10.1.0.0/16",
@@ -86,7 +85,7 @@ _DESTINATIONS: Final = (
     "192.168.0.0/16",
     "172.16.0.0/12",
 )
-_GATEWAYS: Final = (
+GATEWAYS: Final = (
     "10.0.0.7",
     "10.1.0.1",
     "10.1.0.3",
@@ -97,18 +96,6 @@ _GATEWAYS: Final = (
     "172.16.0.1",
 )
 _TABLES: Final = (254, 254, 254, 255, 100, 1000)
-
-
-def places() -> list[int]:
-    """Every address of the small world at which a lookup's answer can change, and its neighbours."""
-    found = {parse_ipv4(text) for text in _GATEWAYS}
-    for text in (*_DESTINATIONS, *(address for address, _ in ADDRESSES)):
-        address, length = parse_cidr(text)
-        first = address & 0xFFFFFFFF << 32 - length
-        behind = first + (1 << 32 - length)
-        found |= {address, first, first + 1, behind - 1, behind}
-    # 0/8, 127/8 and multicast have lookup rules that only they have.
-    return sorted(a for a in found if 1 << 24 <= a < 127 << 24 or 128 << 24 <= a < 224 << 24)
 
 
 def devices() -> st.SearchStrategy[str]:
@@ -126,7 +113,7 @@ def _own_addresses() -> st.SearchStrategy[int]:
 
 
 def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
-    gateways = st.none() | st.sampled_from(_GATEWAYS).map(Address.parse)
+    gateways = st.none() | st.sampled_from(GATEWAYS).map(Address.parse)
     hops = st.tuples(gateways, devices(), st.integers(1, 3)).map(lambda hop: NextHop(*hop))
     return st.lists(hops, min_size=2, max_size=3).map(tuple)
 
@@ -134,13 +121,13 @@ def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
 @st.composite
 def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
     """A desired route of the small world; the kernel may refuse it."""
-    network, length = parse_cidr(draw(st.sampled_from(_DESTINATIONS)))
+    network, length = parse_cidr(draw(st.sampled_from(DESTINATIONS)))
     shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
     kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
     return Route(
         network=network,
         prefix_length=length,
-        gateway=draw(st.sampled_from(_GATEWAYS).map(Address.parse)) if shape == "gateway" else None,
+        gateway=draw(st.sampled_from(GATEWAYS).map(Address.parse)) if shape == "gateway" else None,
         dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
         metric=draw(st.sampled_from([0, 0, 0, 50, 4294967295])),
         table=draw(st.sampled_from(_TABLES)),
@@ -174,75 +161,16 @@ def _in_place_of(old: ObservedRoute, new: Route) -> Route:
     return attrs.evolve(new, **kept)
 
 
-def _ranges(*pairs: tuple[int, int]) -> st.SearchStrategy[Range | None]:
-    return st.none() | st.sampled_from(pairs).map(lambda pair: Range(*pair))
-
-
 @st.composite
-def rules(draw: st.DrawFn, *, selectors: bool = False) -> Rule:
-    """A policy rule of the small world, by source or destination; or by every selector that the model knows."""
+def rules(draw: st.DrawFn) -> Rule:
+    """A policy rule of the small world, by source or destination."""
     action = draw(st.sampled_from(["lookup"] * 4 + ["blackhole", "unreachable", "prohibit"]))
     lookup = action == "lookup"
-    rule = Rule(
+    return Rule(
         priority=draw(st.sampled_from([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
         action=action,
         table=draw(st.sampled_from(_TABLES)) if lookup else 0,
         source=draw(st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))) if lookup else (0, 0),
-        destination=draw(
-            (st.just((0, 0)) if lookup else st.nothing()) | st.sampled_from(_DESTINATIONS).map(parse_cidr)
-        ),
+        destination=draw((st.just((0, 0)) if lookup else st.nothing()) | st.sampled_from(DESTINATIONS).map(parse_cidr)),
         inverted=draw(st.sampled_from([False, False, False, True])) if lookup else False,
     )
-    return draw(_selecting(rule)) if selectors else rule
-
-
-@st.composite
-def _selecting(draw: st.DrawFn, rule: Rule) -> Rule:
-    """The rule with one or two further selectors, or with another action."""
-    choices: dict[str, st.SearchStrategy[Any]] = {
-        "tos": st.sampled_from([8, 16]),
-        "mark": st.sampled_from([0, 1, 2]),
-        "iif": st.sampled_from(["lo", *DEVICES, "absent0"]),
-        "oif": st.sampled_from(DEVICES),
-        "ip_protocol": st.sampled_from([1, 6, 17]),
-        "source_ports": _ranges((1000, 1000), (1000, 2000)),
-        "destination_ports": _ranges((53, 53), (1, 442)),
-        "uids": _ranges((0, 0), (1, 65533), (65534, 65534)),
-        "l3mdev": st.just(value=True),
-        "suppress_prefix_length": st.sampled_from([0, 8, 15, 16, 24]),
-        "suppress_group": st.sampled_from([0, 5]),
-        "goto": st.sampled_from([50, 100, 200, 32766, 40000]),
-        "nop": st.just(value=True),
-    }
-    chosen = {
-        name: draw(choices[name]) for name in draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True))
-    }
-    if "mark" in chosen:
-        chosen["mark_mask"] = draw(st.sampled_from([1, 3, 0xFFFFFFFF]))
-    is_nop = chosen.pop("nop", False)
-    action = "goto" if "goto" in chosen else "nop" if is_nop else rule.action
-    if action != "lookup":
-        for name in "suppress_prefix_length", "suppress_group", "l3mdev":
-            chosen.pop(name, None)
-    table = 0 if action != "lookup" or "l3mdev" in chosen else rule.table
-    return rule._replace(**chosen, action=action, table=table)
-
-
-@st.composite
-def packets(draw: st.DrawFn, sources: Sequence[int]) -> Packet:
-    """A packet of the small world: one that the node sends from one of `sources`, or one that comes in by a device."""
-    fields: dict[str, Any] = {
-        "tos": draw(st.sampled_from([0, 0, 8, 16])),
-        "mark": draw(st.sampled_from([0, 1, 2, 3])),
-        "ip_protocol": draw(st.sampled_from([6, 17])),
-        "source_port": draw(st.sampled_from([1000, 1500, 3000])),
-        "destination_port": draw(st.sampled_from([53, 443])),
-    }
-    if draw(st.booleans()):
-        fields["source"] = draw(st.sampled_from([0, *sources]))
-        fields["oif"] = draw(st.sampled_from(["", "", *DEVICES]))
-        fields["uid"] = draw(st.sampled_from([0, 1000, 65534]))
-    else:
-        fields["source"] = parse_ipv4("198.51.100.9")
-        fields["iif"] = draw(devices())
-    return Packet(draw(st.sampled_from(places())), **fields)

@@ -6,6 +6,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.small_world import places
 
 from hostrouting.exceptions import RouteRejectedError
 from hostrouting.fib import Fib
@@ -35,7 +36,7 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
     for dev, address in (("e0", "10.1.0.1/16"), ("e1", "192.168.7.1/24")):
         node.add_address(dev, address)
     planned = before = fresh(node)
-    routes, answers = before.routes(), before.lookup(strategies.places())
+    routes, answers = before.routes(), before.lookup(places())
     for _ in range(data.draw(st.integers(1, 4))):
         accepted = []
         for change in data.draw(strategies.changes_of(node.routes())):
@@ -47,8 +48,8 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
         planned = planned.changed(accepted)
     anew = fresh(node)
     assert planned.routes() == anew.routes()
-    assert planned.lookup(strategies.places()) == anew.lookup(strategies.places())
-    assert (before.routes(), before.lookup(strategies.places())) == (routes, answers)
+    assert planned.lookup(places()) == anew.lookup(places())
+    assert (before.routes(), before.lookup(places())) == (routes, answers)
 
 
 def test_unchanged_parts_are_shared() -> None:

@@ -95,15 +95,6 @@ def test_a_removed_device_takes_everything_of_it(fib: Fib) -> None:
     assert [route for route in after.routes() if "ib0" in route.devs] == []
 
 
-def test_lost_carrier_removes_nothing(fib: Fib) -> None:
-    """Routes are marked while the wire is out."""
-    after = events.carrier_changed(fib, "ib0", carrier=False)
-    assert gone(fib, events.carrier_changed(after, "ib0", carrier=True)) == []
-    assert [str(route) for route in after.routes() if route.destination == "9.1.0.0/16"] == [
-        "9.1.0.0/16 dev ib0 scope link linkdown"
-    ]
-
-
 @needs_kernel
 class TestOnTheKernel:
     """The kernel does the same."""

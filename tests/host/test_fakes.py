@@ -12,8 +12,11 @@ from hostrouting.testing.contracts import (
     RunLockContract,
     ServiceManagerContract,
 )
-from hostrouting.testing.host_fakes import FakeHost, MemoryFiles, MemoryLock, MemoryServices, MemoryTree
+from hostrouting.testing.contracts.services import Units
+from hostrouting.testing.host_fakes import FakeHost, MemoryLock
 from hostrouting.testing.memory import MemoryBackend
+from hostrouting.testing.memory_files import MemoryFiles, MemoryTree
+from hostrouting.testing.memory_services import MemoryServices
 from phases import Context
 from phases.testing import ManualClock
 
@@ -41,12 +44,12 @@ class TestMemoryFiles(FileStoreContract):
     def give_away(self, files: FileStore, path: str, user: int) -> None:
         """See the contract."""
         assert isinstance(files, MemoryFiles)
-        files.tree.owners[path] = user
+        files.tree.change(path, owner=user)
 
     def open_up(self, files: FileStore, folder: str, mode: int) -> None:
         """See the contract."""
         assert isinstance(files, MemoryFiles)
-        files.tree.folder_modes[folder] = mode
+        files.tree.change(folder, mode=mode)
 
     @contextmanager
     def locked(self, files: FileStore, path: str) -> Iterator[None]:
@@ -107,8 +110,8 @@ class TestMemoryServices(LiveServiceManagerContract):
     def test_a_unit_fails_where_the_test_says_so(self, ctx: Context) -> None:
         """A unit in `failing` fails at its start until it is taken out; `started` has both attempts."""
         tree = MemoryTree()
-        self.install(tree, "check.service")
         services = MemoryServices(tree)
+        Units(services, tree, ctx).install("check.service")
         services.failing.add("check.service")
         with pytest.raises(UnitError, match=r"Job for check\.service failed"):
             services.start(ctx, "check.service")

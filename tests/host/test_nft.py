@@ -21,7 +21,7 @@ from hostrouting.testing.memory_nftables import MemoryNftables
 from phases import CancelledError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hostrouting.host import Nftables
@@ -37,10 +37,10 @@ class TestMemoryNftables(NftablesContract):
         """See the contract."""
         return MemoryNftables()
 
-    @pytest.fixture
-    def give_flag(self, nftables: MemoryNftables) -> Callable[[str, str], None]:
+    def give_flag(self, nftables: Nftables, family: str, name: str) -> None:
         """See the contract."""
-        return lambda family, name: nftables.unreadable.add((family, name))
+        assert isinstance(nftables, MemoryNftables)
+        nftables.tables[family, name] = [{"table": {"family": family, "name": name, "unreadable": True}}]
 
     def test_without_nft(self, nftables: MemoryNftables) -> None:
         """With `is_installed=False` every method raises an error that names the package."""
@@ -81,7 +81,8 @@ class TestMemoryNftables(NftablesContract):
     def test_a_listing_is_a_copy(self, nftables: MemoryNftables) -> None:
         """A change of a listing changes no rule."""
         nftables.load(Context(), "table ip6 ours { chain a { accept; }; }")
-        nftables.tables["ip6", "ours"][-1]["rule"]["expr"].clear()
+        listing = nftables.table(Context(), "ip6", "ours") or []
+        listing[-1]["rule"]["expr"].clear()
         assert nftables.tables["ip6", "ours"][-1]["rule"]["expr"] == [{"accept": None}]
 
     @pytest.mark.parametrize(
@@ -105,11 +106,6 @@ class TestNftCommand(NftablesContract):
     def nftables(self, node: KernelNode) -> Nftables:
         """See the contract."""
         return inside(node)
-
-    @pytest.fixture
-    def give_flag(self, nftables: Nftables) -> Callable[[str, str], None]:
-        """See the contract."""
-        return lambda family, name: nftables.load(Context(), f"table {family} {name} {{\nflags dormant\n}}\n")
 
     def test_a_table_of_another_process(self, node: KernelNode, nftables: Nftables) -> None:
         """A table of another process exists; the refusal of a change names the owner, and does not ask for root."""
@@ -201,11 +197,6 @@ class TestChainByChain(NftablesContract):
         """See the contract."""
         with KernelNode.made() as node:
             yield NftCommand(("ip", "netns", "exec", node.name, *nft_chain_by_chain.COMMAND))
-
-    @pytest.fixture
-    def give_flag(self, nftables: Nftables) -> Callable[[str, str], None]:
-        """See the contract."""
-        return lambda family, name: nftables.load(Context(), f"table {family} {name} {{\nflags dormant\n}}\n")
 
 
 def rules() -> st.SearchStrategy[str]:

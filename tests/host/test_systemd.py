@@ -11,6 +11,7 @@ from hostrouting.exceptions import UnitError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.systemctl import OfflineUnits, Systemctl
 from hostrouting.testing.contracts import LiveServiceManagerContract, ServiceManagerContract
+from hostrouting.testing.contracts.services import Units
 from phases import CommandFailedError, Context, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -43,18 +44,18 @@ class TestSystemctl(LiveServiceManagerContract):
         return Systemctl((*box.enter, "systemctl"))
 
     def test_a_start_that_takes_too_long_is_left_to_itself(
-        self, box: SystemdBox, services: ServiceManager, files: FileStore, ctx: Context
+        self, box: SystemdBox, services: ServiceManager, units: Units
     ) -> None:
         """The call ends at its deadline; systemd continues the job until a stop."""
-        self.install(files, "ct-slow.service", program="/bin/sleep infinity")
+        units.install("ct-slow.service", program="/bin/sleep infinity")
         # The job exists already: on a slow machine the time might end before systemctl has asked for it.
         box.run("systemctl", "start", "--no-block", "ct-slow.service")
         with pytest.raises(DeadlineExceededError):
             services.start(Context(timeout=0.5), "ct-slow.service")
-        assert services.state(ctx, "ct-slow.service").active_state == "activating"
-        assert services.running(ctx, "ct-slow.service") == []
-        services.stop(ctx, "ct-slow.service")
-        assert services.state(ctx, "ct-slow.service").active_state == "inactive"
+        assert units.state("ct-slow.service").active_state == "activating"
+        assert units.running("ct-slow.service") == []
+        units.stop("ct-slow.service")
+        assert units.state("ct-slow.service").active_state == "inactive"
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ class TestOfflineUnits(ServiceManagerContract):
     ) -> None:
         """Reload, start and stop do nothing in an image, and the log says so."""
         services = OfflineUnits(str(image))
-        self.install(files, "ct-offline.service", program=f"/bin/touch {image}/started")
+        Units(services, files, ctx).install("ct-offline.service", program=f"/bin/touch {image}/started")
         with caplog.at_level("INFO"):
             services.daemon_reload(ctx)
             services.start(ctx, "ct-offline.service")

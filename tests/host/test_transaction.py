@@ -46,12 +46,12 @@ def with_eth0(backend: MemoryBackend) -> MemoryBackend:
 def test_a_failing_step_takes_the_earlier_ones_back(node: MemoryBackend) -> None:
     """The second change fails, so the first is not in force."""
     before = node.routes()
-    node.fail_at(2, number=errno.ENOMEM, reason="Cannot allocate memory")
+    node.fail_at(2, number=errno.ENOMEM)
     with pytest.raises(RouteRejectedError) as caught:
         node.apply([RouteChange.add(NINE), RouteChange.add(EIGHT)])
     assert str(caught.value) == (
         "1 route change was refused:\n"
-        "  + 8.0.0.0/8 dev eth0 proto 142 scope link: Cannot allocate memory\n"
+        "  + 8.0.0.0/8 dev eth0 proto 142 scope link: injected fault (Cannot allocate memory)\n"
         "nothing was changed: the rollback was verified by reading the routes back"
     )
     assert node.routes() == before
@@ -69,7 +69,7 @@ def test_a_rollback_that_fails_names_the_differences(node: MemoryBackend) -> Non
     assert caught.value.rolled_back is False
     assert str(caught.value) == (
         "1 route change was refused:\n"
-        "  + 8.0.0.0/8 dev eth0 proto 142 scope link: injected fault\n"
+        "  + 8.0.0.0/8 dev eth0 proto 142 scope link: injected fault (No buffer space available)\n"
         "THE ROLLBACK IS INCOMPLETE, these differ from before:\n"
         "  still there: 9.0.0.0/8 dev eth0 proto 142 scope link\n"
         "  missing: 7.0.0.0/8 dev eth0 scope link"

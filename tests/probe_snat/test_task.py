@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 
 UNIT_PATH = DEPARTURE.paths[1]
+#: The listing of a table with flags.
+UNREADABLE = [{"table": {"family": OURS[0], "name": OURS[1], "unreadable": True}}]
 
 
 @pytest.fixture
@@ -122,14 +124,14 @@ class TestDo:
         caplog.set_level(logging.INFO)
         task = ConfigureProbeSNAT(CONFIG, host=host)
         task.do(ctx)
-        host.nftables.unreadable.add(OURS)
+        host.nftables.tables[OURS] = UNREADABLE
         detail = "it has flags, such as dormant or owner"
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: has drifted: {detail}; run: hostrouting apply CONFIG"]
         assert [str(change) for change in task.plan(ctx)] == [f"~ {TABLE} ({detail})"]
         task.do(ctx)
         assert host.nftables.tables[OURS] == expected_listing(RULES)
         assert says(caplog, logging.INFO)[-1].startswith(f"{TABLE} replaced, because it had drifted")
-        host.nftables.unreadable.add(OURS)
+        host.nftables.tables[OURS] = UNREADABLE
         task.undo(ctx)
         assert OURS not in host.nftables.tables
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.egress_oracle import KernelOracle, MemoryOracle, wrong_of
 from support.kernel import needs_kernel
 from support.overlap_worlds import World, claimed, run_script, worlds
+from support.small_world import selecting_rules
 
 from hostrouting.fib import Fib
 from hostrouting.host.netlink import NetlinkBackend
@@ -115,7 +116,7 @@ def test_in_the_kernel_proof_and_boot_script_equal_asking_about_every_address(wo
     max_examples={"wheel": 5, "soak": 500}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 30),
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(world=worlds(), rules=st.lists(strategies.rules(selectors=True), max_size=2))
+@given(world=worlds(), rules=st.lists(selecting_rules(), max_size=2))
 def test_the_model_of_a_node_proves_as_the_kernel_does(world: World, rules: list[Rule]) -> None:
     """From one reading of a node the model gives the report that the kernel gives, suggestions included."""
     with KernelNode.made() as node:

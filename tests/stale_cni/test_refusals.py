@@ -193,7 +193,7 @@ def test_a_folder_of_records_that_others_can_write_is_told_beforehand() -> None:
     host = made_host()
     config = config_of(backup_dir="/srv/records")
     host.files.tree.write("/srv/of-others", b"", mode=0o644)
-    host.files.tree.folder_modes["/srv"] = 0o1777
+    host.files.tree.change("/srv", mode=0o1777)
     before = whole_state(host)
     failed = refused(lambda: sweep(host, config).do(context()))
     why = failed.removeprefix("nothing was changed: ")

@@ -83,7 +83,7 @@ def test_a_daemon_updates_its_route_while_we_apply(
 ) -> None:
     """73 becomes 247 just before ours comes, or just after: ours decides, 247 comes back and 73 never."""
     node.insert_route(theirs(73))
-    node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
+    node.before_step[step] = [lambda: node.insert_route(theirs(247), verb="replace")]
     converge(host, [OURS])
     assert node.in_place() == [str(OURS)]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(247))]
@@ -101,7 +101,7 @@ def test_a_daemon_updates_its_route_while_we_reset(
     node.insert_route(theirs(73))
     converge(host, [OURS])
     caplog.clear()
-    node.before_step[node._taken + step] = [lambda: node.insert_route(theirs(247), replace=True)]
+    node.before_step[node._taken + step] = [lambda: node.insert_route(theirs(247), verb="replace")]
     converge(host, ())
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
@@ -113,7 +113,7 @@ def test_a_failed_apply_puts_no_stale_route_over_a_newer_one(node: BusyNode, hos
     """Another route of the config is refused, and 73 becomes 247 meanwhile: 247 stays alone, whenever it came."""
     node.insert_route(theirs(73))
     refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
-    node.before_step[step] = [lambda: node.insert_route(theirs(247), replace=True)]
+    node.before_step[step] = [lambda: node.insert_route(theirs(247), verb="replace")]
     with pytest.raises(RouteRejectedError, match="nothing was changed"):
         converge(host, [OURS, refused])
     assert node.in_place() == [str(theirs(247))]
@@ -203,7 +203,7 @@ def test_a_program_that_always_takes_the_place_keeps_it(node: BusyNode, host: Fa
     node.insert_route(theirs(73))
     for number in range(1, 150):
         route = theirs(100 + number)
-        node.before_reading[number] = [lambda route=route: node.insert_route(route, replace=True)]  # type: ignore[misc]
+        node.before_reading[number] = [lambda route=route: node.insert_route(route, verb="replace")]  # type: ignore[misc]
     with pytest.raises(RouteRejectedError, match="another program changes this place all the time") as raised:
         converge(host, [OURS])
     assert raised.value.rolled_back
@@ -238,7 +238,7 @@ class Owner:
                     self._node.delete_route(theirs(gone))
                 return
             standing, first = self._node.gateways(), self._node.in_place()[:1]
-            self._node.insert_route(theirs(new), append=way == "append", replace=way == "replace")
+            self._node.insert_route(theirs(new), verb=way)
         except BackendError:
             return
         if way == "replace":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +70,14 @@ class TestOnePlace:
         """Nothing is changed when the route stands already."""
         node.insert_route(WANTED)
         assert reconcile([WANTED], node.routes()).changes == []
+
+    def test_our_own_is_removed_first_if_its_removal_would_take_the_new_route(self, node: MemoryBackend) -> None:
+        """A route that was on-link, and no more is: a replacement could not say which of the two it removes."""
+        on_link = attrs.evolve(WANTED, onlink=True)
+        node.insert_route(on_link)
+        assert texts(reconcile([WANTED], node.routes()).changes) == [f"- {on_link}", f"+ {WANTED}"]
+        assert brought_about(node, [WANTED]) == []
+        assert in_place(node) == [str(WANTED)]
 
     def test_our_own_is_replaced_in_place(self, node: MemoryBackend) -> None:
         """A changed gateway is one replacement, and displaces nothing."""
@@ -192,7 +201,7 @@ class TestWayBack:
         for gateway in "10.224.0.9", "10.224.0.8":
             node.add_route("172.16.1.0/24", gateway=gateway, dev="eth0", protocol=16)
         records = brought_about(node, [WANTED])
-        node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.7", dev="eth0", protocol=16), replace=True)
+        node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.7", dev="eth0", protocol=16), verb="replace")
         outcome = reconcile([], node.routes(), displaced=records)
         node.apply(outcome.all_changes)
         assert in_place(node) == [
@@ -206,7 +215,7 @@ class TestWayBack:
         node.add_route("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
         first = reconcile([WANTED], node.routes())
         node.apply(first.changes)
-        node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.7", dev="eth0", protocol=16), replace=True)
+        node.insert_route(Route.parse("172.16.1.0/24", gateway="10.224.0.7", dev="eth0", protocol=16), verb="replace")
         second = reconcile([WANTED], node.routes(), displaced=first.records, prepended=first.prepended)
         assert list(map(str, second.clearings)) == ["172.16.1.0/24 via 10.224.0.9 dev eth0 proto dhcp"]
         assert texts(second.changes) == [f"+ {WANTED}"]

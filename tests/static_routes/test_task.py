@@ -242,7 +242,7 @@ class TestPlan:
         task.do(ctx)
         ours = next(route for route in host.routes.routes() if route.destination == "172.16.8.0/22")
         with_mtu = attrs.evolve(ours.to_route(), extra=((8, b"\x08\x00\x02\x00\x58\x02\x00\x00"),))
-        host.routes.insert_route(with_mtu, replace=True)
+        host.routes.insert_route(with_mtu, verb="replace")
         assert [str(change) for change in task.plan(ctx)] == [
             "~ 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142 (was the same with other attributes)"
         ]

@@ -100,10 +100,9 @@ class KernelLinks(LinkNode):
         words += ["protocol", str(protocol)] if protocol else []
         self.kernel.ip("neigh", "add", address, "lladdr", mac, *words, "dev", dev)
 
-    def learn(self, mac: str, dev: str, *, permanent: bool = False, vlan: int = 0) -> None:
+    def learn(self, mac: str, dev: str, *, permanent: bool = False) -> None:
         """`bridge fdb add`."""
-        words = ["static" if permanent else "dynamic", *(["vlan", str(vlan)] if vlan else [])]
-        self.kernel.run("bridge", "fdb", "add", mac, "dev", dev, "master", *words)
+        self.kernel.run("bridge", "fdb", "add", mac, "dev", dev, "master", "static" if permanent else "dynamic")
 
     def add_route(
         self,

@@ -53,7 +53,7 @@ class World(NamedTuple):
                 node.add_address(dev, address, peer=peer)
         for route in self.routes:
             with suppress(BackendError):
-                node.insert_route(route, append=True)
+                node.insert_route(route, verb="append")
         for rule in self.rules:
             with suppress(BackendError):
                 node.add_rule(rule)

@@ -43,7 +43,7 @@ class World(NamedTuple):
                 node.add_address(dev, address, peer=peer)
         for route, append in zip(self.routes, self.repeated, strict=True):
             with suppress(BackendError):
-                node.insert_route(route, append=append)
+                node.insert_route(route, verb="append" if append else "add")
         if self.down:
             node.set_up(self.down, up=False)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.kernel import needs_kernel
 from support.kernel_packets import decisions, let_packets_in
+from support.small_world import packets, places, selecting_rules
 
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = needs_kernel
 
-PLACES = strategies.places()
+PLACES = places()
 DEVICES = strategies.DEVICES
 
 
@@ -87,7 +88,7 @@ class TwoWorlds(RuleBasedStateMachine):
         peer = None if own.peer == own.local else format_ipv4(own.peer)
         self.both(lambda world: world.remove_address(dev, text, peer=peer))
 
-    @rule(rule=strategies.rules() | strategies.rules(selectors=True))
+    @rule(rule=strategies.rules() | selecting_rules())
     def rule_comes(self, rule: Rule) -> None:
         self.both(lambda world: world.add_rule(rule))
 
@@ -98,10 +99,10 @@ class TwoWorlds(RuleBasedStateMachine):
     @rule(data=st.data())
     def packets_are_routed(self, data: st.DataObject) -> None:
         own = [a.local for link in self.memory.links() for a in link.addresses if not link.loopback]
-        packets = data.draw(st.lists(strategies.packets(own), min_size=10, max_size=20))
-        in_memory = [_decided(self.memory, packet) for packet in packets]
-        in_kernel = decisions(self.node, packets)
-        pairs = list(zip(packets, in_memory, in_kernel, strict=True))
+        asked = data.draw(st.lists(packets(own), min_size=10, max_size=20))
+        in_memory = [_decided(self.memory, packet) for packet in asked]
+        in_kernel = decisions(self.node, asked)
+        pairs = list(zip(asked, in_memory, in_kernel, strict=True))
         assert in_memory == in_kernel, [pair for pair in pairs if pair[1] != pair[2]]
 
     @rule(data=st.data())
@@ -113,7 +114,7 @@ class TwoWorlds(RuleBasedStateMachine):
 
     @rule(route=strategies.routes(protocols=(3, 4, 16)), verb=st.sampled_from(["append", "add", "replace"]))
     def foreign_route_comes(self, route: Route, verb: str) -> None:
-        self.both(lambda world: world.insert_route(route, append=verb == "append", replace=verb == "replace"))
+        self.both(lambda world: world.insert_route(route, verb=verb))
 
     @rule(data=st.data())
     def foreign_hand_deletes(self, data: st.DataObject) -> None:
@@ -257,7 +258,7 @@ def test_a_gateway_that_turned_into_an_address_of_the_nodes() -> None:
     ]
 
     def append(route: Route, world: MemoryBackend | KernelNode) -> None:
-        world.insert_route(route, append=True)
+        world.insert_route(route, verb="append")
 
     worlds = TwoWorlds()
     worlds.begin()

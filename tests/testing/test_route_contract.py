@@ -47,7 +47,7 @@ LASTING = "test_verification_finds_a_route_that_did_not_last"
 @pytest.mark.parametrize(
     ("broken", "promise", "failure"),
     [
-        (ForgetsSelectors, "test_rules_keep_all_their_selectors", AssertionError),
+        (ForgetsSelectors, "test_rules_come_in_the_order_of_their_priority", AssertionError),
         (ForgetsAttributes, "test_unknown_attributes_are_kept", RouteRejectedError),
         (NeverVerifies, LASTING, pytest.fail.Exception),
         (AlwaysVerifies, LASTING, RouteRejectedError),

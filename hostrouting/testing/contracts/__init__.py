@@ -28,18 +28,12 @@ Derive a class from a contract and override its fixtures:
 
 from __future__ import annotations
 
+from pkgutil import iter_modules
+
 import pytest
 
 # pytest rewrites the asserts of a module only if it knows of the module before the import.
-pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{port}"
-        for port in (
-            *("ebtables", "files", "link_changes", "link_layer", "lock"),
-            *("nftables", "route_changes", "routes", "services"),
-        )
-    ),
-)
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 from hostrouting.testing.contracts.ebtables import EbtablesContract  # noqa: E402 - as said above
 from hostrouting.testing.contracts.files import FileStoreContract  # noqa: E402 - same

@@ -89,20 +89,14 @@ class EbtablesContract:
         assert ONE in text
         assert LOG in text
 
-    def test_only_the_rules_named_go(self, ebtables: Ebtables, ctx: Context) -> None:
-        """The others stay, in their order."""
-        self.load(ebtables, ONE, TWO, THREE, SNAT, LOG, INVERTED)
-        before = self.lines(ebtables)
-        ebtables.delete(ctx, self.pick(ebtables, TWO, SNAT, LOG))
-        assert self.lines(ebtables) == [line for line in before if line not in {TWO, SNAT, LOG}]
-
-    def test_what_was_deleted_comes_back_where_it_was(self, ebtables: Ebtables, ctx: Context) -> None:
-        """Deletion and insertion are each other's inverse, in whatever order the rules are named."""
+    def test_only_the_rules_named_go_and_they_come_back(self, ebtables: Ebtables, ctx: Context) -> None:
+        """The others stay in their order; deletion and insertion are inverse, in whatever order the rules are named."""
         self.load(ebtables, ONE, TWO, THREE, FOUR, DNAT, SNAT, LOG, INVERTED)
         before = self.lines(ebtables)
-        chosen = self.pick(ebtables, FOUR, ONE, TWO, DNAT, SNAT, LOG)[::-1]
+        named = [FOUR, ONE, TWO, DNAT, SNAT, LOG]
+        chosen = self.pick(ebtables, *named)[::-1]
         ebtables.delete(ctx, chosen)
-        assert len(self.lines(ebtables)) == 2
+        assert self.lines(ebtables) == [line for line in before if line not in named]
         ebtables.insert(ctx, chosen)
         assert self.lines(ebtables) == before
 
@@ -112,18 +106,17 @@ class EbtablesContract:
         ebtables.insert(ctx, [self.rule(THREE, 90), self.rule(TWO, 80), self.rule(FOUR, 1)])
         assert self.lines(ebtables) == [FOUR, ONE, TWO, THREE]
 
-    def test_of_identical_rules_as_many_go_as_were_named(self, ebtables: Ebtables, ctx: Context) -> None:
+    @pytest.mark.parametrize(("count", "left"), [(1, [TWO, ONE, THREE, ONE]), (2, [TWO, THREE, ONE])])
+    def test_of_identical_rules_as_many_go_as_were_named(
+        self, ebtables: Ebtables, ctx: Context, count: int, left: list[str]
+    ) -> None:
         """The first one goes; both go when both are named; and they come back where they were."""
         self.load(ebtables, ONE, TWO, ONE, THREE, ONE)
         before = self.lines(ebtables)
-        rules = [rule for rule in ebtables.read(ctx).rules if rule.line == ONE]
-        ebtables.delete(ctx, rules[:1])
-        assert self.lines(ebtables) == [TWO, ONE, THREE, ONE]
-        ebtables.insert(ctx, rules[:1])
-        assert self.lines(ebtables) == before
-        ebtables.delete(ctx, rules[:2])
-        assert self.lines(ebtables) == [TWO, THREE, ONE]
-        ebtables.insert(ctx, rules[:2])
+        rules = self.pick(ebtables, ONE)[:count]
+        ebtables.delete(ctx, rules)
+        assert self.lines(ebtables) == left
+        ebtables.insert(ctx, rules)
         assert self.lines(ebtables) == before
 
     def test_the_position_named_does_not_matter_for_a_deletion(self, ebtables: Ebtables, ctx: Context) -> None:
@@ -158,24 +151,16 @@ class EbtablesContract:
             ebtables.delete(ctx, [self.rule(ONE), odd])
         assert self.lines(ebtables) == [ONE]
 
-    def test_nothing_to_do_is_fine(self, ebtables: Ebtables, ctx: Context) -> None:
-        """No rules, no change, no progress."""
-        self.load(ebtables, ONE)
-        calls: list[int] = []
-        ebtables.delete(ctx, [], progress=calls.append)
-        ebtables.insert(ctx, [], progress=calls.append)
-        assert self.lines(ebtables) == [ONE]
-        assert calls == []
-
-    def test_progress_ends_with_the_number_of_rules(self, ebtables: Ebtables, ctx: Context) -> None:
-        """It grows, and ends with the number of all rules."""
+    @pytest.mark.parametrize("named", [[], [ONE, THREE]])
+    def test_progress_ends_with_the_number_of_rules(self, ebtables: Ebtables, ctx: Context, named: list[str]) -> None:
+        """It grows, and ends with the number of all rules; without rules there is no change and no progress."""
         self.load(ebtables, ONE, TWO, THREE)
-        rules = self.pick(ebtables, ONE, THREE)
+        rules = self.pick(ebtables, *named)
         for change in (ebtables.delete, ebtables.insert):
             calls: list[int] = []
             change(ctx, rules, progress=calls.append)
             assert calls == sorted(set(calls))
-            assert calls[-1] == 2
+            assert max(calls, default=0) == len(named)
         assert self.lines(ebtables) == [ONE, TWO, THREE]
 
     def test_a_context_that_is_over_changes_nothing(self, ebtables: Ebtables) -> None:

@@ -86,17 +86,11 @@ class LinkLayerContract(LinkReadingContract):
 
     # --- refusals
 
-    def refused(
-        self,
-        layer: LinkLayer,
-        *,
-        remove: Sequence[Neighbour | ObservedRoute] = (),
-        add: Sequence[Neighbour | ObservedRoute] = (),
-    ) -> RouteRejectedError:
+    def refused(self, layer: LinkLayer, **batch: Sequence[Neighbour | ObservedRoute]) -> RouteRejectedError:
         """Apply a batch that must be refused; assert that nothing changed."""
         before = state(layer)
         with pytest.raises(RouteRejectedError) as caught:
-            layer.apply(remove=remove, add=add)
+            layer.apply(**batch)
         assert caught.value.rolled_back, caught.value
         assert state(layer) == before
         return caught.value

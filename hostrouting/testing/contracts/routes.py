@@ -29,6 +29,8 @@ MULTIPATH: Final = Route(
 )
 IB0: Final = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
 DEFAULT: Final = "default via 10.224.0.1 dev eth0"
+LONGER: Final = "172.16.8.0/24 via 10.224.0.1 dev eth0"
+LOWER: Final = "9.0.0.0/8 dev eth0 scope link metric 3"
 #: A route of a table that only rules reach.
 BY_RULE: Final = "default dev ib0 table 88 scope link"
 
@@ -55,7 +57,7 @@ def route(text: str) -> Route:
 def arrange(node: Node, *texts: str) -> None:
     """Append foreign routes."""
     for text in texts:
-        node.insert_route(route(text), append=True)
+        node.insert_route(route(text), verb="append")
 
 
 def shown(backend: RouteBackend, **fields: Any) -> list[str]:
@@ -182,12 +184,16 @@ class RouteReadingContract:
         assert sorted(str(one) for one in backend.routes() if 10 << 24 < one.network < 10 << 24 | 8 << 16) == texts
 
     def test_a_multipath_route_shows_every_leg(self, eth0: Node, backend: RouteBackend) -> None:
-        """Next hops come in the kernel's order with gateway, device and weight."""
+        """Next hops come in the kernel's order with gateway, device and weight.
+
+        Neighbouring addresses leave by different devices, so the answer of a lookup names all of them.
+        """
         eth0.insert_route(MULTIPATH)
         legs = "nexthop via 10.224.0.9 dev eth0 weight 3 nexthop dev ib0 weight 1"
         found = find(backend, f"9.0.0.0/8 proto static {legs}")
         assert found.nexthops == MULTIPATH.nexthops
         assert found.devs == ("eth0", "ib0")
+        assert [answer.route for answer in ask(backend, "9.1.1.1", "9.1.1.2", "9.1.1.3")] == [found] * 3
 
     def test_routes_of_one_table_are_ordered(self, eth0: Node, backend: RouteBackend) -> None:
         """By network, then the longest prefix first, then the lower metric."""
@@ -216,66 +222,46 @@ class RouteReadingContract:
         fresh = [(0, LOCAL_TABLE), (32766, 254), (32767, 253)]
         assert backend.rules() == [Rule(priority, table=table, protocol=2) for priority, table in fresh]
 
-    def test_rules_come_in_the_order_of_their_priority(self, node: Node, backend: RouteBackend) -> None:
-        """A rule shows its selectors and its action; rules of one priority keep their order of insertion."""
+    def test_rules_come_in_the_order_of_their_priority(self, eth0: Node, backend: RouteBackend) -> None:
+        """Rules of one priority keep their order of insertion; each has all of its selectors, and its action."""
         added = [
             Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)),
             Rule(100, action="blackhole", destination=(parse_ipv4("10.9.0.0"), 16)),
             Rule(50, table=4000, destination=(parse_ipv4("172.16.0.0"), 16), inverted=True),
-        ]
-        for rule in added:
-            node.add_rule(rule)
-        assert backend.rules()[1:4] == [added[2], added[0], added[1]]
-
-    def test_rules_keep_all_their_selectors(self, eth0: Node, backend: RouteBackend) -> None:
-        """A rule that a lookup by address does not decide is read with everything that it selects by."""
-        added = [
-            Rule(60, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
-            Rule(61, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
-            Rule(62, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
-            Rule(63, table=254, suppress_prefix_length=0, suppress_group=1),
+            Rule(40, table=88, mark=1, mark_mask=0xFF, oif="eth0"),
+            Rule(30, table=88, iif="lo", tos=8, uids=Range(1000, 1001)),
+            Rule(20, table=88, ip_protocol=6, source_ports=Range(1, 2), destination_ports=Range(443, 444)),
+            Rule(10, table=254, suppress_prefix_length=0, suppress_group=1),
         ]
         for rule in added:
             eth0.add_rule(rule)
-        assert backend.rules()[1:5] == added
+        assert backend.rules()[1:8] == [*added[:1:-1], *added[:2]]
 
     # --- lookups
 
-    def test_the_longest_prefix_decides(self, eth0: Node, backend: RouteBackend) -> None:
-        """A lookup answers with the route in the table, not with the address."""
-        longer = "172.16.8.0/24 via 10.224.0.1 dev eth0"
-        arrange(eth0, longer)
-        asked = "172.16.8.9", "172.16.9.9", "192.0.2.1"
-        assert [deciding(backend, address) for address in asked] == [longer, IB0, DEFAULT]
-
-    def test_of_two_metrics_the_lower_decides(self, eth0: Node, backend: RouteBackend) -> None:
-        """The kernel prefers the lower metric, whichever route came first."""
-        lower = "9.0.0.0/8 dev eth0 scope link metric 3"
-        arrange(eth0, "9.0.0.0/8 dev ib0 metric 7", lower)
-        assert deciding(backend, "9.1.1.1") == lower
-
-    def test_every_leg_of_a_multipath_route_is_in_the_answer(self, eth0: Node, backend: RouteBackend) -> None:
-        """Neighbouring addresses leave by different devices, so the answer names all of them."""
-        eth0.insert_route(MULTIPATH)
-        for answer in ask(backend, "9.1.1.1", "9.1.1.2", "9.1.1.3"):
-            assert answer.route is not None
-            assert answer.route.devs == ("eth0", "ib0")
+    @pytest.mark.parametrize(
+        ("texts", "decided"),
+        [
+            pytest.param(
+                [LONGER], {"172.16.8.9": LONGER, "172.16.9.9": IB0, "192.0.2.1": DEFAULT}, id="longest prefix"
+            ),
+            pytest.param(["9.0.0.0/8 dev ib0 metric 7", LOWER], {"9.1.1.1": LOWER}, id="lower metric"),
+            pytest.param(["blackhole 9.0.0.0/8"], {"9.1.1.1": "EINVAL"}, id="blackhole"),
+            pytest.param(["unreachable 9.0.0.0/8"], {"9.1.1.1": "EHOSTUNREACH"}, id="unreachable"),
+            pytest.param(["prohibit 9.0.0.0/8"], {"9.1.1.1": "EACCES"}, id="prohibit"),
+        ],
+    )
+    def test_the_deciding_route_answers(
+        self, eth0: Node, backend: RouteBackend, texts: list[str], decided: dict[str, str]
+    ) -> None:
+        """The longest prefix decides, then the lower metric, whichever came first; what sends nothing has an errno."""
+        arrange(eth0, *texts)
+        assert {address: deciding(backend, address) for address in decided} == decided
 
     def test_the_nodes_own_address_is_decided_by_its_owner(self, eth0: Node, backend: RouteBackend) -> None:
         """An own address is local on the device that holds it, not on lo; so is the broadcast address."""
         answers = [answer.route for answer in ask(backend, "172.16.1.4", "10.224.255.255")]
         assert [one and (one.kind, one.dev) for one in answers] == [("local", "ib0"), ("broadcast", "eth0")]
-
-    @pytest.mark.parametrize(
-        ("kind", "number"),
-        [("blackhole", "EINVAL"), ("unreachable", "EHOSTUNREACH"), ("prohibit", "EACCES")],
-    )
-    def test_routes_that_send_nothing_answer_with_an_errno(
-        self, eth0: Node, backend: RouteBackend, kind: str, number: str
-    ) -> None:
-        """Each of the three kinds has its errno."""
-        arrange(eth0, f"{kind} 9.0.0.0/8")
-        assert deciding(backend, "9.1.1.1") == number
 
     def test_no_route_at_all_is_enetunreach(self, node: Node, backend: RouteBackend) -> None:
         """Without a default route most of the world is unreachable."""
@@ -346,9 +332,8 @@ class RouteReadingContract:
         arrange(eth0, *(f"{network}.0.0.0/8 via 10.224.0.1 dev eth0" for network in networks))
 
         def work(network: int) -> set[str]:
-            asked = [network << 24 | number for number in range(1, 100)]
-            answers = [one.route for _ in range(5) for one in backend.lookup(asked)]
-            return {str(one and one.destination) for one in answers}
+            asked = [network << 24 | number for number in range(1, 500)]
+            return {str(one.route and one.route.destination) for one in backend.lookup(asked)}
 
         with ThreadPoolExecutor(len(networks)) as pool:
             assert [*pool.map(work, networks)] == [{f"{network}.0.0.0/8"} for network in networks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -16,6 +17,48 @@ if TYPE_CHECKING:
 __all__ = ["LiveServiceManagerContract", "ServiceManagerContract"]
 
 _UNITS: Final = "/etc/systemd/system"
+
+
+class Units:
+    """The units of a machine or an image, to arrange and to ask."""
+
+    def __init__(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+        self.files = files
+        self.reload = partial(services.daemon_reload, ctx)
+        self.start = partial(services.start, ctx)
+        self.stop = partial(services.stop, ctx)
+        self.state = partial(services.state, ctx)
+        self.running = partial(services.running, ctx)
+        self.ordered_before = partial(services.ordered_before, ctx)
+        self.settings = partial(services.settings, ctx)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a unit file."""
+        self.files.write(f"{_UNITS}/{name}", text.encode(), mode=0o644)
+
+    def drop_in(self, name: str, text: str, *, folder: str = _UNITS) -> str:
+        """Write a drop-in, and return its path."""
+        path = f"{folder}/{name}.d/10-x.conf"
+        self.files.write(path, text.encode(), mode=0o644)
+        return path
+
+    def install(self, name: str, *, unit: str = "", program: str = "/bin/true") -> None:
+        """Write a unit file: a oneshot that runs `program`."""
+        self.write(name, f"[Unit]\n{unit}\n[Service]\nType=oneshot\nExecStart={program}\n")
+
+    def install_daemon(self, name: str) -> None:
+        """Write a unit file: a service that runs until it is stopped."""
+        self.write(name, "[Service]\nExecStart=/bin/sleep infinity\n")
+
+    def start_daemon(self, name: str) -> UnitState:
+        """Run a service."""
+        self.install_daemon(name)
+        self.start(name)
+        return self.state(name)
+
+    def require(self, unit: str, requirement: str) -> None:
+        """Let a unit require another one by a link."""
+        self.files.link(f"{_UNITS}/{unit}.requires/{requirement}", f"{_UNITS}/{requirement}")
 
 
 class ServiceManagerContract:
@@ -39,259 +82,221 @@ class ServiceManagerContract:
         """Long enough for every start here."""
         return Context(timeout=60)
 
-    def install(self, files: FileStore, name: str, *, unit: str = "", program: str = "/bin/true") -> None:
-        """Write a unit file: a oneshot that runs `program`."""
-        text = f"[Unit]\n{unit}\n[Service]\nType=oneshot\nExecStart={program}\n"
-        files.write(f"{_UNITS}/{name}", text.encode(), mode=0o644)
+    @pytest.fixture
+    def units(self, services: ServiceManager, files: FileStore, ctx: Context) -> Units:
+        """The same units, as the tests arrange them and ask."""
+        return Units(services, files, ctx)
 
-    def require(self, files: FileStore, unit: str, requirement: str) -> None:
-        """Let a unit require another one by a link."""
-        files.link(f"{_UNITS}/{unit}.requires/{requirement}", f"{_UNITS}/{requirement}")
-
-    def test_a_link_to_dev_null_is_a_mask(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_a_link_to_dev_null_is_a_mask(self, units: Units) -> None:
         """A masked unit exists, and says so."""
-        files.link(f"{_UNITS}/ct-masked.service", "/dev/null")
-        services.daemon_reload(ctx)
-        assert services.state(ctx, "ct-masked.service").load_state == "masked"
-        assert services.state(ctx, "ct-masked.service").exists
+        units.files.link(f"{_UNITS}/ct-masked.service", "/dev/null")
+        units.reload()
+        assert units.state("ct-masked.service").load_state == "masked"
+        assert units.state("ct-masked.service").exists
 
-    def test_what_exists_is_known(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_what_exists_is_known(self, units: Units) -> None:
         """A unit file makes a unit, a template makes instances; a mere name makes nothing."""
-        self.install(files, "ct-there.service")
-        self.install(files, "ct-many@.service")
+        units.install("ct-there.service")
+        units.install("ct-many@.service")
         for name in ("ct-there.service", "ct-many@.service", "ct-many@one.service"):
-            state = services.state(ctx, name)
+            state = units.state(name)
             assert (state.name, state.exists, state.load_state) == (name, True, "loaded")
             assert (state.active_state, state.main_pid, state.is_running) == ("inactive", 0, False)
         for name in ("ct-absent.service", "ct-none@.service"):
-            state = services.state(ctx, name)
+            state = units.state(name)
             assert (state.name, state.exists) == (name, False)
 
-    def test_order_is_followed_through_other_units(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
+    def test_order_is_followed_through_other_units(self, units: Units) -> None:
         """If a is before b and b before c, a is before c."""
-        self.install(files, "ct-first@.service", unit="Before=ct-second.service")
-        self.install(files, "ct-second.service", unit="Before=ct-third.service")
-        self.install(files, "ct-third.service")
+        units.install("ct-first@.service", unit="Before=ct-second.service")
+        units.install("ct-second.service", unit="Before=ct-third.service")
+        units.install("ct-third.service")
         ours = {"ct-second.service", "ct-third.service"}
-        assert services.ordered_before(ctx, "ct-first@.service") >= ours
-        assert services.ordered_before(ctx, "ct-first@x.service") >= ours
-        assert ours & services.ordered_before(ctx, "ct-second.service") == {"ct-third.service"}
-        assert not ours & services.ordered_before(ctx, "ct-third.service")
+        assert units.ordered_before("ct-first@.service") >= ours
+        assert units.ordered_before("ct-first@x.service") >= ours
+        assert ours & units.ordered_before("ct-second.service") == {"ct-third.service"}
+        assert not ours & units.ordered_before("ct-third.service")
 
-    def test_order_may_come_from_a_drop_in(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_order_may_come_from_a_drop_in(self, units: Units) -> None:
         """A drop-in adds to the unit file, a template's for every instance, and can remove nothing."""
-        self.install(files, "ct-dropped@.service", unit="Before=ct-fourth.service")
+        units.install("ct-dropped@.service", unit="Before=ct-fourth.service")
         text = "# [Other]\n[Unit]\nBefore=\nBefore = ct-fifth.service \\\n  ct-sixth.service\n;Before=ct-no.service\n"
-        files.write(f"{_UNITS}/ct-dropped@.service.d/10-x.conf", text.encode(), mode=0o644)
-        waiting = services.ordered_before(ctx, "ct-dropped@.service")
+        units.drop_in("ct-dropped@.service", text)
+        waiting = units.ordered_before("ct-dropped@.service")
         assert waiting >= {"ct-fourth.service", "ct-fifth.service", "ct-sixth.service"}
         assert "ct-no.service" not in waiting
 
-    def test_of_two_drop_ins_the_nearer_counts(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_of_two_drop_ins_the_nearer_counts(self, units: Units) -> None:
         """An instance's drop-in replaces the template's of the same name, and /etc goes before /run."""
-        self.install(files, "ct-near@.service")
-        for folder, name in (
-            ("/etc/systemd/system/ct-near@.service.d", "ct-template.service"),
-            ("/etc/systemd/system/ct-near@one.service.d", "ct-instance.service"),
-            ("/run/systemd/system/ct-near@.service.d", "ct-run.service"),
+        units.install("ct-near@.service")
+        for folder, unit, name in (
+            (_UNITS, "ct-near@.service", "ct-template.service"),
+            (_UNITS, "ct-near@one.service", "ct-instance.service"),
+            ("/run/systemd/system", "ct-near@.service", "ct-run.service"),
         ):
-            files.write(f"{folder}/10-x.conf", f"[Unit]\nBefore={name}\n".encode(), mode=0o644)
+            units.drop_in(unit, f"[Unit]\nBefore={name}\n", folder=folder)
         candidates = {"ct-template.service", "ct-instance.service", "ct-run.service"}
-        assert candidates & services.ordered_before(ctx, "ct-near@one.service") == {"ct-instance.service"}
-        assert candidates & services.ordered_before(ctx, "ct-near@two.service") == {"ct-template.service"}
+        assert candidates & units.ordered_before("ct-near@one.service") == {"ct-instance.service"}
+        assert candidates & units.ordered_before("ct-near@two.service") == {"ct-template.service"}
 
-    def test_settings_end_up_as_the_drop_ins_say(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
+    def test_settings_end_up_as_the_drop_ins_say(self, units: Units) -> None:
         """The last assignment counts; commands are one a line, and an empty assignment starts afresh."""
-        text = b"[Service]\nType=oneshot\nExecStart=/bin/true\nExecStartPre=/bin/true one\nTimeoutStartSec=20\n"
-        files.write(f"{_UNITS}/ct-set@.service", text, mode=0o644)
+        text = "[Service]\nType=oneshot\nExecStart=/bin/true\nExecStartPre=/bin/true one\nTimeoutStartSec=20\n"
+        units.write("ct-set@.service", text)
         names = ("ExecStartPre", "TimeoutStartSec", "RootDirectory")
-        before = services.settings(ctx, "ct-set@.service", *names)
+        before = units.settings("ct-set@.service", *names)
         assert "/bin/true one" in before["ExecStartPre"]
         assert (seconds(before["TimeoutStartSec"]), before["RootDirectory"]) == (20, "")
-        drop_in = (
-            b"[Service]\nExecStartPre=\nExecStartPre=+/bin/true two\nExecStartPre=/bin/true three\nTimeoutSec=1min 5s\n"
-        )
-        files.write(f"{_UNITS}/ct-set@.service.d/10-x.conf", drop_in, mode=0o644)
-        services.daemon_reload(ctx)
-        after = services.settings(ctx, "ct-set@one.service", *names)
-        commands = after["ExecStartPre"].splitlines()
-        assert [word in line for word, line in zip(("two", "three"), commands, strict=True)] == [True, True]
+        commands = "ExecStartPre=\nExecStartPre=+/bin/true two\nExecStartPre=/bin/true three\n"
+        units.drop_in("ct-set@.service", f"[Service]\n{commands}TimeoutSec=1min 5s\n")
+        units.reload()
+        after = units.settings("ct-set@one.service", *names)
+        second, third = after["ExecStartPre"].splitlines()
+        assert "two" in second
+        assert "three" in third
         assert seconds(after["TimeoutStartSec"]) == 65
 
-    def test_settings_of_what_does_not_exist(self, services: ServiceManager, ctx: Context) -> None:
+    def test_settings_of_what_does_not_exist(self, units: Units) -> None:
         """Nothing changed, which is no error."""
-        assert services.settings(ctx, "ct-absent.service", "ExecStartPre") == {"ExecStartPre": ""}
+        assert units.settings("ct-absent.service", "ExecStartPre") == {"ExecStartPre": ""}
 
     def test_nothing_is_done_for_one_who_gave_up(self, services: ServiceManager, files: FileStore) -> None:
         """A cancelled context ends every method before it does anything."""
-        self.install(files, "ct-late.service")
         ctx = Context()
         ctx.cancel("enough")
-        for call in (
-            lambda: services.daemon_reload(ctx),
-            lambda: services.start(ctx, "ct-late.service"),
-            lambda: services.stop(ctx, "ct-late.service"),
-            lambda: services.state(ctx, "ct-late.service"),
-            lambda: services.running(ctx, "ct-late.service"),
-            lambda: services.ordered_before(ctx, "ct-late.service"),
-            lambda: services.settings(ctx, "ct-late.service", "ExecStart"),
-        ):
+        late = Units(services, files, ctx)
+        late.install("ct-late.service")
+        with pytest.raises(CancelledError, match="enough"):
+            late.reload()
+        for call in (late.start, late.stop, late.state, late.running, late.ordered_before, late.settings):
             with pytest.raises(CancelledError, match="enough"):
-                call()
+                call("ct-late.service")
 
 
 class LiveServiceManagerContract(ServiceManagerContract):
     """The promises of `ServiceManager` for a machine on which systemd runs."""
 
-    def install_daemon(self, files: FileStore, name: str) -> None:
-        """Write a unit file: a service that runs until it is stopped."""
-        files.write(f"{_UNITS}/{name}", b"[Service]\nExecStart=/bin/sleep infinity\n", mode=0o644)
-
-    def start_daemon(self, services: ServiceManager, files: FileStore, ctx: Context, name: str) -> UnitState:
-        """Run a service."""
-        self.install_daemon(files, name)
-        services.start(ctx, name)
-        return services.state(ctx, name)
-
     @pytest.mark.parametrize(
         ("setting", "expected"), [("", ("inactive", "dead")), ("RemainAfterExit=yes", ("active", "exited"))]
     )
-    def test_a_oneshot_runs_to_its_end(
-        self, services: ServiceManager, files: FileStore, ctx: Context, setting: str, expected: tuple[str, str]
-    ) -> None:
+    def test_a_oneshot_runs_to_its_end(self, units: Units, setting: str, expected: tuple[str, str]) -> None:
         """After its start a oneshot has ended with success, and is active only if it says so."""
-        self.install(files, "ct-oneshot.service", program=f"/bin/true\n{setting}")
-        services.start(ctx, "ct-oneshot.service")
-        state = services.state(ctx, "ct-oneshot.service")
+        units.install("ct-oneshot.service", program=f"/bin/true\n{setting}")
+        units.start("ct-oneshot.service")
+        state = units.state("ct-oneshot.service")
         assert ((state.active_state, state.sub_state), state.result, state.main_pid) == (expected, "success", 0)
-        services.stop(ctx, "ct-oneshot.service")
+        units.stop("ct-oneshot.service")
 
-    def test_a_oneshot_that_fails_is_an_error(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_a_oneshot_that_fails_is_an_error(self, units: Units) -> None:
         """The error has the command, the status, systemd's words and the next step; the state has the failure."""
-        self.install(files, "ct-fails.service", program="/bin/false")
+        units.install("ct-fails.service", program="/bin/false")
         with pytest.raises(
             UnitError, match=r"(?s)systemctl .*start .*ended with status 1: .*Job for .* failed"
         ) as caught:
-            services.start(ctx, "ct-fails.service")
+            units.start("ct-fails.service")
         assert "see: journalctl -b -u ct-fails.service" in str(caught.value).splitlines()
-        state = services.state(ctx, "ct-fails.service")
+        state = units.state("ct-fails.service")
         assert (state.active_state, state.result) == ("failed", "exit-code")
 
-    def test_what_does_not_exist_cannot_start(self, services: ServiceManager, ctx: Context) -> None:
+    def test_what_does_not_exist_cannot_start(self, units: Units) -> None:
         """The error has the unit's name in systemd's words."""
         with pytest.raises(UnitError, match=r"ended with status 5: .*Unit ct-absent\.service not found"):
-            services.start(ctx, "ct-absent.service")
+            units.start("ct-absent.service")
 
-    def test_stopping_forgets_a_failure(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_stopping_forgets_a_failure(self, units: Units) -> None:
         """After stop systemd has forgotten a failed unit, even if its file is gone meanwhile."""
-        self.install(files, "ct-forgotten.service", program="/bin/false")
+        units.install("ct-forgotten.service", program="/bin/false")
         with pytest.raises(UnitError):
-            services.start(ctx, "ct-forgotten.service")
-        files.remove(f"{_UNITS}/ct-forgotten.service")
-        services.daemon_reload(ctx)
-        assert services.state(ctx, "ct-forgotten.service").active_state == "failed"
-        services.stop(ctx, "ct-forgotten.service")
-        state = services.state(ctx, "ct-forgotten.service")
+            units.start("ct-forgotten.service")
+        units.files.remove(f"{_UNITS}/ct-forgotten.service")
+        units.reload()
+        assert units.state("ct-forgotten.service").active_state == "failed"
+        units.stop("ct-forgotten.service")
+        state = units.state("ct-forgotten.service")
         assert (state.active_state, state.exists) == ("inactive", False)
 
-    def test_stopping_what_does_not_run_is_fine(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_stopping_what_does_not_run_is_fine(self, units: Units) -> None:
         """Neither an inactive unit nor an absent one is an error."""
-        self.install(files, "ct-rests.service")
-        services.stop(ctx, "ct-rests.service")
-        services.stop(ctx, "ct-absent.service")
+        units.install("ct-rests.service")
+        units.stop("ct-rests.service")
+        units.stop("ct-absent.service")
 
-    def test_a_service_runs_until_it_is_stopped(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_a_service_runs_until_it_is_stopped(self, units: Units) -> None:
         """It has a process; a second start leaves it alone, a stop ends it."""
-        state = self.start_daemon(services, files, ctx, "ct-daemon.service")
+        state = units.start_daemon("ct-daemon.service")
         assert (state.active_state, state.sub_state, state.is_running) == ("active", "running", True)
         assert state.main_pid > 0
-        services.start(ctx, "ct-daemon.service")
-        assert services.state(ctx, "ct-daemon.service").main_pid == state.main_pid
-        services.stop(ctx, "ct-daemon.service")
-        stopped = services.state(ctx, "ct-daemon.service")
+        units.start("ct-daemon.service")
+        assert units.state("ct-daemon.service").main_pid == state.main_pid
+        units.stop("ct-daemon.service")
+        stopped = units.state("ct-daemon.service")
         assert (stopped.active_state, stopped.main_pid) == ("inactive", 0)
 
-    def test_running_instances_are_found_by_their_template(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
+    def test_running_instances_are_found_by_their_template(self, units: Units) -> None:
         """Exactly the running instances, in order; a unit's full name finds the unit."""
-        self.install_daemon(files, r"ct-x\x2dy@.service")
-        self.install_daemon(files, "ct-x@.service")
+        units.install_daemon(r"ct-x\x2dy@.service")
+        units.install_daemon("ct-x@.service")
         for instance in ("two", "one", "over"):
-            services.start(ctx, rf"ct-x\x2dy@{instance}.service")
-        services.start(ctx, "ct-x@other.service")
-        services.stop(ctx, r"ct-x\x2dy@over.service")
-        found = services.running(ctx, r"ct-x\x2dy@.service")
+            units.start(rf"ct-x\x2dy@{instance}.service")
+        units.start("ct-x@other.service")
+        units.stop(r"ct-x\x2dy@over.service")
+        found = units.running(r"ct-x\x2dy@.service")
         assert [state.name for state in found] == [r"ct-x\x2dy@one.service", r"ct-x\x2dy@two.service"]
         assert all(state.main_pid > 0 for state in found)
-        assert services.running(ctx, r"ct-x\x2dy@one.service") == found[:1]
-        assert services.running(ctx, r"ct-x\x2dy@over.service") == []
-        assert services.running(ctx, "ct-none@.service") == []
+        assert units.running(r"ct-x\x2dy@one.service") == found[:1]
+        assert units.running(r"ct-x\x2dy@over.service") == []
+        assert units.running("ct-none@.service") == []
 
-    def test_what_is_required_runs_first(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_what_is_required_runs_first(self, units: Units) -> None:
         """A unit is refused while one that is RequiredBy= it fails, and starts again when that succeeds."""
-        self.install(files, "ct-gate.service")
-        self.install(files, "ct-check.service", unit="Before=ct-gate.service", program="/bin/false")
-        self.require(files, "ct-gate.service", "ct-check.service")
-        services.daemon_reload(ctx)
-        assert "ct-check.service" in services.state(ctx, "ct-gate.service").requires
+        units.install("ct-gate.service")
+        units.install("ct-check.service", unit="Before=ct-gate.service", program="/bin/false")
+        units.require("ct-gate.service", "ct-check.service")
+        units.reload()
+        assert "ct-check.service" in units.state("ct-gate.service").requires
         with pytest.raises(UnitError, match=r"ended with status 1: A dependency job for ct-gate\.service failed"):
-            services.start(ctx, "ct-gate.service")
-        self.install(files, "ct-check.service", unit="Before=ct-gate.service")
-        services.daemon_reload(ctx)
-        services.start(ctx, "ct-gate.service")
+            units.start("ct-gate.service")
+        units.install("ct-check.service", unit="Before=ct-gate.service")
+        units.reload()
+        units.start("ct-gate.service")
 
-    def test_a_missing_requirement_refuses_the_start(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
+    def test_a_missing_requirement_refuses_the_start(self, units: Units) -> None:
         """The gate holds if a unit file was removed by hand, and systemd names it."""
-        self.install(files, "ct-needs.service", unit="Requires=ct-absent.service\nAfter=ct-absent.service")
+        units.install("ct-needs.service", unit="Requires=ct-absent.service\nAfter=ct-absent.service")
         with pytest.raises(UnitError, match=r"Unit ct-absent\.service not found"):
-            services.start(ctx, "ct-needs.service")
+            units.start("ct-needs.service")
 
-    def test_files_and_links_count_once_they_are_read(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
+    def test_files_and_links_count_once_they_are_read(self, units: Units) -> None:
         """A running unit follows what systemd read: a newer file shows, a new drop-in and link after a reload."""
-        before = self.start_daemon(services, files, ctx, "ct-changed.service")
+        before = units.start_daemon("ct-changed.service")
         assert not before.needs_reload
-        self.install(files, "ct-extension.service")
-        drop_in = f"{_UNITS}/ct-changed.service.d/10-x.conf"
-        files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
-        self.require(files, "ct-changed.service", "ct-extension.service")
-        stale = services.state(ctx, "ct-changed.service")
+        units.install("ct-extension.service")
+        drop_in = units.drop_in("ct-changed.service", "[Unit]\nDescription=new\n")
+        units.require("ct-changed.service", "ct-extension.service")
+        stale = units.state("ct-changed.service")
         assert (stale.drop_ins, "ct-extension.service" in stale.requires) == (frozenset(), False)
-        files.write(f"{_UNITS}/ct-changed.service", b"[Service]\nExecStart=/bin/sleep 1000000\n", mode=0o644)
-        assert services.state(ctx, "ct-changed.service").needs_reload
-        services.daemon_reload(ctx)
-        after = services.state(ctx, "ct-changed.service")
+        units.write("ct-changed.service", "[Service]\nExecStart=/bin/sleep 1000000\n")
+        assert units.state("ct-changed.service").needs_reload
+        units.reload()
+        after = units.state("ct-changed.service")
         assert (after.drop_ins, "ct-extension.service" in after.requires) == (frozenset({drop_in}), True)
         assert (after.needs_reload, after.main_pid) == (False, before.main_pid)
 
-    def test_a_template_shows_what_its_next_instance_gets(
-        self, services: ServiceManager, files: FileStore, ctx: Context
-    ) -> None:
+    def test_a_template_shows_what_its_next_instance_gets(self, units: Units) -> None:
         """Drop-ins of a template are those of an instance that is not loaded yet."""
-        self.install_daemon(files, "ct-gated@.service")
-        drop_in = f"{_UNITS}/ct-gated@.service.d/10-x.conf"
-        files.write(drop_in, b"[Unit]\nDescription=new\n", mode=0o644)
-        services.daemon_reload(ctx)
-        assert services.state(ctx, "ct-gated@.service").drop_ins == {drop_in}
-        assert services.state(ctx, "ct-gated@one.service").drop_ins == {drop_in}
+        units.install_daemon("ct-gated@.service")
+        drop_in = units.drop_in("ct-gated@.service", "[Unit]\nDescription=new\n")
+        units.reload()
+        assert units.state("ct-gated@.service").drop_ins == {drop_in}
+        assert units.state("ct-gated@one.service").drop_ins == {drop_in}
 
-    def test_names_with_a_backslash(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
+    def test_names_with_a_backslash(self, units: Units) -> None:
         """Names with the escape for a dash are right in requirements, in paths of drop-ins, and in orders."""
         name = r"ct-dash@foo\x2dbar.service"
-        self.install_daemon(files, "ct-dash@.service")
-        files.write(
-            f"{_UNITS}/{name}.d/10-x.conf", f"[Unit]\nBefore={name.replace('foo', 'new')}\n".encode(), mode=0o644
-        )
-        self.install(files, "ct-dash-needs.service", unit=rf"Requires={name}")
-        services.daemon_reload(ctx)
-        assert services.state(ctx, name).drop_ins == {f"{_UNITS}/{name}.d/10-x.conf"}
-        assert name in services.state(ctx, "ct-dash-needs.service").requires
-        assert name.replace("foo", "new") in services.ordered_before(ctx, name)
+        units.install_daemon("ct-dash@.service")
+        drop_in = units.drop_in(name, f"[Unit]\nBefore={name.replace('foo', 'new')}\n")
+        units.install("ct-dash-needs.service", unit=rf"Requires={name}")
+        units.reload()
+        assert units.state(name).drop_ins == {drop_in}
+        assert name in units.state("ct-dash-needs.service").requires
+        assert name.replace("foo", "new") in units.ordered_before(name)
