@@ -101,10 +101,10 @@ class Conversation:
             if is_complete:
                 return
 
-    def receive_dump(self, message: bytes, command: str) -> Iterator[memoryview]:
-        """Send the message and yield each receive, until the caller has found the end of the dump."""
+    def receive_dump(self, request: bytes, command: str) -> Iterator[memoryview]:
+        """Send the request and yield each receive, until the caller has found the end of the dump."""
         self._asked = command
-        self._socket.send(message)
+        self._socket.send(request)
         while True:
             yield self._buffer[: self._receive()]
 
@@ -117,10 +117,10 @@ class Conversation:
             raise OSError(*frames.error_of(bytes(answer)))
         return frames.payload_of(answer, request.kind)
 
-    def ask_many(self, messages: memoryview, count: int, command: str) -> bytes:
+    def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:
         """Send `count` requests at once and return their answers, one after the other and in the same order."""
         self._asked = command
-        self._socket.send(messages)
+        self._socket.send(packed)
         try:
             return b"".join(map(self._socket.recv, repeat(_LONGEST_ANSWER, count), repeat(socket.MSG_DONTWAIT)))
         except OSError as error:
