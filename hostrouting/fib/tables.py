@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute, Route
 
-__all__ = ["Bucket", "Key", "Tables", "deleted", "first_fit", "inserted", "is_usable", "key_of"]
+__all__ = ["Bucket", "Key", "Tables", "deleted", "inserted", "is_usable", "key_of"]
 
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
 Bucket = tuple["ObservedRoute", ...]
@@ -133,13 +133,8 @@ def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
 
 def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
-    gone = first_fit(bucket, named)
+    gone = next((route for route in bucket if is_deleted_by(named, route)), None)
     return bucket if gone is None else tuple(route for route in bucket if route is not gone)
-
-
-def first_fit(bucket: Bucket, named: Route | ObservedRoute) -> ObservedRoute | None:
-    """Return the route that the kernel's deletion of `named` takes."""
-    return next((route for route in bucket if is_deleted_by(named, route)), None)
 
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:

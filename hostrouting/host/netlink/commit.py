@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -39,6 +40,7 @@ __all__ = [
     "Transport",
     "identity",
     "missing_after",
+    "taken_by",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -267,6 +269,21 @@ def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> dict[int, F
 def identity(thing: AnyRoute | LinkThing) -> Hashable:
     """Return the part of a thing that stays the same from reading to reading."""
     return thing if isinstance(thing, Neighbour) else (thing.network, signature(thing))
+
+
+def taken_by(named: Thing, here: Sequence[Thing], is_deleted_by: Callable[[Thing, Thing], bool]) -> Thing | Failure:
+    """Return the thing among those of one place that the kernel's deletion of `named` takes: the first that fits.
+
+    If that is another thing, or none, return the refusal of the removal instead.
+    """
+    number = errno.ENOENT if isinstance(named, Neighbour) else errno.ESRCH
+    first = next((thing for thing in here if is_deleted_by(named, thing)), None)
+    if first is None:
+        other = f", but there is '{here[0]}'" if here else ""
+        return Failure(number, f"{os.strerror(number)}{other}")
+    if identity(first) != identity(named):
+        return Failure(number, f"the kernel would remove '{first}' instead")
+    return first
 
 
 def _inverse(done: Steps[Thing]) -> Steps[Thing]:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, Steps, identity
+from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, Steps, taken_by
 from hostrouting.net.links import Neighbour, is_as_shown
 from hostrouting.net.routes import place
 
@@ -90,17 +90,10 @@ class Places:
     def remove(self, thing: LinkThing) -> LinkThing | Failure:
         """Remove the thing and return it as it was read, or return the reason why the kernel would not remove it."""
         here = self._held[slot(thing)]
-        number = errno.ENOENT if isinstance(thing, Neighbour) else errno.ESRCH
-        same = identity(thing)
-        if same not in map(identity, here):
-            other = next((other for other in here if shares_place(thing, other)), None)
-            return Failure(number, f"it differs from the existing '{other}'" if other else "there is none")
-        # The kernel removes the first one that fits.
-        first = next(other for other in here if _is_deleted_by(thing, other))
-        if identity(first) != same:
-            return Failure(number, f"the kernel would remove '{first}' instead")
-        here.remove(first)
-        return first
+        gone = taken_by(thing, here, _is_deleted_by)
+        if not isinstance(gone, Failure):
+            here.remove(gone)
+        return gone
 
 
 def slot(thing: LinkThing) -> tuple[object, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections import Counter
 from itertools import chain
 from operator import attrgetter
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.model import resting
-from hostrouting.fib.tables import Tables, first_fit, inserted, key_of
-from hostrouting.host.netlink.commit import Batch, Failure, Steps, identity
+from hostrouting.fib.tables import Tables, inserted, key_of
+from hostrouting.host.netlink.commit import Batch, Failure, Steps, taken_by
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
@@ -53,10 +53,9 @@ def _wrong_removals(
         if verb != "remove":
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
-        gone = first_fit(buckets[key], route)
-        if gone is None or identity(gone) != identity(route):
-            reason = f"the kernel would remove '{gone}' instead" if gone else os.strerror(errno.ESRCH)
-            failures[position] = Failure(errno.ESRCH, reason)
+        gone = taken_by(route, buckets[key], is_deleted_by)
+        if isinstance(gone, Failure):
+            failures[position] = gone
         buckets[key] = tuple(other for other in buckets[key] if other is not gone)
     return failures
 
