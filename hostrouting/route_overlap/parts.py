@@ -223,7 +223,7 @@ class Blockers:
 
     def __init__(self, routes: Iterable[ObservedRoute], rules: Sequence[Rule]) -> None:
         self._routes = routes
-        self._policy = Policy(rules, 32)
+        self._policy = Policy(rules)
         #: True if an answer may depend on the source.
         self.by_source: bool = _select_by_source(rules)
 

@@ -145,7 +145,7 @@ class MemoryNode(Node):
         self._set_policy((*policy[:position], *policy[position + 1 :]))
 
     def _set_policy(self, policy: tuple[Rule, ...]) -> None:
-        self.fib = attrs.evolve(self.fib, policy=Policy(policy, 32), merged=False)
+        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=False)
 
     def _add_device(self, name: str, *, loopback: bool = False) -> None:
         self._last_ifindex += 1
