@@ -16,7 +16,7 @@ from hostrouting.host.netlink import device_codec, rule_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failure, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
-from hostrouting.host.netlink.route_commit import check_devices, commit_routes
+from hostrouting.host.netlink.route_commit import commit_routes
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.routes import Lookup
@@ -56,7 +56,7 @@ class NetlinkBackend(Adapter):
                 lambda: device_codec.parse_devices(
                     kernel.dump(device_codec.LINKS),
                     kernel.dump(device_codec.IPV4_ADDRESSES),
-                    kernel.dump(device_codec.NEIGHBOURS),
+                    kernel.neighbours().known,
                 )
             )
 
@@ -90,9 +90,9 @@ class NetlinkBackend(Adapter):
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, collector_paused():
-            indexes = {name: index for index, name in kernel.names().items()}
-            check_devices(changes, indexes)
-            commit_routes(_KernelTransport(kernel, indexes, batch=self._batch), changes, verify=verify)
+            indexes = kernel.indexes()
+            transport = _KernelTransport(kernel, indexes, batch=self._batch)
+            commit_routes(transport, changes, devices=indexes, verify=verify)
 
 
 class _KernelTransport:

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import device_codec, frames
+from hostrouting.host.netlink import device_codec, frames, neighbour_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failure
 from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hostrouting.host.netlink.frames import Request
+    from hostrouting.host.netlink.neighbour_codec import NeighbourTable
 
 __all__ = [
     "BATCH",
@@ -88,6 +89,16 @@ class Conversation:
     def names(self) -> dict[int, str]:
         """Return the device names by interface index."""
         return self.consistently(lambda: device_codec.parse_names(self.dump(device_codec.LINKS)))
+
+    def indexes(self) -> dict[str, int]:
+        """Return the interface indexes by device name."""
+        return {name: index for index, name in self.names().items()}
+
+    def neighbours(self) -> NeighbourTable:
+        """Return the neighbours of both families."""
+        return self.consistently(
+            lambda: neighbour_codec.parse_neighbours(self.dump(neighbour_codec.NEIGHBOURS), self.names())
+        )
 
     def dump(self, request: Request) -> Iterator[bytes]:
         """Yield every message of the answer to a dump request, without the headers.

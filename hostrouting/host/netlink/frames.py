@@ -12,7 +12,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import address_bits
+from hostrouting.net.addresses import IPV4, address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACK",
-    "AF_INET",
     "DONE",
     "DUMP",
     "DUMP_INTERRUPTED",
@@ -49,8 +48,6 @@ __all__ = [
     "payloads",
     "word",
 ]
-
-AF_INET: Final = 2
 
 REQUEST: Final = 0x1
 ACK: Final = 0x4
@@ -122,7 +119,7 @@ def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += length + 3 & ~3
 
 
-def address_of(payload: bytes | None, family: int = AF_INET) -> int | None:
+def address_of(payload: bytes | None, family: int = IPV4) -> int | None:
     """Return the address in an attribute; None if the attribute is absent."""
     return None if payload is None else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
 

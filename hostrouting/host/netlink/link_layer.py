@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import LinkThing, Steps
     from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.neighbour_codec import NeighbourTable
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
     from phases import Context
@@ -63,7 +62,7 @@ class NetlinkLinkLayer(Adapter):
     def neighbours(self) -> list[Neighbour]:
         """Return the neighbours of both families that have a hardware address."""
         with self._open() as kernel:
-            return _neighbours(kernel).known
+            return kernel.neighbours().known
 
     def stations(self, bridge: str) -> list[Station]:
         """Return the forwarding database of a bridge."""
@@ -89,7 +88,7 @@ class NetlinkLinkLayer(Adapter):
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since an IPv6 address was added to a device."""
         with self._open() as kernel:
-            index = _index(kernel, dev)
+            index = kernel.indexes().get(dev)
             return kernel.consistently(
                 lambda: device_codec.parse_youngest(kernel.dump(device_codec.ADDRESSES), index, time.monotonic())
             )
@@ -97,7 +96,7 @@ class NetlinkLinkLayer(Adapter):
     def classifiers(self, dev: str) -> tuple[str, ...]:
         """Return the names of the BPF programs that tc or tcx runs for packets in and out of the device."""
         with self._open() as kernel:
-            index = _index(kernel, dev)
+            index = kernel.indexes().get(dev)
             if index is None:
                 return ()
 
@@ -141,7 +140,7 @@ class NetlinkLinkLayer(Adapter):
     ) -> None:
         """Make all the changes, removals first, or none of them."""
         with self._open() as kernel:
-            indexes = {name: index for index, name in kernel.names().items()}
+            indexes = kernel.indexes()
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
 
 
@@ -157,7 +156,7 @@ class _KernelTransport:
         self._has_sent = False
 
     def standing(self) -> list[LinkThing]:
-        table, routes = _neighbours(self._kernel), _routes(self._kernel)
+        table, routes = self._kernel.neighbours(), _routes(self._kernel)
         self._shared = {*table.unresolved, *map(slot, routes)}
         return [*table.known, *routes]
 
@@ -199,10 +198,6 @@ class _KernelTransport:
         return message(kind, flags, payload, sequence=socket.htonl(number + 1))
 
 
-def _index(kernel: Conversation, dev: str) -> int | None:
-    return next((index for index, name in kernel.names().items() if name == dev), None)
-
-
 def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, ...]:
     names = kernel.names()
     try:
@@ -213,12 +208,6 @@ def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, .
         raise
     route = route_codec.parse_route(answer, names, family=IPV6)
     return tuple(sorted({hop.dev for hop in route.hops if not hop.dead}))
-
-
-def _neighbours(kernel: Conversation) -> NeighbourTable:
-    return kernel.consistently(
-        lambda: neighbour_codec.parse_neighbours(kernel.dump(neighbour_codec.NEIGHBOURS), kernel.names())
-    )
 
 
 def _routes(kernel: Conversation) -> list[ObservedRoute]:

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import AnyRoute, Transport
     from hostrouting.net.changes import RouteChange
 
-__all__ = ["check_devices", "commit_routes"]
+__all__ = ["commit_routes"]
 
 _dev = attrgetter("dev")
 
 
-def commit_routes(transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, verify: bool) -> None:
+def commit_routes(
+    transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, devices: Collection[str], verify: bool
+) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for the errors."""
+    _check_devices(changes, devices)
     parts = _route_parts(changes)
     only_adds = all(verb == "add" for part in parts for verb in part.verbs)
     before = () if only_adds else [*transport.standing()]
@@ -98,7 +101,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[Steps[AnyRoute]]:
     return [part for part in (first, last) if part.verbs]
 
 
-def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
+def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
     """Raise LinkNotFoundError for every device that does not exist, before anything is sent."""
     routes: list[AnyRoute] = [change.after for change in changes if change.after is not None]
     routes += [change.before for change in changes if change.before is not None]

@@ -13,7 +13,7 @@ from array import array
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink.frames import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
+from hostrouting.host.netlink.frames import DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
 from hostrouting.host.netlink.route_codec import (
     DELROUTE,
     FIB_MATCH,
@@ -26,6 +26,7 @@ from hostrouting.host.netlink.route_codec import (
     pack_signature,
     rtmsg,
 )
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[i
 
 def dump_request(*, table: int | None = None, protocol: int | None = None) -> bytes:
     """Ask for all routes, or for those of one table or protocol (kernels before 4.20 show all the same)."""
-    payload = rtmsg.pack(AF_INET, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
+    payload = rtmsg.pack(IPV4, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
         payload += attribute(RTA_TABLE, word.pack(table))
     return message(GETROUTE, REQUEST | DUMP, payload)
@@ -162,7 +163,7 @@ def pack_lookups(destinations: Sequence[int], sources: Sequence[int | None] | No
     one answer, so their order tells them apart.
     """
     flags = _FLAG_LOOKUP_TABLE | (0 if resolve else FIB_MATCH)
-    body = rtmsg.pack(AF_INET, 32, 32 if sources is not None else 0, 0, 0, 0, 0, 0, flags)
+    body = rtmsg.pack(IPV4, 32, 32 if sources is not None else 0, 0, 0, 0, 0, 0, flags)
     body += attribute(RTA_DST, bytes(4))
     columns = {8: destinations}
     if sources is not None:
