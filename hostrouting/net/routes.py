@@ -180,18 +180,13 @@ class Route:
         source: str | None = None,
     ) -> Route:
         """Make a route of either family from text; raise ValueError if a part of it is wrong."""
-        family, network, prefix_length = Prefix.parse(destination)
         return cls(
-            network=network,
-            prefix_length=prefix_length,
-            gateway=None if gateway is None else Address.parse(gateway),
+            **_parsed(destination, gateway, source),
             dev=dev,
             metric=metric,
             table=table,
             protocol=protocol,
             kind=kind,
-            source=None if source is None else Address.parse(source).number,
-            family=family,
         )
 
     @property
@@ -251,14 +246,9 @@ class ObservedRoute(NamedTuple):
         **fields: Any,
     ) -> ObservedRoute:
         """Make a route of either family from text; `fields` are its other fields by name."""
-        family, network, length = Prefix.parse(destination)
         return cls(
-            network,
-            length,
-            gateway=None if gateway is None else Address.parse(gateway),
+            **_parsed(destination, gateway, source),
             dev=dev,
-            source=None if source is None else Address.parse(source).number,
-            family=family,
             from_prefix=None if from_prefix is None else Prefix.parse(from_prefix),
             **fields,
         )
@@ -336,6 +326,18 @@ class Lookup(NamedTuple):
     destination: int
     route: ObservedRoute | None
     errno: int = 0
+
+
+def _parsed(destination: str, gateway: str | None, source: str | None) -> dict[str, Any]:
+    """Return the fields of a route whose text names addresses."""
+    family, network, length = Prefix.parse(destination)
+    return {
+        "network": network,
+        "prefix_length": length,
+        "gateway": None if gateway is None else Address.parse(gateway),
+        "source": None if source is None else Address.parse(source).number,
+        "family": family,
+    }
 
 
 def _destination(route: Route | ObservedRoute) -> str:

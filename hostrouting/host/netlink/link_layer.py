@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
-from hostrouting.host.netlink.commit import Failure, missing_after
+from hostrouting.host.netlink.commit import Failure, LinkThing, Transport, slot
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import REQUEST, message
 from hostrouting.host.netlink.namespaces import in_namespace
-from hostrouting.host.netlink.places import Places, commit_links, slot
+from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Neighbour
 from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import LinkThing, Steps
+    from hostrouting.host.netlink.commit import Steps
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
@@ -144,7 +144,7 @@ class NetlinkLinkLayer(Adapter):
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
 
 
-class _KernelTransport:
+class _KernelTransport(Transport[LinkThing]):
     """The transport of a commit that sends neighbours and IPv6 routes to the kernel."""
 
     def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
@@ -152,7 +152,7 @@ class _KernelTransport:
         self._indexes = indexes
         #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
         #: removed one (it stays a while if the kernel still refers to it), a route of another device.
-        self._shared: set[tuple[object, ...]] = set()
+        self._shared: set[Hashable] = set()
         self._has_sent = False
 
     def standing(self) -> list[LinkThing]:
@@ -160,7 +160,7 @@ class _KernelTransport:
         self._shared = {*table.unresolved, *map(slot, routes)}
         return [*table.known, *routes]
 
-    def send(self, steps: Steps[LinkThing], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
+    def send(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
         refused = self._not_standing(steps) if self._has_sent and "remove" in steps.verbs else {}
@@ -170,9 +170,6 @@ class _KernelTransport:
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps.verbs))
-
-    def unfulfilled(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
-        return missing_after(steps, self.standing())
 
     def _not_standing(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
         places = Places(self.standing())

@@ -81,7 +81,7 @@ class RouteWriter:
         self.protocols: set[int] = set()
 
     def batches(
-        self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]] | None
+        self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]]
     ) -> Iterator[bytes | memoryview]:
         """Pack the steps into batches of at most `size` messages.
 
@@ -95,8 +95,7 @@ class RouteWriter:
             fits = len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
             if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
                 networks = [route.network for route in routes]
-                if echoes is not None:
-                    echoes.setdefault(parts, set()).update(networks)
+                echoes.setdefault(parts, set()).update(networks)
                 yield _pack_alike(verbs[0], start + 1, parts, networks)
             else:
                 yield from self._pack_each(start + 1, verbs, routes, keys, echoes)
@@ -107,15 +106,14 @@ class RouteWriter:
         verbs: Sequence[str],
         routes: Sequence[AnyRoute],
         keys: Sequence[tuple[object, ...]],
-        echoes: dict[Signature, set[int]] | None,
+        echoes: dict[Signature, set[int]],
     ) -> Iterator[bytes]:
         packed: list[bytes] = []
         length = 0
         for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
             parts = self._signatures.get(key) or self._pack_signature(key, route)
             before, after = parts
-            if echoes is not None:
-                echoes.setdefault(parts, set()).add(route.network)
+            echoes.setdefault(parts, set()).add(route.network)
             packed.append(_up_to_network.pack(_head(verb, len(after)), number, before, route.network) + after)
             length += len(packed[-1])
             if length > _BATCH_BYTES:
