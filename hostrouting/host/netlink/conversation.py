@@ -107,10 +107,10 @@ class Conversation:
         """
         message = frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload)
         for received in self.receive_dump(message, request.command):
-            payloads, is_complete = frames.payloads(received, request.kind)
-            yield from payloads
-            if is_complete:
-                return
+            for one in frames.messages(received):
+                if frames.is_end_of_dump(one):
+                    return
+                yield frames.payload_of(one, request.kind)
 
     def receive_dump(self, request: bytes, command: str) -> Iterator[memoryview]:
         """Send the request and yield each receive, until the caller has found the end of the dump."""

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACK",
+    "APPEND",
+    "CREATE",
     "DONE",
     "DUMP",
     "DUMP_INTERRUPTED",
     "ERROR",
+    "EXCLUSIVE",
     "HEADER_LENGTH",
     "NOOP",
+    "REPLACE",
     "REQUEST",
     "UNREADABLE",
     "Request",
@@ -45,13 +49,13 @@ __all__ = [
     "number_of",
     "parsed",
     "payload_of",
-    "payloads",
     "word",
 ]
 
 REQUEST: Final = 0x1
 ACK: Final = 0x4
 DUMP: Final = 0x300
+REPLACE, EXCLUSIVE, CREATE, APPEND = 0x100, 0x200, 0x400, 0x800
 DUMP_INTERRUPTED: Final = 0x10
 
 NOOP: Final = 1
@@ -156,16 +160,6 @@ def messages(received: memoryview) -> Iterator[memoryview]:
         length = checked_message_length(message_start(received, offset)[0], left=end - offset)
         yield received[offset : offset + length]
         offset += length + 3 & ~3
-
-
-def payloads(received: memoryview, request: int) -> tuple[list[bytes], bool]:
-    """Return the messages of one receive of a dump, without their headers, and True if the dump is complete."""
-    found: list[bytes] = []
-    for one in messages(received):
-        if is_end_of_dump(one):
-            return found, True
-        found.append(payload_of(one, request))
-    return found, False
 
 
 def payload_of(answer: memoryview, request: int) -> bytes:

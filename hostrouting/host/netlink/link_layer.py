@@ -12,7 +12,7 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
 from hostrouting.host.netlink.commit import Failure, LinkThing, Transport, slot
 from hostrouting.host.netlink.conversation import BATCH, Adapter
-from hostrouting.host.netlink.frames import REQUEST, message
+from hostrouting.host.netlink.frames import APPEND, CREATE, EXCLUSIVE, REPLACE, REQUEST, message
 from hostrouting.host.netlink.namespaces import in_namespace
 from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.net.addresses import IPV6
@@ -40,7 +40,6 @@ _logger = logging.getLogger(__name__)
 _LEADS_NOWHERE: Final = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
 )
-_REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
 #: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
 
@@ -181,11 +180,11 @@ class _KernelTransport(Transport[LinkThing]):
         if verb == "remove":
             kind, flags = neighbour_codec.DELNEIGH if is_neighbour else route_codec.DELROUTE, REQUEST
         else:
-            kind, flags = neighbour_codec.NEWNEIGH if is_neighbour else route_codec.NEWROUTE, REQUEST | _CREATE
+            kind, flags = neighbour_codec.NEWNEIGH if is_neighbour else route_codec.NEWROUTE, REQUEST | CREATE
             if verb == "add" and slot(thing) not in self._shared:
-                flags |= _EXCLUSIVE
+                flags |= EXCLUSIVE
             else:
-                flags |= _REPLACE if is_neighbour else _APPEND
+                flags |= REPLACE if is_neighbour else APPEND
         self._shared.add(slot(thing))
         payload = (
             neighbour_codec.pack_neighbour(thing, self._indexes[thing.dev])

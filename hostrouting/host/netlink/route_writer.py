@@ -13,7 +13,17 @@ from array import array
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink.frames import DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
+from hostrouting.host.netlink.frames import (
+    APPEND,
+    CREATE,
+    DUMP,
+    EXCLUSIVE,
+    HEADER_LENGTH,
+    REQUEST,
+    attribute,
+    message,
+    word,
+)
 from hostrouting.host.netlink.route_codec import (
     DELROUTE,
     FIB_MATCH,
@@ -48,10 +58,6 @@ DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: The position after the destination in a message of the usual form.
 AFTER_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
 
-_EXCLUSIVE: Final = 0x200
-_CREATE: Final = 0x400
-_APPEND: Final = 0x800
-
 #: The head, the sequence number, all before the network, and the network.
 _up_to_network = struct.Struct(">8sI4x24sI")
 
@@ -63,9 +69,9 @@ _FLAG_LOOKUP_TABLE: Final = 0x1000
 
 #: Message type and flags by verb. Never REPLACE: it takes the first route of a place, even if that is foreign by then.
 HEADS: Final = {
-    "add": (NEWROUTE, REQUEST | _CREATE | _EXCLUSIVE),
-    "prepend": (NEWROUTE, REQUEST | _CREATE),
-    "append": (NEWROUTE, REQUEST | _CREATE | _APPEND),
+    "add": (NEWROUTE, REQUEST | CREATE | EXCLUSIVE),
+    "prepend": (NEWROUTE, REQUEST | CREATE),
+    "append": (NEWROUTE, REQUEST | CREATE | APPEND),
     "remove": (DELROUTE, REQUEST),
 }
 
