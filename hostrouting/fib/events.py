@@ -51,12 +51,12 @@ def with_device(fib: Fib, device: Device) -> Fib:
 def device_down(fib: Fib, name: str) -> Fib:
     """Set a device down: its routes go, but not the local ones; of multipath routes its next hops die."""
     down = fib.devices[name]._replace(up=False, carrier=False, neighbours=())
-    return _kill_hops(with_device(fib, down), name, spare_local=True)
+    return _with_hops(with_device(fib, down), name, dead=True, spare_local=True)
 
 
 def device_up(fib: Fib, name: str, *, carrier: bool) -> Fib:
     """Set a device up: its next hops in multipath routes revive. The kernel then adds the device's own routes."""
-    return _revive_hops(with_device(fib, fib.devices[name]._replace(up=True, carrier=carrier)), name)
+    return _with_hops(with_device(fib, fib.devices[name]._replace(up=True, carrier=carrier)), name, dead=False)
 
 
 def device_removed(fib: Fib, name: str) -> Fib:
@@ -78,7 +78,7 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
             if other.secondary and same_subnet(gone, other):
                 fib = _forgotten(fib, name, other)
     fib = _forgotten(fib, name, gone)
-    return fib if fib.devices[name].addresses else _kill_hops(fib, name, spare_local=False)
+    return fib if fib.devices[name].addresses else _with_hops(fib, name, dead=True)
 
 
 def own_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
@@ -136,24 +136,18 @@ def _deleted(fib: Fib, route: ObservedRoute) -> Fib:
     return attrs.evolve(fib, tables=fib.tables.with_buckets({key: deleted(fib.tables.bucket(key), route)}))
 
 
-def _kill_hops(fib: Fib, name: str, *, spare_local: bool) -> Fib:
-    def kill(route: ObservedRoute) -> ObservedRoute | None:
+def _with_hops(fib: Fib, name: str, *, dead: bool, spare_local: bool = False) -> Fib:
+    """Kill or revive the next hops by a device; a route without living ones goes."""
+
+    def change(route: ObservedRoute) -> ObservedRoute | None:
         if name not in route.devs or (spare_local and route.scope == SCOPE_HOST):
             return route
-        hops = tuple(hop._replace(dead=hop.dead or hop.dev == name) for hop in route.nexthops)
-        return None if all(hop.dead for hop in hops) else route._replace(nexthops=hops)
-
-    return _mapped(fib, kill)
-
-
-def _revive_hops(fib: Fib, name: str) -> Fib:
-    def revive(route: ObservedRoute) -> ObservedRoute:
-        if name not in route.devs:
-            return route
-        hops = tuple(hop._replace(dead=hop.dead and hop.dev != name) for hop in route.nexthops)
+        hops = tuple(hop._replace(dead=dead if hop.dev == name else hop.dead) for hop in route.nexthops)
+        if dead and all(hop.dead for hop in hops):
+            return None
         return route._replace(nexthops=hops, flags=route.flags & ~FLAG_DEAD)
 
-    return _mapped(fib, revive)
+    return _mapped(fib, change)
 
 
 def _mapped(fib: Fib, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Fib:

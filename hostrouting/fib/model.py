@@ -103,7 +103,7 @@ class Fib:
     def of(cls, links: Iterable[Device], routes: Iterable[ObservedRoute], rules: Iterable[Rule] = FIRST_RULES) -> Fib:
         """Return the model of a node, from one reading of it."""
         tables = Tables.of(routes)
-        policy = Policy(rules, tables.bits)
+        policy = Policy(rules)
         return cls(tables, policy, {link.name: link for link in links}, None if policy.rules == FIRST_RULES else False)
 
     def links(self) -> list[Device]:
@@ -150,7 +150,7 @@ class Fib:
         decision = self.decide(packet)
         if packet.oif and decision.errno:
             # Without a route the kernel takes the destination to be on the link of the socket's device.
-            on_link = ObservedRoute(packet.destination, self.tables.bits, dev=packet.oif, table=0, scope=SCOPE_LINK)
+            on_link = ObservedRoute(packet.destination, 32, dev=packet.oif, table=0, scope=SCOPE_LINK)
             return Decision(on_link)
         return decision
 
@@ -228,7 +228,7 @@ class Fib:
             source = packet.destination if is_local else source_by(hop, route.scope, self.devices.values())
         return ObservedRoute(
             packet.destination,
-            self.tables.bits,
+            32,
             gateway=hop.gateway,
             dev="lo" if is_local else hop.dev,
             table=route.table,

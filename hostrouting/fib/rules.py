@@ -42,9 +42,9 @@ class Policy:
 
     __slots__ = ("_steps", "rules")
 
-    def __init__(self, rules: Iterable[Rule], bits: int) -> None:
+    def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = tuple(rules)
-        self._steps = [(rule, _checks(rule, bits)) for rule in self.rules]
+        self._steps = [(rule, _checks(rule)) for rule in self.rules]
 
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:
         """Yield the rules that act on a packet, in their order, each with True if the model knows that it does.
@@ -69,11 +69,11 @@ class Policy:
                 target = rule.goto
 
 
-def _checks(rule: Rule, bits: int) -> list[Callable[[Packet], bool]]:
+def _checks(rule: Rule) -> list[Callable[[Packet], bool]]:
     """Return the questions that a packet must answer with True, one for each selector that the rule has."""
     selectors: list[tuple[object, Callable[[Packet], bool]]] = [
-        (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> (bits - rule.destination[1])),
-        (rule.source[1], lambda packet: not (rule.source[0] ^ packet[1]) >> (bits - rule.source[1])),
+        (rule.destination[1], lambda packet: not (rule.destination[0] ^ packet[0]) >> (32 - rule.destination[1])),
+        (rule.source[1], lambda packet: not (rule.source[0] ^ packet[1]) >> (32 - rule.source[1])),
         (rule.mark_mask, lambda packet: not (rule.mark ^ packet.mark) & rule.mark_mask),
         (rule.tos, lambda packet: rule.tos == packet.tos & TOS_BITS),
         (rule.iif, lambda packet: rule.iif == packet.iif),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute, Route
 
-__all__ = ["Bucket", "Key", "Tables", "deleted", "first_fit", "inserted", "is_usable", "key_of"]
+__all__ = ["Bucket", "Key", "Tables", "deleted", "inserted", "is_usable", "key_of"]
 
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
 Bucket = tuple["ObservedRoute", ...]
@@ -30,21 +30,19 @@ _MOST_CHANGES: Final = 1024
 
 
 class Tables:
-    """The routes of every table of one address family; `bits` is the length of its addresses.
+    """The IPv4 routes of every table.
 
     Treat it as immutable: `with_buckets` and `mapped` return changed copies.
     """
 
-    __slots__ = ("_changes", "_lengths", "_shared", "bits")
+    __slots__ = ("_changes", "_lengths", "_shared")
 
     def __init__(
         self,
         shared: Mapping[Key, Bucket],
         changes: Mapping[Key, Bucket],
         lengths: Mapping[int, tuple[int, ...]],
-        bits: int,
     ) -> None:
-        self.bits: int = bits
         self._shared = shared
         #: The buckets that differ from the shared ones; an empty one is gone.
         self._changes = changes
@@ -52,13 +50,13 @@ class Tables:
         self._lengths = lengths
 
     @classmethod
-    def of(cls, routes: Iterable[ObservedRoute], *, bits: int = 32) -> Tables:
+    def of(cls, routes: Iterable[ObservedRoute]) -> Tables:
         """Return tables that hold `routes`, which are in the order of a dump."""
         buckets: dict[Key, Bucket] = {}
         for route in routes:
             key = route[5], route[0], route[1]  # by position, because this line meets every route of a full table
             buckets[key] = (*buckets[key], route) if key in buckets else (route,)
-        return cls(buckets, {}, _with_lengths({}, buckets), bits)
+        return cls(buckets, {}, _with_lengths({}, buckets))
 
     def __iter__(self) -> Iterator[ObservedRoute]:
         """Yield every route, in the order of a dump."""
@@ -78,7 +76,7 @@ class Tables:
         """
         shared, changes = self._shared, self._changes
         for length in self._lengths_of(tables):
-            shift = self.bits - length
+            shift = 32 - length
             network = address >> shift << shift
             for table in tables:
                 key = table, network, length
@@ -94,9 +92,9 @@ class Tables:
         lengths = _with_lengths(self._lengths, changes)
         merged = {**self._changes, **changes}
         if len(merged) <= _MOST_CHANGES:
-            return Tables(self._shared, merged, lengths, self.bits)
+            return Tables(self._shared, merged, lengths)
         shared = {key: bucket for key, bucket in {**self._shared, **merged}.items() if bucket}
-        return Tables(shared, {}, lengths, self.bits)
+        return Tables(shared, {}, lengths)
 
     def mapped(self, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Tables:
         """Return a copy with every route replaced by the result of `change`; None removes it."""
@@ -133,13 +131,8 @@ def inserted(bucket: Bucket, route: ObservedRoute, *, last: bool) -> Bucket:
 
 def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
-    gone = first_fit(bucket, named)
+    gone = next((route for route in bucket if is_deleted_by(named, route)), None)
     return bucket if gone is None else tuple(route for route in bucket if route is not gone)
-
-
-def first_fit(bucket: Bucket, named: Route | ObservedRoute) -> ObservedRoute | None:
-    """Return the route that the kernel's deletion of `named` takes."""
-    return next((route for route in bucket if is_deleted_by(named, route)), None)
 
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:

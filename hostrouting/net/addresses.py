@@ -49,6 +49,9 @@ _PREFIX_LENGTHS: Final = {str(length): length for length in range(129)}
 class Address(NamedTuple):
     """An address of either family. Addresses are ordered by number, IPv4 before IPv6.
 
+    >>> sorted(["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9"], key=Address.parse)
+    ['10.0.0.9', '10.0.0.10', 'fd00::9', 'fd00::10']
+
     >>> str(Address.parse("FD00:0::9")), str(Address.parse("10.0.0.1"))
     ('fd00::9', '10.0.0.1')
     """
@@ -164,7 +167,7 @@ def canonical(text: str) -> str | None:
 
 def format_address(family: int, number: int) -> str:
     """Return the text of an address of either family, in the spelling of `ip` and the kernel."""
-    return inet_ntop(family, number.to_bytes(4 if family == IPV4 else 16, "big"))
+    return inet_ntop(family, number.to_bytes(address_bits(family) // 8, "big"))
 
 
 def address_bits(family: int) -> int:

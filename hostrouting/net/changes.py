@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
@@ -13,6 +12,9 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import NextHop, ObservedRoute, Route
 
 __all__ = ["RouteChange", "is_deleted_by"]
+
+#: A next hop, or a route that has just one.
+Hop: TypeAlias = "Route | ObservedRoute | NextHop"
 
 
 @attrs.frozen
@@ -86,7 +88,8 @@ def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute)
     """Return True if the kernel's deletion of `named` takes `standing`, if that is the first that fits.
 
     A field that a deletion does not have fits any value: a metric or protocol of 0, and a source address, gateway or
-    attribute that is absent. Without next hops it fits a route with several of which the first is its own.
+    attribute that is absent. Next hops are compared one by one: a single one fits a route with several of which it is
+    the first, and several fit a route with fewer of which they are the first.
     """
     return (
         (*place(named)[:-1], named.kind, named.scope) == (*place(standing)[:-1], standing.kind, standing.scope)
@@ -94,17 +97,22 @@ def is_deleted_by(named: Route | ObservedRoute, standing: Route | ObservedRoute)
         and named.protocol in {0, standing.protocol}
         and named.source in {None, standing.source}
         and (named.nexthop_id == standing.nexthop_id if named.nexthop_id else _hops_fit(named, standing))
-        and _extras_fit(named, standing)
+        and named.encapsulation in {None, standing.encapsulation}
+        and _extra_fits(named, standing)
     )
 
 
 def _hops_fit(named: Route | ObservedRoute, standing: Route | ObservedRoute) -> bool:
-    if named.nexthops:
-        hops = [*zip_longest(named.nexthops, standing.nexthops)]
-        return all(one and other and one[:2] == other[:2] and _extras_fit(one, other) for one, other in hops)
-    first = standing.nexthops[0] if standing.nexthops else standing
-    return named.gateway in {None, first.gateway} and named.dev in {None, first.dev}
+    others = standing.nexthops or (standing,)
+    if not named.nexthops:
+        return _hop_fits(named, others[0])
+    pairs = zip(named.nexthops, others, strict=False)
+    return len(named.nexthops) >= len(others) and all(_hop_fits(*pair) and _extra_fits(*pair) for pair in pairs)
 
 
-def _extras_fit(named: Route | ObservedRoute | NextHop, standing: Route | ObservedRoute | NextHop) -> bool:
-    return named.encapsulation in {None, standing.encapsulation} and set(named.extra) <= set(standing.extra)
+def _hop_fits(named: Hop, standing: Hop) -> bool:
+    return named.gateway in {None, standing.gateway} and named.dev in {None, standing.dev}
+
+
+def _extra_fits(named: Hop, standing: Hop) -> bool:
+    return set(named.extra) <= set(standing.extra)

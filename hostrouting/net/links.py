@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, canonical
 from hostrouting.net.routes import DEVICELESS_KINDS, LOCAL_TABLE, ObservedRoute
 
-__all__ = ["Device", "DeviceAddress", "Neighbour", "Station", "address_order", "is_as_shown", "neighbour_order"]
+__all__ = ["Device", "DeviceAddress", "Neighbour", "Station", "is_as_shown", "neighbour_order"]
 
 
 class DeviceAddress(NamedTuple):
@@ -102,16 +102,7 @@ class Station(NamedTuple):
 
 def neighbour_order(neighbour: Neighbour) -> tuple[object, ...]:
     """Return the sort key of neighbours: device, address, hardware address."""
-    return neighbour.dev, address_order(neighbour.address), neighbour.mac
-
-
-def address_order(address: str) -> Address:
-    """Return the sort key of addresses as text: by number, IPv4 before IPv6.
-
-    >>> sorted(["fd00::10", "10.0.0.10", "fd00::9", "10.0.0.9"], key=address_order)
-    ['10.0.0.9', '10.0.0.10', 'fd00::9', 'fd00::10']
-    """
-    return Address.parse(address)
+    return neighbour.dev, Address.parse(neighbour.address), neighbour.mac
 
 
 def is_as_shown(thing: Neighbour | ObservedRoute) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, format_address, mask_of
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, address_bits, format_address, mask_of
 from hostrouting.net.route_text import (
     DEVICELESS_KINDS,
     FLAG_DEAD,
@@ -65,6 +65,10 @@ __all__ = [
 #: Attributes that we carry without understanding them (metrics, realms, ...), as (number, payload) pairs, so that a
 #: foreign route which we displace comes back whole.
 Extra: TypeAlias = tuple[tuple[int, bytes], ...]
+
+
+#: Numbers of a route that we want, with the lowest and the highest value.
+_LIMITS: Final = (("metric", 0, 0xFFFFFFFF), ("table", 1, 0xFFFFFFFF), ("protocol", 0, 0xFF))
 
 
 class Encapsulation(NamedTuple):
@@ -145,20 +149,15 @@ class Route:
         return SCOPE_LINK if self.kind == "broadcast" or (self.kind == "unicast" and not leads_on) else SCOPE_UNIVERSE
 
     def __attrs_post_init__(self) -> None:
-        bits = 32 if self.family == IPV4 else 128
-        if not 0 <= self.prefix_length <= bits:
-            raise ValueError(f"prefix_length {self.prefix_length} is not from 0 to {bits}")
+        bits = address_bits(self.family)
+        for name, lowest, highest in (("prefix_length", 0, bits), *_LIMITS):
+            if not lowest <= getattr(self, name) <= highest:
+                raise ValueError(f"{name} {getattr(self, name)} is not from {lowest} to {highest}")
         if not 0 <= self.network < 1 << bits:
             raise ValueError(f"network {self.network} is no {'IPv4' if self.family == IPV4 else 'IPv6'} address")
         if self.network & ~mask_of(self.family, self.prefix_length):
             prefix = Prefix(self.family, self.network, self.prefix_length)
             raise ValueError(f"{prefix} has host bits, the network is {prefix.masked}")
-        if not 0 <= self.metric <= 0xFFFFFFFF:
-            raise ValueError(f"metric {self.metric} is not from 0 to 4294967295")
-        if not 0 < self.table <= 0xFFFFFFFF:
-            raise ValueError(f"table {self.table} is not from 1 to 4294967295")
-        if not 0 <= self.protocol <= 0xFF:
-            raise ValueError(f"protocol {self.protocol} is not from 0 to 255")
         if self.kind not in KIND_NUMBERS:
             raise ValueError(f"kind {self.kind!r} is not one of {', '.join(KINDS[1:])}")
         if self.nexthops and (self.dev is not None or self.gateway is not None):
@@ -181,18 +180,13 @@ class Route:
         source: str | None = None,
     ) -> Route:
         """Make a route of either family from text; raise ValueError if a part of it is wrong."""
-        family, network, prefix_length = Prefix.parse(destination)
         return cls(
-            network=network,
-            prefix_length=prefix_length,
-            gateway=None if gateway is None else Address.parse(gateway),
+            **_parsed(destination, gateway, source),
             dev=dev,
             metric=metric,
             table=table,
             protocol=protocol,
             kind=kind,
-            source=None if source is None else Address.parse(source).number,
-            family=family,
         )
 
     @property
@@ -237,7 +231,7 @@ class ObservedRoute(NamedTuple):
     #: Only packets from this prefix take the route (IPv6 only).
     from_prefix: Prefix | None = None
     #: The seconds until the route ends (IPv6 only); 0 for never. It counts down, so it is no part of the identity of a
-    #: route: see `without_expiry`.
+    #: route.
     expires: int = 0
 
     @classmethod
@@ -252,14 +246,9 @@ class ObservedRoute(NamedTuple):
         **fields: Any,
     ) -> ObservedRoute:
         """Make a route of either family from text; `fields` are its other fields by name."""
-        family, network, length = Prefix.parse(destination)
         return cls(
-            network,
-            length,
-            gateway=None if gateway is None else Address.parse(gateway),
+            **_parsed(destination, gateway, source),
             dev=dev,
-            source=None if source is None else Address.parse(source).number,
-            family=family,
             from_prefix=None if from_prefix is None else Prefix.parse(from_prefix),
             **fields,
         )
@@ -298,10 +287,6 @@ class ObservedRoute(NamedTuple):
         """Return True if this is the route that `route` asks for, whatever the state of its devices."""
         return self.network == route.network and signature(self) == signature(route)
 
-    def without_expiry(self) -> ObservedRoute:
-        """Return the part that stays the same from reading to reading."""
-        return self._replace(expires=0) if self.expires else self
-
     def __str__(self) -> str:
         return _format(self, self.flags)
 
@@ -338,13 +323,25 @@ class Lookup(NamedTuple):
     errno: int = 0
 
 
+def _parsed(destination: str, gateway: str | None, source: str | None) -> dict[str, Any]:
+    """Return the fields of a route whose text names addresses."""
+    family, network, length = Prefix.parse(destination)
+    return {
+        "network": network,
+        "prefix_length": length,
+        "gateway": None if gateway is None else Address.parse(gateway),
+        "source": None if source is None else Address.parse(source).number,
+        "family": family,
+    }
+
+
 def _destination(route: Route | ObservedRoute) -> str:
     return f"{format_address(route.family, route.network)}/{route.prefix_length}"
 
 
 def _format(route: Route | ObservedRoute, flags: int) -> str:
     """Return the route as `ip route show` prints it; the table is named unless it is main."""
-    bits = 32 if route.family == IPV4 else 128
+    bits = address_bits(route.family)
     destination = _destination(route) if route.prefix_length < bits else format_address(route.family, route.network)
     kind = "" if route.kind == "unicast" else f"{route.kind} "
     return f"{kind}{destination if route.prefix_length else 'default'}{_after_destination(_shown(route), flags)}"

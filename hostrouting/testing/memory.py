@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from hostrouting.host.netlink.commit import Failure, OneByOne
-from hostrouting.host.netlink.route_commit import check_devices, commit_routes
+from hostrouting.host.netlink.route_commit import commit_routes
 from hostrouting.testing.admission import Refused, shown, shown_path
 from hostrouting.testing.faults import Operations
 from hostrouting.testing.memory_node import MemoryNode
@@ -69,8 +69,7 @@ class MemoryBackend(MemoryNode):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        check_devices(changes, self.fib.devices)
-        commit_routes(OneByOne(self.take, self.routes), changes, verify=verify)
+        commit_routes(OneByOne(self.take, self.routes), changes, devices=self.fib.devices, verify=verify)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""

@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.fib.tables import Tables
 from hostrouting.host.netlink.commit import Failure, OneByOne
 from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.host.netlink.probes import pack_address
@@ -207,7 +206,12 @@ class MemoryLinkLayer(Faulty):
         for device in self._devices.values():
             if wanted in [own.address for own in device.addresses]:
                 return (device.name,)
-        route = Tables.of(self._routes(), bits=128).search((MAIN_TABLE,), wanted.number)
+        fitting = [
+            route
+            for route in self._routes()
+            if route.table == MAIN_TABLE and Prefix.parse(route.destination).covers(wanted)
+        ]
+        route = max(fitting, key=lambda route: route.prefix_length, default=None)
         return () if route is None else tuple(sorted(route.devs))
 
     def apply(self, *, remove: Sequence[LinkThing] = (), add: Sequence[LinkThing] = ()) -> None:

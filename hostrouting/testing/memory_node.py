@@ -140,7 +140,7 @@ class MemoryNode(Node):
         self._set_policy(other for other in policy if other is not gone)
 
     def _set_policy(self, policy: Iterable[Rule]) -> None:
-        self.fib = attrs.evolve(self.fib, policy=Policy(policy, 32), merged=False)
+        self.fib = attrs.evolve(self.fib, policy=Policy(policy), merged=False)
 
     def _add_device(self, name: str, **fields: Any) -> None:
         self._last_ifindex += 1

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import pyroute_reading
@@ -284,6 +284,23 @@ def test_both_backends_see_the_same(node: KernelNode, backend: NetlinkBackend) -
         assert pyroute_reading.links(netns) == plain.links() == backend.links()
         assert pyroute_reading.rules(netns) == plain.rules() == backend.rules()
         assert pyroute_reading.routes(netns) == plain.routes() == backend.routes()
+
+
+def test_over_pyroute2_an_interrupted_dump_is_read_again(node: KernelNode, backend: NetlinkBackend) -> None:
+    """A table that another program changes during the dump is read again, and is no error."""
+    from pyroute2 import NetNS
+    from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
+
+    with NetNS(node.name, flags=0) as netns:
+        interruptions = [NetlinkDumpInterrupted(), NetlinkDumpInterrupted()]
+
+        class Busy:
+            def nlm_request_batch(self, messages: list[Any]) -> Any:
+                if interruptions:
+                    raise interruptions.pop()
+                return netns.nlm_request_batch(messages)
+
+        assert Pyroute2Backend(Busy()).routes() == backend.routes()
 
 
 def test_a_deleted_device_takes_its_multipath_routes(node: KernelNode, backend: NetlinkBackend) -> None:

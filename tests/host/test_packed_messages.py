@@ -33,7 +33,7 @@ NAMES = {index: name for name, index in INDEXES.items()}
 
 def packed(routes: Sequence[Route | ObservedRoute], verb: str = "add") -> bytes:
     steps = Steps([verb] * len(routes), [*routes], [*range(len(routes))])
-    return b"".join(bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None))
+    return b"".join(bytes(batch) for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes={}))
 
 
 def read(message: bytes) -> list[ObservedRoute | int]:
@@ -132,7 +132,7 @@ def test_batches_end_at_their_size_and_number_their_messages() -> None:
     routes = [Route(network=number << 8, prefix_length=24, dev="e0") for number in range(450)]
     steps = Steps[Route | ObservedRoute](["add"] * len(routes), [*routes], [*range(len(routes))])
     sizes, numbers = [], []
-    for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes=None):
+    for batch in RouteWriter(INDEXES).batches(steps, size=200, echoes={}):
         length = struct.unpack_from("=I", batch)[0]
         sizes.append(len(batch) // length)
         numbers += [struct.unpack_from(">I", batch, offset + 8)[0] for offset in range(0, len(batch), length)]

@@ -63,7 +63,6 @@ def asked(kind: str) -> dict[str, Callable[[], object]]:
             "ip address": layer.devices,
         },
         "neighbours": {
-            "ip -4 neighbour": backend.links,
             "ip neighbour": layer.neighbours,
             "bridge fdb": lambda: layer.stations("br0"),
         },
@@ -118,7 +117,6 @@ def test_a_lie_names_the_question_and_a_next_step(kind: str, command: str, lie: 
         ("devices", "kernel", "ip -d link", {10}),
         ("addresses", "kernel-ipv4", "ip -4 address", {1, 2}),
         ("addresses", "kernel-both", "ip address", {2}),
-        ("neighbours", "kernel-ipv4", "ip -4 neighbour", {1}),
         ("neighbours", "kernel-both", "ip neighbour", {1}),
         ("neighbours", "kernel-bridge", "bridge fdb", {9}),
         ("rules", "kernel", "ip -4 rule", {1, 2, 4, 6, 15}),

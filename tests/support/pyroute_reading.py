@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import HEADER_LENGTH, attributes, next_hops, number_of
+from hostrouting.host.netlink.neighbour_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.route_codec import encapsulation_of, gateway_of
 from hostrouting.host.netlink.rule_codec import RULE_ACTIONS, unknown_selectors
 from hostrouting.net.addresses import IPV4, Address, parse_ipv4

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from hostrouting.collector import collector_paused
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import device_codec, rule_codec
-from hostrouting.host.netlink.commit import AnswersLostError, Failure, missing_after
+from hostrouting.host.netlink.commit import AnswersLostError, AnyRoute, Failure, Transport, missing_after
 from hostrouting.host.netlink.conversation import BATCH, Adapter
 from hostrouting.host.netlink.frames import UNREADABLE
-from hostrouting.host.netlink.route_commit import check_devices, commit_routes
+from hostrouting.host.netlink.route_commit import commit_routes
 from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.routes import Lookup
@@ -24,7 +24,7 @@ from hostrouting.net.routes import Lookup
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import AnyRoute, Steps
+    from hostrouting.host.netlink.commit import Steps
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.route_codec import Signature
     from hostrouting.net.changes import RouteChange
@@ -56,7 +56,7 @@ class NetlinkBackend(Adapter):
                 lambda: device_codec.parse_devices(
                     kernel.dump(device_codec.LINKS),
                     kernel.dump(device_codec.IPV4_ADDRESSES),
-                    kernel.dump(device_codec.NEIGHBOURS),
+                    kernel.neighbours().known,
                 )
             )
 
@@ -90,22 +90,22 @@ class NetlinkBackend(Adapter):
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, collector_paused():
-            indexes = {name: index for index, name in kernel.names().items()}
-            check_devices(changes, indexes)
-            commit_routes(_KernelTransport(kernel, indexes, batch=self._batch), changes, verify=verify)
+            indexes = kernel.indexes()
+            transport = _KernelTransport(kernel, indexes, batch=self._batch)
+            commit_routes(transport, changes, devices=indexes, verify=verify)
 
 
-class _KernelTransport:
+class _KernelTransport(Transport[AnyRoute]):
     """The transport of a commit that sends routes to the kernel."""
 
     def __init__(self, kernel: Conversation, indexes: Mapping[str, int], *, batch: int) -> None:
         self._kernel = kernel
         self._batch = batch
-        self._echoes: dict[Signature, set[int]] | None = None
+        self._echoes: dict[Signature, set[int]] = {}
         self._writer = RouteWriter(indexes)
 
-    def send(self, steps: Steps[AnyRoute], *, will_verify: bool) -> dict[int, Failure]:
-        self._echoes = {} if will_verify else None
+    def send(self, steps: Steps[AnyRoute]) -> dict[int, Failure]:
+        self._echoes = {}
         batches = self._writer.batches(steps, size=self._batch, echoes=self._echoes)
         return self._kernel.deliver(batches, len(steps.things))
 
@@ -120,7 +120,7 @@ class _KernelTransport:
         (after a removal, on a device without carrier, with two changes of one route), the routes are parsed and
         compared.
         """
-        if self._echoes is not None and "remove" not in steps.verbs:
+        if "remove" not in steps.verbs:
             self._strike_seen(self._echoes)
             if not any(self._echoes.values()):
                 return {}

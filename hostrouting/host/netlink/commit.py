@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
 from hostrouting.net.links import Neighbour
-from hostrouting.net.routes import ObservedRoute, Route, signature
+from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ __all__ = [
     "Transport",
     "identity",
     "missing_after",
+    "slot",
+    "taken_by",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -102,11 +105,10 @@ class AnswersLostError(Exception):
 class Transport(Protocol[Thing]):
     """A backend's way to the kernel, or to a model of it."""
 
-    def send(self, steps: Steps[Thing], *, will_verify: bool) -> Mapping[int, Failure]:
+    def send(self, steps: Steps[Thing]) -> Mapping[int, Failure]:
         """Do all the steps and return the refusals by the step's number; a refusal does not stop the rest.
 
-        A removal takes the thing of its full description and no other. `will_verify` says that `unfulfilled` may be
-        asked about these steps next.
+        A removal takes the thing of its full description and no other.
         """
         ...
 
@@ -115,25 +117,24 @@ class Transport(Protocol[Thing]):
         ...
 
     def unfulfilled(self, steps: Steps[Thing]) -> dict[int, Failure]:
-        """Return `missing_after` of a fresh reading, or the same answer found faster."""
-        ...
+        """Return `missing_after` of a fresh reading, or the same answer found faster.
+
+        The steps end with those that were sent last.
+        """
+        return missing_after(steps, self.standing())
 
 
 @attrs.frozen
-class OneByOne(Generic[Thing]):
+class OneByOne(Transport[Thing]):
     """A transport that sends one step at a time: `take` does it and returns the refusal, if there is one."""
 
     take: Callable[[str, Thing], Failure | None]
     standing: Callable[[], Iterable[Thing]]
 
-    def send(self, steps: Steps[Thing], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
+    def send(self, steps: Steps[Thing]) -> dict[int, Failure]:
         """Do all the steps and return the refusals by the step's number."""
         answers = [self.take(verb, thing) for verb, thing, _ in steps]
         return {number: answer for number, answer in enumerate(answers) if answer is not None}
-
-    def unfulfilled(self, steps: Steps[Thing]) -> dict[int, Failure]:
-        """Return `missing_after` of a fresh reading."""
-        return missing_after(steps, self.standing())
 
 
 @attrs.frozen
@@ -151,7 +152,7 @@ class Batch(Generic[Thing]):
         """Send the parts one after the other, and roll all of them back as soon as one is refused."""
         done: Steps[Thing] = Steps()
         for part in parts:
-            accepted, failures = self._send(part, done, verify=verify)
+            accepted, failures = self._send(part, done)
             done = done.followed_by(accepted)
             if failures:
                 raise self._roll_back(failures, done)
@@ -160,12 +161,10 @@ class Batch(Generic[Thing]):
             if failures:
                 raise self._roll_back(failures, done)
 
-    def _send(
-        self, part: Steps[Thing], done: Steps[Thing], *, verify: bool
-    ) -> tuple[Steps[Thing], Mapping[int, Failure]]:
+    def _send(self, part: Steps[Thing], done: Steps[Thing]) -> tuple[Steps[Thing], Mapping[int, Failure]]:
         """Send one part; return the accepted steps, and the failures by the change's position."""
         try:
-            refused = self.transport.send(part, will_verify=verify)
+            refused = self.transport.send(part)
         except AnswersLostError:
             _logger.warning("the kernel's answers were lost; reading back decides")
             return part, self.transport.unfulfilled(done.followed_by(part))
@@ -215,20 +214,21 @@ class Batch(Generic[Thing]):
     def _send_back(self, steps: Steps[Thing]) -> Mapping[int, Failure] | None:
         """Send steps of a rollback; return the refusals, or None if answers were lost."""
         try:
-            return self.transport.send(steps, will_verify=False)
+            return self.transport.send(steps)
         except AnswersLostError:
             _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
             return None
 
 
 def _near(steps: Steps[Thing], things: Iterable[Thing]) -> dict[Hashable, Thing]:
-    """Return the things with the destinations or addresses of the steps, by their identity."""
-    used = set(map(_destination, steps.things))
-    return {identity(thing): thing for thing in things if _destination(thing) in used}
+    """Return the things in the slots of the steps, by their identity."""
+    used = set(map(slot, steps.things))
+    return {identity(thing): thing for thing in things if slot(thing) in used}
 
 
-def _destination(thing: AnyRoute | LinkThing) -> Hashable:
-    return thing.address if isinstance(thing, Neighbour) else (thing.network, thing.prefix_length)
+def slot(thing: AnyRoute | LinkThing) -> Hashable:
+    """Return the key by which the kernel looks for a thing's place."""
+    return (thing.address, thing.dev) if isinstance(thing, Neighbour) else place(thing)
 
 
 def _changed_forms(
@@ -267,6 +267,21 @@ def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> dict[int, F
 def identity(thing: AnyRoute | LinkThing) -> Hashable:
     """Return the part of a thing that stays the same from reading to reading."""
     return thing if isinstance(thing, Neighbour) else (thing.network, signature(thing))
+
+
+def taken_by(named: Thing, here: Sequence[Thing], is_deleted_by: Callable[[Thing, Thing], bool]) -> Thing | Failure:
+    """Return the thing among those of one place that the kernel's deletion of `named` takes: the first that fits.
+
+    If that is another thing, or none, return the refusal of the removal instead.
+    """
+    number = errno.ENOENT if isinstance(named, Neighbour) else errno.ESRCH
+    first = next((thing for thing in here if is_deleted_by(named, thing)), None)
+    if first is None:
+        other = f", but there is '{here[0]}'" if here else ""
+        return Failure(number, f"{os.strerror(number)}{other}")
+    if identity(first) != identity(named):
+        return Failure(number, f"the kernel would remove '{first}' instead")
+    return first
 
 
 def _inverse(done: Steps[Thing]) -> Steps[Thing]:

@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hostrouting.exceptions import BackendError
-from hostrouting.host.netlink import device_codec, frames
+from hostrouting.host.netlink import device_codec, frames, neighbour_codec
 from hostrouting.host.netlink.commit import AnswersLostError, Failure
 from hostrouting.host.netlink.namespaces import in_namespace, open_here
 from hostrouting.host.netlink.route_codec import UnknownDeviceError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hostrouting.host.netlink.frames import Request
+    from hostrouting.host.netlink.neighbour_codec import NeighbourTable
 
 __all__ = [
     "BATCH",
@@ -89,6 +90,16 @@ class Conversation:
         """Return the device names by interface index."""
         return self.consistently(lambda: device_codec.parse_names(self.dump(device_codec.LINKS)))
 
+    def indexes(self) -> dict[str, int]:
+        """Return the interface indexes by device name."""
+        return {name: index for index, name in self.names().items()}
+
+    def neighbours(self) -> NeighbourTable:
+        """Return the neighbours of both families."""
+        return self.consistently(
+            lambda: neighbour_codec.parse_neighbours(self.dump(neighbour_codec.NEIGHBOURS), self.names())
+        )
+
     def dump(self, request: Request) -> Iterator[bytes]:
         """Yield every message of the answer to a dump request, without the headers.
 
@@ -96,15 +107,15 @@ class Conversation:
         """
         message = frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload)
         for received in self.receive_dump(message, request.command):
-            payloads, is_complete = frames.payloads(received, request.kind)
-            yield from payloads
-            if is_complete:
-                return
+            for one in frames.messages(received):
+                if frames.is_end_of_dump(one):
+                    return
+                yield frames.payload_of(one, request.kind)
 
-    def receive_dump(self, message: bytes, command: str) -> Iterator[memoryview]:
-        """Send the message and yield each receive, until the caller has found the end of the dump."""
+    def receive_dump(self, request: bytes, command: str) -> Iterator[memoryview]:
+        """Send the request and yield each receive, until the caller has found the end of the dump."""
         self._asked = command
-        self._socket.send(message)
+        self._socket.send(request)
         while True:
             yield self._buffer[: self._receive()]
 
@@ -117,10 +128,10 @@ class Conversation:
             raise OSError(*frames.error_of(bytes(answer)))
         return frames.payload_of(answer, request.kind)
 
-    def ask_many(self, messages: memoryview, count: int, command: str) -> bytes:
+    def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:
         """Send `count` requests at once and return their answers, one after the other and in the same order."""
         self._asked = command
-        self._socket.send(messages)
+        self._socket.send(packed)
         try:
             return b"".join(map(self._socket.recv, repeat(_LONGEST_ANSWER, count), repeat(socket.MSG_DONTWAIT)))
         except OSError as error:

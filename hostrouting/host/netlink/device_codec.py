@@ -7,7 +7,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.host.netlink.frames import (
-    AF_INET,
     Request,
     address_of,
     attribute,
@@ -17,18 +16,18 @@ from hostrouting.host.netlink.frames import (
     number_of,
     parsed,
 )
-from hostrouting.net.addresses import IPV4, IPV6
+from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hostrouting.net.links import Neighbour
+
 __all__ = [
     "ADDRESSES",
     "IPV4_ADDRESSES",
-    "KNOWN_NEIGHBOUR",
     "LINKS",
-    "NEIGHBOURS",
     "device_name",
     "parse_devices",
     "parse_names",
@@ -37,13 +36,11 @@ __all__ = [
 
 _ifinfomsg = struct.Struct("=4xiI4x")
 _ifaddrmsg = struct.Struct("=BBBBI")
-_ndmsg = struct.Struct("=4xiH2x")
 # An ifinfomsg that asks for names and states, not for the statistics (which are most of a link's message).
 _IFLA_EXT_MASK, _SKIP_STATISTICS = 29, 8
 LINKS: Final = Request(18, bytes(16) + attribute(_IFLA_EXT_MASK, struct.pack("=I", _SKIP_STATISTICS)), "ip -d link")
 ADDRESSES: Final = Request(22, bytes(8), "ip address")
-IPV4_ADDRESSES: Final = Request(22, _ifaddrmsg.pack(AF_INET, 0, 0, 0, 0), "ip -4 address")
-NEIGHBOURS: Final = Request(30, struct.pack("=BBHiHBB", AF_INET, 0, 0, 0, 0, 0, 0), "ip -4 neighbour")
+IPV4_ADDRESSES: Final = Request(22, _ifaddrmsg.pack(IPV4, 0, 0, 0, 0), "ip -4 address")
 
 _IFF_UP, _IFF_LOOPBACK, _IFF_LOWER_UP = 0x1, 0x8, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
@@ -56,22 +53,25 @@ _ADDED_AT: Final = 8
 _TICKS: Final = 100
 _OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x04, 0x08, 0x40
 _IFA_F_SECONDARY: Final = 0x1
-_NDA_DST: Final = 1
-#: Reachable, stale, delay, probe, permanent: there is a hardware address. The other states have none.
-KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 
 
-def parse_devices(links: Iterable[bytes], addresses: Iterable[bytes], neighbours: Iterable[bytes] = ()) -> list[Device]:
+def parse_devices(
+    links: Iterable[bytes], addresses: Iterable[bytes], neighbours: Iterable[Neighbour] = ()
+) -> list[Device]:
     """Return the devices in the order of their indexes, each with its addresses in the kernel's order.
 
-    All are payloads: messages without their headers.
+    The links and addresses are payloads: messages without their headers.
     """
-    known = _parse_known_neighbours(neighbours)
+    known: dict[str, list[int]] = defaultdict(list)
+    for neighbour in neighbours:
+        address = Address.parse(neighbour.address)
+        if address.family == IPV4:
+            known[neighbour.dev].append(address.number)
     held: dict[int, list[DeviceAddress]] = defaultdict(list)
     for payload in addresses:
         if payload[0] in {IPV4, IPV6}:
-            index, address = _parse_address(payload)
-            held[index].append(address)
+            index, own = _parse_address(payload)
+            held[index].append(own)
     links = list(links)
     names = parse_names(links)
     devices = []
@@ -90,22 +90,11 @@ def parse_devices(links: Iterable[bytes], addresses: Iterable[bytes], neighbours
                 addresses=tuple(held[index]),
                 carrier=bool(flags & _IFF_LOWER_UP),
                 loopback=bool(flags & _IFF_LOOPBACK),
-                neighbours=tuple(sorted(known[index])),
+                neighbours=tuple(sorted(known[names[index]])),
                 group=number_of(fields.get(_IFLA_GROUP)),
             )
         )
     return sorted(devices, key=lambda device: device.ifindex)
-
-
-def _parse_known_neighbours(payloads: Iterable[bytes]) -> dict[int, list[int]]:
-    """Return the IPv4 neighbours that have a hardware address, by the index of their device."""
-    known: dict[int, list[int]] = defaultdict(list)
-    for payload in payloads:
-        (index, state), fields = parsed(payload, _ndmsg)
-        neighbour = address_of(fields.get(_NDA_DST))
-        if neighbour is not None and state & KNOWN_NEIGHBOUR:
-            known[index].append(neighbour)
-    return known
 
 
 def parse_names(links: Iterable[bytes]) -> dict[int, str]:

@@ -12,7 +12,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.net.addresses import address_bits
+from hostrouting.net.addresses import IPV4, address_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACK",
-    "AF_INET",
+    "APPEND",
+    "CREATE",
     "DONE",
     "DUMP",
     "DUMP_INTERRUPTED",
     "ERROR",
+    "EXCLUSIVE",
     "HEADER_LENGTH",
     "NOOP",
+    "REPLACE",
     "REQUEST",
     "UNREADABLE",
     "Request",
@@ -46,15 +49,13 @@ __all__ = [
     "number_of",
     "parsed",
     "payload_of",
-    "payloads",
     "word",
 ]
-
-AF_INET: Final = 2
 
 REQUEST: Final = 0x1
 ACK: Final = 0x4
 DUMP: Final = 0x300
+REPLACE, EXCLUSIVE, CREATE, APPEND = 0x100, 0x200, 0x400, 0x800
 DUMP_INTERRUPTED: Final = 0x10
 
 NOOP: Final = 1
@@ -122,7 +123,7 @@ def next_hops(packed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += length + 3 & ~3
 
 
-def address_of(payload: bytes | None, family: int = AF_INET) -> int | None:
+def address_of(payload: bytes | None, family: int = IPV4) -> int | None:
     """Return the address in an attribute; None if the attribute is absent."""
     return None if payload is None else int.from_bytes(_whole(payload, address_bits(family) // 8), "big")
 
@@ -159,16 +160,6 @@ def messages(received: memoryview) -> Iterator[memoryview]:
         length = checked_message_length(message_start(received, offset)[0], left=end - offset)
         yield received[offset : offset + length]
         offset += length + 3 & ~3
-
-
-def payloads(received: memoryview, request: int) -> tuple[list[bytes], bool]:
-    """Return the messages of one receive of a dump, without their headers, and True if the dump is complete."""
-    found: list[bytes] = []
-    for one in messages(received):
-        if is_end_of_dump(one):
-            return found, True
-        found.append(payload_of(one, request))
-    return found, False
 
 
 def payload_of(answer: memoryview, request: int) -> bytes:

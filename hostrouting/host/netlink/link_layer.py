@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
-from hostrouting.host.netlink.commit import Failure, missing_after
+from hostrouting.host.netlink.commit import Failure, LinkThing, Transport, slot
 from hostrouting.host.netlink.conversation import BATCH, Adapter
-from hostrouting.host.netlink.frames import REQUEST, message
+from hostrouting.host.netlink.frames import APPEND, CREATE, EXCLUSIVE, REPLACE, REQUEST, message
 from hostrouting.host.netlink.namespaces import in_namespace
-from hostrouting.host.netlink.places import Places, commit_links, slot
+from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.net.addresses import IPV6
 from hostrouting.net.links import Neighbour
 from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import LinkThing, Steps
+    from hostrouting.host.netlink.commit import Steps
     from hostrouting.host.netlink.conversation import Conversation
-    from hostrouting.host.netlink.neighbour_codec import NeighbourTable
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
     from phases import Context
@@ -41,7 +40,6 @@ _logger = logging.getLogger(__name__)
 _LEADS_NOWHERE: Final = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
 )
-_REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
 #: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
 
@@ -63,7 +61,7 @@ class NetlinkLinkLayer(Adapter):
     def neighbours(self) -> list[Neighbour]:
         """Return the neighbours of both families that have a hardware address."""
         with self._open() as kernel:
-            return _neighbours(kernel).known
+            return kernel.neighbours().known
 
     def stations(self, bridge: str) -> list[Station]:
         """Return the forwarding database of a bridge."""
@@ -89,7 +87,7 @@ class NetlinkLinkLayer(Adapter):
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since an IPv6 address was added to a device."""
         with self._open() as kernel:
-            index = _index(kernel, dev)
+            index = kernel.indexes().get(dev)
             return kernel.consistently(
                 lambda: device_codec.parse_youngest(kernel.dump(device_codec.ADDRESSES), index, time.monotonic())
             )
@@ -97,7 +95,7 @@ class NetlinkLinkLayer(Adapter):
     def classifiers(self, dev: str) -> tuple[str, ...]:
         """Return the names of the BPF programs that tc or tcx runs for packets in and out of the device."""
         with self._open() as kernel:
-            index = _index(kernel, dev)
+            index = kernel.indexes().get(dev)
             if index is None:
                 return ()
 
@@ -141,11 +139,11 @@ class NetlinkLinkLayer(Adapter):
     ) -> None:
         """Make all the changes, removals first, or none of them."""
         with self._open() as kernel:
-            indexes = {name: index for index, name in kernel.names().items()}
+            indexes = kernel.indexes()
             commit_links(_KernelTransport(kernel, indexes), remove=remove, add=add, devices=indexes)
 
 
-class _KernelTransport:
+class _KernelTransport(Transport[LinkThing]):
     """The transport of a commit that sends neighbours and IPv6 routes to the kernel."""
 
     def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
@@ -153,15 +151,15 @@ class _KernelTransport:
         self._indexes = indexes
         #: Slots in which something is that need not hinder an addition: a neighbour without a known hardware address, a
         #: removed one (it stays a while if the kernel still refers to it), a route of another device.
-        self._shared: set[tuple[object, ...]] = set()
+        self._shared: set[Hashable] = set()
         self._has_sent = False
 
     def standing(self) -> list[LinkThing]:
-        table, routes = _neighbours(self._kernel), _routes(self._kernel)
+        table, routes = self._kernel.neighbours(), _routes(self._kernel)
         self._shared = {*table.unresolved, *map(slot, routes)}
         return [*table.known, *routes]
 
-    def send(self, steps: Steps[LinkThing], *, will_verify: bool) -> dict[int, Failure]:  # noqa: ARG002 - the port has it
+    def send(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
         refused = self._not_standing(steps) if self._has_sent and "remove" in steps.verbs else {}
@@ -171,9 +169,6 @@ class _KernelTransport:
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
         return refused | self._kernel.deliver(batches, len(steps.verbs))
-
-    def unfulfilled(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
-        return missing_after(steps, self.standing())
 
     def _not_standing(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
         places = Places(self.standing())
@@ -185,11 +180,11 @@ class _KernelTransport:
         if verb == "remove":
             kind, flags = neighbour_codec.DELNEIGH if is_neighbour else route_codec.DELROUTE, REQUEST
         else:
-            kind, flags = neighbour_codec.NEWNEIGH if is_neighbour else route_codec.NEWROUTE, REQUEST | _CREATE
+            kind, flags = neighbour_codec.NEWNEIGH if is_neighbour else route_codec.NEWROUTE, REQUEST | CREATE
             if verb == "add" and slot(thing) not in self._shared:
-                flags |= _EXCLUSIVE
+                flags |= EXCLUSIVE
             else:
-                flags |= _REPLACE if is_neighbour else _APPEND
+                flags |= REPLACE if is_neighbour else APPEND
         self._shared.add(slot(thing))
         payload = (
             neighbour_codec.pack_neighbour(thing, self._indexes[thing.dev])
@@ -197,10 +192,6 @@ class _KernelTransport:
             else route_codec.pack_route(thing, self._indexes)
         )
         return message(kind, flags, payload, sequence=socket.htonl(number + 1))
-
-
-def _index(kernel: Conversation, dev: str) -> int | None:
-    return next((index for index, name in kernel.names().items() if name == dev), None)
 
 
 def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, ...]:
@@ -213,12 +204,6 @@ def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, .
         raise
     route = route_codec.parse_route(answer, names, family=IPV6)
     return tuple(sorted({hop.dev for hop in route.hops if not hop.dead}))
-
-
-def _neighbours(kernel: Conversation) -> NeighbourTable:
-    return kernel.consistently(
-        lambda: neighbour_codec.parse_neighbours(kernel.dump(neighbour_codec.NEIGHBOURS), kernel.names())
-    )
 
 
 def _routes(kernel: Conversation) -> list[ObservedRoute]:

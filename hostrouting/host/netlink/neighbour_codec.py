@@ -6,7 +6,6 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hostrouting.host.netlink.device_codec import KNOWN_NEIGHBOUR
 from hostrouting.host.netlink.frames import (
     Request,
     attribute,
@@ -15,6 +14,7 @@ from hostrouting.host.netlink.frames import (
     word,
 )
 from hostrouting.host.netlink.route_codec import device_of
+from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Neighbour, Station, neighbour_order
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELNEIGH",
+    "KNOWN_NEIGHBOUR",
     "NEIGHBOURS",
     "NEWNEIGH",
     "STATIONS",
@@ -42,6 +43,8 @@ STATIONS: Final = Request(30, _ndmsg.pack(_AF_BRIDGE, 0, 0, 0, 0), "bridge fdb")
 
 _NDA_DST, _NDA_LLADDR, _NDA_VLAN, _NDA_MASTER, _NDA_PROTOCOL, _NDA_FLAGS_EXT = 1, 2, 5, 9, 12, 15
 _NUD_INCOMPLETE, _NUD_STALE, _NUD_FAILED, _NUD_NOARP, _NUD_PERMANENT = 0x1, 0x4, 0x20, 0x40, 0x80
+#: Reachable, stale, delay, probe, permanent: there is a hardware address. The other states have none.
+KNOWN_NEIGHBOUR: Final = 0x2 | 0x4 | 0x8 | 0x10 | 0x80
 #: NTF_EXT_* flags are kept above the NTF_* flags, as the kernel does.
 _EXT_SHIFT: Final = 8
 
@@ -58,7 +61,7 @@ def parse_neighbours(payloads: Iterable[bytes], names: Mapping[int, str]) -> Nei
     table = NeighbourTable([], set())
     for payload in payloads:
         (family, index, state, flags, _), fields = parsed(payload, _ndmsg)
-        if family not in {socket.AF_INET, socket.AF_INET6}:
+        if family not in {IPV4, IPV6}:
             continue
         address, dev = socket.inet_ntop(family, fields[_NDA_DST]), device_of(index, names)
         if state & KNOWN_NEIGHBOUR and _NDA_LLADDR in fields:
@@ -83,11 +86,11 @@ def pack_neighbour(neighbour: Neighbour, index: int) -> bytes:
 
     A neighbour that the kernel had learned is added as `stale`: the kernel asks for it again before it relies on it.
     """
-    family = socket.AF_INET6 if ":" in neighbour.address else socket.AF_INET
+    address = Address.parse(neighbour.address)
     packed = _ndmsg.pack(
-        family, index, _NUD_PERMANENT if neighbour.permanent else _NUD_STALE, neighbour.flags & 0xFF, 0
+        address.family, index, _NUD_PERMANENT if neighbour.permanent else _NUD_STALE, neighbour.flags & 0xFF, 0
     )
-    packed += attribute(_NDA_DST, socket.inet_pton(family, neighbour.address))
+    packed += attribute(_NDA_DST, address.packed)
     packed += attribute(_NDA_LLADDR, bytes.fromhex(neighbour.mac.replace(":", "")))
     if neighbour.protocol:
         packed += attribute(_NDA_PROTOCOL, bytes([neighbour.protocol]))

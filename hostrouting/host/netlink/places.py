@@ -11,12 +11,11 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, Steps, identity
+from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, Steps, slot, taken_by
 from hostrouting.net.links import Neighbour, is_as_shown
-from hostrouting.net.routes import place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
     from hostrouting.host.netlink.commit import Transport
     from hostrouting.net.routes import ObservedRoute
@@ -25,7 +24,6 @@ __all__ = [
     "Places",
     "commit_links",
     "shares_place",
-    "slot",
 ]
 
 
@@ -71,7 +69,7 @@ class Places:
     """The neighbours and IPv6 routes of one reading, and how the kernel would answer to changes of them."""
 
     def __init__(self, things: Iterable[LinkThing]) -> None:
-        self._held: dict[tuple[object, ...], list[LinkThing]] = defaultdict(list)
+        self._held: dict[Hashable, list[LinkThing]] = defaultdict(list)
         for thing in things:
             self._held[slot(thing)].append(thing)
 
@@ -90,24 +88,10 @@ class Places:
     def remove(self, thing: LinkThing) -> LinkThing | Failure:
         """Remove the thing and return it as it was read, or return the reason why the kernel would not remove it."""
         here = self._held[slot(thing)]
-        number = errno.ENOENT if isinstance(thing, Neighbour) else errno.ESRCH
-        same = identity(thing)
-        if same not in map(identity, here):
-            other = next((other for other in here if shares_place(thing, other)), None)
-            return Failure(number, f"it differs from the existing '{other}'" if other else "there is none")
-        # The kernel removes the first one that fits.
-        first = next(other for other in here if _is_deleted_by(thing, other))
-        if identity(first) != same:
-            return Failure(number, f"the kernel would remove '{first}' instead")
-        here.remove(first)
-        return first
-
-
-def slot(thing: LinkThing) -> tuple[object, ...]:
-    """Return the key by which the kernel looks for a thing's place."""
-    if isinstance(thing, Neighbour):
-        return thing.address, thing.dev
-    return place(thing)
+        gone = taken_by(thing, here, _is_deleted_by)
+        if not isinstance(gone, Failure):
+            here.remove(gone)
+        return gone
 
 
 def shares_place(thing: LinkThing, other: LinkThing) -> bool:

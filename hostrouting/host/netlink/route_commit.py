@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections import Counter
 from itertools import chain
 from operator import attrgetter
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.model import resting
-from hostrouting.fib.tables import Tables, first_fit, inserted, key_of
-from hostrouting.host.netlink.commit import Batch, Failure, Steps, identity
+from hostrouting.fib.tables import Tables, inserted, key_of
+from hostrouting.host.netlink.commit import Batch, Failure, Steps, taken_by
+from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import ObservedRoute
 
 if TYPE_CHECKING:
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from hostrouting.host.netlink.commit import AnyRoute, Transport
     from hostrouting.net.changes import RouteChange
 
-__all__ = ["check_devices", "commit_routes"]
+__all__ = ["commit_routes"]
 
 _dev = attrgetter("dev")
 
 
-def commit_routes(transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, verify: bool) -> None:
+def commit_routes(
+    transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, devices: Collection[str], verify: bool
+) -> None:
     """Make all the changes or none; see `RouteBackend.apply` for the errors."""
+    _check_devices(changes, devices)
     parts = _route_parts(changes)
     only_adds = all(verb == "add" for part in parts for verb in part.verbs)
     before = () if only_adds else [*transport.standing()]
@@ -53,10 +56,9 @@ def _wrong_removals(
         if verb != "remove":
             buckets[key] = inserted(buckets[key], resting(route), last=verb == "append")
             continue
-        gone = first_fit(buckets[key], route)
-        if gone is None or identity(gone) != identity(route):
-            reason = f"the kernel would remove '{gone}' instead" if gone else os.strerror(errno.ESRCH)
-            failures[position] = Failure(errno.ESRCH, reason)
+        gone = taken_by(route, buckets[key], is_deleted_by)
+        if isinstance(gone, Failure):
+            failures[position] = gone
         buckets[key] = tuple(other for other in buckets[key] if other is not gone)
     return failures
 
@@ -99,7 +101,7 @@ def _route_parts(changes: Sequence[RouteChange]) -> list[Steps[AnyRoute]]:
     return [part for part in (first, last) if part.verbs]
 
 
-def check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
+def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:
     """Raise LinkNotFoundError for every device that does not exist, before anything is sent."""
     routes: list[AnyRoute] = [change.after for change in changes if change.after is not None]
     routes += [change.before for change in changes if change.before is not None]

@@ -13,7 +13,17 @@ from array import array
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.host.netlink.frames import AF_INET, DUMP, HEADER_LENGTH, REQUEST, attribute, message, word
+from hostrouting.host.netlink.frames import (
+    APPEND,
+    CREATE,
+    DUMP,
+    EXCLUSIVE,
+    HEADER_LENGTH,
+    REQUEST,
+    attribute,
+    message,
+    word,
+)
 from hostrouting.host.netlink.route_codec import (
     DELROUTE,
     FIB_MATCH,
@@ -26,6 +36,7 @@ from hostrouting.host.netlink.route_codec import (
     pack_signature,
     rtmsg,
 )
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
@@ -47,10 +58,6 @@ DST_HEADER: Final = struct.pack("=HH", 8, RTA_DST)
 #: The position after the destination in a message of the usual form.
 AFTER_DST: Final = HEADER_LENGTH + 12 + 8 + 4 + 4
 
-_EXCLUSIVE: Final = 0x200
-_CREATE: Final = 0x400
-_APPEND: Final = 0x800
-
 #: The head, the sequence number, all before the network, and the network.
 _up_to_network = struct.Struct(">8sI4x24sI")
 
@@ -62,9 +69,9 @@ _FLAG_LOOKUP_TABLE: Final = 0x1000
 
 #: Message type and flags by verb. Never REPLACE: it takes the first route of a place, even if that is foreign by then.
 HEADS: Final = {
-    "add": (NEWROUTE, REQUEST | _CREATE | _EXCLUSIVE),
-    "prepend": (NEWROUTE, REQUEST | _CREATE),
-    "append": (NEWROUTE, REQUEST | _CREATE | _APPEND),
+    "add": (NEWROUTE, REQUEST | CREATE | EXCLUSIVE),
+    "prepend": (NEWROUTE, REQUEST | CREATE),
+    "append": (NEWROUTE, REQUEST | CREATE | APPEND),
     "remove": (DELROUTE, REQUEST),
 }
 
@@ -80,7 +87,7 @@ class RouteWriter:
         self.protocols: set[int] = set()
 
     def batches(
-        self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]] | None
+        self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]]
     ) -> Iterator[bytes | memoryview]:
         """Pack the steps into batches of at most `size` messages.
 
@@ -94,8 +101,7 @@ class RouteWriter:
             fits = len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
             if fits and keys.count(keys[0]) == len(keys) and verbs.count(verbs[0]) == len(verbs):
                 networks = [route.network for route in routes]
-                if echoes is not None:
-                    echoes.setdefault(parts, set()).update(networks)
+                echoes.setdefault(parts, set()).update(networks)
                 yield _pack_alike(verbs[0], start + 1, parts, networks)
             else:
                 yield from self._pack_each(start + 1, verbs, routes, keys, echoes)
@@ -106,15 +112,14 @@ class RouteWriter:
         verbs: Sequence[str],
         routes: Sequence[AnyRoute],
         keys: Sequence[tuple[object, ...]],
-        echoes: dict[Signature, set[int]] | None,
+        echoes: dict[Signature, set[int]],
     ) -> Iterator[bytes]:
         packed: list[bytes] = []
         length = 0
         for number, (verb, route, key) in enumerate(zip(verbs, routes, keys, strict=True), sequence):
             parts = self._signatures.get(key) or self._pack_signature(key, route)
             before, after = parts
-            if echoes is not None:
-                echoes.setdefault(parts, set()).add(route.network)
+            echoes.setdefault(parts, set()).add(route.network)
             packed.append(_up_to_network.pack(_head(verb, len(after)), number, before, route.network) + after)
             length += len(packed[-1])
             if length > _BATCH_BYTES:
@@ -149,7 +154,7 @@ def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[i
 
 def dump_request(*, table: int | None = None, protocol: int | None = None) -> bytes:
     """Ask for all routes, or for those of one table or protocol (kernels before 4.20 show all the same)."""
-    payload = rtmsg.pack(AF_INET, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
+    payload = rtmsg.pack(IPV4, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
         payload += attribute(RTA_TABLE, word.pack(table))
     return message(GETROUTE, REQUEST | DUMP, payload)
@@ -162,7 +167,7 @@ def pack_lookups(destinations: Sequence[int], sources: Sequence[int | None] | No
     one answer, so their order tells them apart.
     """
     flags = _FLAG_LOOKUP_TABLE | (0 if resolve else FIB_MATCH)
-    body = rtmsg.pack(AF_INET, 32, 32 if sources is not None else 0, 0, 0, 0, 0, 0, flags)
+    body = rtmsg.pack(IPV4, 32, 32 if sources is not None else 0, 0, 0, 0, 0, 0, flags)
     body += attribute(RTA_DST, bytes(4))
     columns = {8: destinations}
     if sources is not None:

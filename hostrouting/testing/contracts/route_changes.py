@@ -12,7 +12,7 @@ import pytest
 from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.routes import SCOPE_LINK, ObservedRoute, Route
+from hostrouting.net.routes import SCOPE_LINK, NextHop, ObservedRoute, Route
 from hostrouting.testing.contracts.routes import (
     MULTIPATH,
     RouteReadingContract,
@@ -255,6 +255,21 @@ class RouteBackendContract(RouteReadingContract):
         self._refused(backend, _add(route(f"{ON_LINK} metric 7")), _remove(ABSENT))
         backend.apply([_add(route(ON_LINK)), _remove(ABSENT)])
         assert place(backend) == []
+
+    def test_a_removal_of_several_next_hops_never_takes_the_first_alone(
+        self, eth0: Node, backend: RouteBackend
+    ) -> None:
+        """The kernel takes a route with fewer next hops, too, if those are the first of the named ones."""
+        hops = NextHop(None, "eth0"), NextHop(None, "ib0")
+        several = Route(network=9 << 24, prefix_length=8, nexthops=hops)
+        backend.apply([_add(several)])
+        [standing] = [one for one in backend.routes() if one.fulfils(several)]
+        with pytest.raises(ValueError, match="may remove both"):
+            _replace(standing, route(OURS))
+        backend.apply([_prepend(route(OURS))])
+        with pytest.raises(RouteRejectedError, match=f"the kernel would remove '{OURS}' instead"):
+            backend.apply([_remove(standing)])
+        assert place(backend) == [OURS, str(standing)]
 
     def test_what_another_program_changed_meanwhile_is_not_overwritten(self, eth0: Node, backend: RouteBackend) -> None:
         """If another program has replaced the route, its replacement is refused and the other program's route stays."""
