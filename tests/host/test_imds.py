@@ -379,7 +379,7 @@ class TestTime:
     def test_a_deadline_ends_the_first_try(self) -> None:
         """The error of a deadline during the first try says that no answer arrived."""
         with FakeIMDS(IMDSAnswer(delay=60)) as imds, pytest.raises(BackendError, match=r"in 1 try .* not answered yet"):
-            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.5))
+            InstanceMetadataClient(imds.endpoint).network_interfaces(Context(timeout=0.2))
 
     def test_a_context_that_is_over_asks_nothing(self) -> None:
         """A context that is over sends no request, and its error is raised unchanged."""
