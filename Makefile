@@ -33,8 +33,11 @@ pythons:
 	done
 
 # Statements and branches that the whole suite runs, system tests and child processes included. COVERAGE_OPTIONS=tests/net
+# Every process writes a file into one folder: those without a right to write elsewhere, too, and those in other machines.
+coverage: export COVERAGE_FILE := $(CURDIR)/.coverage-data/of
 coverage: $(VENV)/ready
-	$(BIN)/coverage erase
+	rm -rf .coverage-data
+	mkdir --mode 1777 .coverage-data
 	HYPOTHESIS_PROFILE=wheel $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) $(COVERAGE_OPTIONS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
