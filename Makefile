@@ -105,7 +105,7 @@ soak: $(VENV)/ready
 
 # The tests of routes, neighbours, boot scripts and the sweep (with real legacy ebtables) under Debian's kernel; needs root.
 OTHER_KERNEL_TESTS := tests/host tests/static_routes/test_script.py tests/static_routes/test_differential.py \
-	tests/route_overlap/test_script.py tests/stale_cni/test_kernel.py
+	tests/route_overlap/test_script.py tests/stale_cni/test_kernel*.py
 other-kernel: $(VENV)/ready
 	.ci/kernel env HYPOTHESIS_PROFILE=wheel HOSTROUTING_NO_SKIP=1 \
 		$(PYTEST) -p no:cacheprovider $(OTHER_KERNEL_TESTS)
