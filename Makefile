@@ -112,7 +112,7 @@ other-kernel: $(VENV)/ready
 
 # The tests that call nft, ebtables or ip, with the programs of another Debian: nft 0.9.8, 1.0.6, 1.1; ebtables 1.8.7, 1.8.9,
 # 1.8.11; iproute2 5.9, 6.1, 6.15.
-TOOLS_TESTS := tests/host/test_nft.py tests/host/test_ebtables.py tests/host/test_ebtables_rules.py tests/probe_snat \
+TOOLS_TESTS := tests/host/test_nft.py tests/host/ebtables tests/host/test_ebtables_rules.py tests/probe_snat \
 	tests/static_routes/test_script.py tests/static_routes/test_differential.py tests/route_overlap/test_script.py \
 	tests/net/test_default_route.py
 tools-bullseye tools-bookworm tools-trixie: tools-%: $(VENV)/ready
