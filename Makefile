@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick pythons coverage check lint types public-types layers scripts wheel wheel-test matrix matrix-table \
+.PHONY: demo test quick pythons coverage properties check lint types public-types layers scripts wheel wheel-test matrix matrix-table \
 	bench fuzz soak other-kernel tools-bullseye tools-bookworm tools-trixie format clean
 
 demo: $(VENV)/ready
@@ -40,9 +40,13 @@ coverage: $(VENV)/ready
 	mkdir --mode 1777 .coverage-data
 	HYPOTHESIS_PROFILE=wheel $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) $(COVERAGE_OPTIONS)
 	$(BIN)/coverage combine -q
-	$(BIN)/coverage report
+	$(BIN)/coverage report $(if $(COVERAGE_OPTIONS),--fail-under=0)
 
-# All that CI runs but `make matrix`, `make fuzz`, the tools of other Debians and the fresh machine.
+# The property tests and state machines of `make test` alone.
+properties: $(VENV)/ready
+	$(PYTEST) -m hypothesis
+
+# All that CI runs but `make coverage`, `make matrix`, `make fuzz`, the tools of other Debians and the fresh machine.
 check: test lint types layers scripts wheel-test public-types
 
 lint: $(VENV)/ready
