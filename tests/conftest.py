@@ -21,7 +21,8 @@ os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A fixed seed: CI does not fail by chance. A random seed finds new failures on a developer's machine.
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True, print_blob=True)
-# A further run asks if the program works elsewhere: as a wheel, with other tools. Few examples answer that.
+# A further run asks if the program works elsewhere (as a wheel, with other tools), or which lines run (coverage).
+# Few examples answer that.
 settings.register_profile("wheel", parent=settings.get_profile("ci"), max_examples=10)
 # On a fresh machine (.ci/fresh) the run shows which packages the tests need; three examples suffice.
 settings.register_profile("fresh", parent=settings.get_profile("wheel"), max_examples=3)

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import errno
 import json
-import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.kernel import needs_kernel, powerless
 from support.kernel_links import KernelLinks
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink.commit import (
-    AnswersLostError,
-    Failure,
     LinkThing,
     Steps,
-    missing_after,
 )
 from hostrouting.host.netlink.conversation import open_conversation
-from hostrouting.host.netlink.frames import attribute, message
+from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
-from hostrouting.host.netlink.neighbour_codec import pack_neighbour, parse_neighbours, parse_stations
-from hostrouting.host.netlink.places import commit_links
-from hostrouting.host.netlink.route_codec import pack_route, parse_route
+from hostrouting.host.netlink.neighbour_codec import parse_stations
 from hostrouting.net.addresses import IPV6, Address
 from hostrouting.net.links import Neighbour, Station
 from hostrouting.net.route_text import KINDS
@@ -39,10 +31,11 @@ from hostrouting.testing.contracts import LinkLayerContract
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hostrouting.host import LinkLayer
     from hostrouting.testing.contracts import LinkNode
+
 
 POD_MAC = "12:34:56:78:9a:bc"
 
@@ -367,226 +360,3 @@ def test_a_missing_namespace_is_a_clear_error() -> None:
     """The error names the namespace."""
     with pytest.raises(BackendError, match="rtnetlink in network namespace no-such-namespace: No such file"):
         NetlinkLinkLayer(netns="no-such-namespace").devices()
-
-
-# --- packed messages
-
-macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
-addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
-networks = st.integers(0, 128).flatmap(
-    lambda length: st.integers(0, 2**length - 1).map(lambda bits: _network(bits << (128 - length), length))
-)
-
-
-def _network(number: int, length: int) -> str:
-    return f"{socket.inet_ntop(socket.AF_INET6, number.to_bytes(16, 'big'))}/{length}"
-
-
-def _canonical(address: str) -> str:
-    return _network(int.from_bytes(_packed(address), "big"), 128).removesuffix("/128") if ":" in address else address
-
-
-def _packed(address: str) -> bytes:
-    return socket.inet_pton(socket.AF_INET6, address)
-
-
-@given(
-    st.builds(
-        Neighbour,
-        address=addresses.map(_canonical),
-        dev=st.just("azure0"),
-        mac=macs,
-        permanent=st.booleans(),
-        flags=st.integers(0, 0xFFFF),
-        protocol=st.integers(0, 255),
-    )
-)
-def test_a_packed_neighbour_parses_to_itself(neighbour: Neighbour) -> None:
-    """A packed neighbour has every detail."""
-    assert parse_neighbours([pack_neighbour(neighbour, 3)], {3: "azure0"}).known == [neighbour]
-
-
-@given(
-    st.builds(
-        ObservedRoute.parse,
-        networks,
-        dev=st.just("azv1"),
-        gateway=st.none() | st.ip_addresses(v=6).map(str).map(_canonical),
-        metric=st.integers(0, 2**32 - 1),
-        table=st.integers(1, 2**32 - 1),
-        protocol=st.integers(0, 255),
-        kind=st.sampled_from(["unicast", "local", "anycast"]),
-        source=st.none() | st.ip_addresses(v=6).map(str).map(_canonical),
-        flags=st.sampled_from([0, 4]),
-        extra=st.sampled_from([(), ((20, b"\1"),), ((8, attribute(2, b"\x14\x05\0\0")), (20, b"\3"))]),
-        from_prefix=st.none() | networks.filter(lambda network: not network.endswith("/0")),
-        expires=st.just(0),
-    )
-)
-def test_a_packed_route_parses_to_itself(route: ObservedRoute) -> None:
-    """A packed route has every detail, except the expiry, which the kernel shows in another form."""
-    assert parse_route(pack_route(route, {"azv1": 5}), {5: "azv1"}, family=IPV6) == route
-
-
-def test_pyroute2_reads_the_same_messages() -> None:
-    """pyroute2 reads the same addresses, states, flags and attributes from our messages."""
-    from pyroute2.netlink.rtnl.ndmsg import ndmsg
-    from pyroute2.netlink.rtnl.rtmsg import rtmsg
-
-    neighbour = Neighbour("fd00:1::9", "azure0", POD_MAC, permanent=True, flags=0x180, protocol=44)
-    said = ndmsg(message(28, 0, pack_neighbour(neighbour, 3)))
-    said.decode()
-    assert (said["family"], said["ifindex"], said["state"], said["flags"]) == (socket.AF_INET6, 3, 0x80, 0x80)
-    assert (said.get_attr("NDA_DST"), said.get_attr("NDA_LLADDR")) == ("fd00:1::9", POD_MAC)
-    assert said.get_attr("NDA_PROTOCOL") == 44
-
-    route = ObservedRoute.parse(
-        "fd00:9::/64",
-        "azv1",
-        "fd00:1::1",
-        metric=7,
-        table=1000,
-        protocol=77,
-        source="fd00:1::4",
-        flags=4,
-        extra=((20, b"\1"),),
-        from_prefix="fd00:2::/48",
-        expires=90,
-    )
-    said = rtmsg(message(24, 0, pack_route(route, {"azv1": 5})))
-    said.decode()
-    fields = ("family", "dst_len", "src_len", "table", "proto", "type", "flags")
-    assert tuple(said[field] for field in fields) == (socket.AF_INET6, 64, 48, 252, 77, 1, 4)
-    names = ("TABLE", "DST", "SRC", "PRIORITY", "PREFSRC", "PREF", "GATEWAY", "OIF")
-    values = [said.get_attr(f"RTA_{name}") for name in names]
-    assert values == [1000, "fd00:9::", "fd00:2::", 7, "fd00:1::4", 1, "fd00:1::1", 5]
-
-
-# --- faults
-
-
-def arranged() -> MemoryLinkLayer:
-    """Three neighbours and two routes of pods."""
-    layer = MemoryLinkLayer()
-    layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
-    for last in (7, 8, 9):
-        layer.add_neighbour(f"10.240.0.{last}", "azure0", POD_MAC)
-    layer.add_route("fd00:9::8/128", "azure0")
-    layer.add_route("fd00:9::9/128", "azure0")
-    return layer
-
-
-@pytest.mark.parametrize("change", range(1, 8))
-def test_a_failure_at_any_change_takes_the_others_back(change: int) -> None:
-    """If any change of a batch is refused, the others are rolled back, and the refused one is named."""
-    layer = arranged()
-    before = layer.neighbours(), layer.routes()
-    pods = [route for route in layer.routes() if route.destination.endswith("/128")]
-    new: list[Neighbour | ObservedRoute] = [
-        Neighbour("10.240.0.5", "azure0", POD_MAC, permanent=True),
-        ObservedRoute.parse("fd00:9::5/128", "azure0", metric=1024, protocol=3),
-    ]
-    layer.refuse_at(change)
-    with pytest.raises(RouteRejectedError) as caught:
-        layer.apply(remove=[*layer.neighbours(), *pods], add=new)
-    assert caught.value.rolled_back
-    assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENOBUFS]
-    changes = [f"- {thing}" for thing in [*before[0], *pods]] + [f"+ {thing}" for thing in new]
-    assert [refusal.change for refusal in caught.value.refusals] == [changes[change - 1]]
-    assert (layer.neighbours(), layer.routes()) == before
-
-
-def test_a_device_that_vanishes_midway_is_told() -> None:
-    """A neighbour of a vanished device cannot be restored and is named; the rest is restored."""
-    layer = arranged()
-    layer.add_device("azv9")
-    layer.add_neighbour("10.240.0.3", "azv9", POD_MAC)
-    layer.add_route("fd00:9::3/128", "azv9")
-    things: list[Neighbour | ObservedRoute] = [*layer.neighbours(), layer.routes()[1]]
-    before = [neighbour for neighbour in layer.neighbours() if neighbour.dev == "azure0"]
-    layer.vanish_at(5, "azv9")
-    with pytest.raises(RouteRejectedError) as caught:
-        layer.apply(remove=things)
-    assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
-    assert caught.value.left_behind == ["missing: 10.240.0.3 dev azv9 lladdr 12:34:56:78:9a:bc PERMANENT"]
-    assert layer.neighbours() == before
-
-
-def test_a_rollback_that_fails_names_the_missing_objects() -> None:
-    """The error names every object that could not be restored."""
-    layer = arranged()
-    layer.refuse_at(3)
-    layer.refuse_at(4)
-    with pytest.raises(RouteRejectedError) as caught:
-        layer.apply(remove=layer.neighbours())
-    assert caught.value.rolled_back is False
-    assert caught.value.left_behind == ["missing: 10.240.0.8 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT"]
-
-
-def test_the_fake_fails_where_it_is_told_to() -> None:
-    """`fail_at` counts the calls of the port, and not those that arrange the fake."""
-    layer = arranged()
-    layer.fail_at(2)
-    layer.devices()
-    with pytest.raises(BackendError, match="Operation not permitted"):
-        layer.apply(remove=[Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)])
-    assert layer.operations.calls == [
-        ("devices",),
-        ("apply", "- 10.240.0.9 dev azure0 lladdr 12:34:56:78:9a:bc PERMANENT"),
-    ]
-
-
-class Script:
-    """A conversation with planned answers; each reading takes the next one, and the last one repeats."""
-
-    def __init__(self, readings: Sequence[Sequence[Any]], *, refusals: dict[int, Failure] | None = None) -> None:
-        self.readings = [*readings]
-        self.refusals = refusals
-        self.sent: list[str] = []
-
-    def standing(self) -> Sequence[Any]:
-        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
-
-    def send(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
-        self.sent += [f"{verb} {thing}" for verb, thing in zip(steps.verbs, steps.things, strict=True)]
-        if self.refusals is None:
-            raise AnswersLostError
-        return self.refusals
-
-    def unfulfilled(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
-        return missing_after(steps, self.standing())
-
-
-POD = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
-
-
-def test_lost_answers_are_found_out_by_reading() -> None:
-    """If the answers are lost, reading back shows that the changes were made."""
-    commit_links(Script([[POD], []]), remove=[POD], add=[], devices={"azure0"})
-
-
-def test_a_removal_that_does_not_last_is_a_refusal() -> None:
-    """If another program restores a removed neighbour at once, the batch is refused."""
-    script = Script([[POD], [POD]], refusals={})
-    with pytest.raises(RouteRejectedError, match="is still there") as caught:
-        commit_links(script, remove=[POD], add=[], devices={"azure0"})
-    assert caught.value.rolled_back
-    assert script.sent == [f"remove {POD}", f"append {POD}"]
-
-
-def test_an_addition_that_does_not_last_is_a_refusal() -> None:
-    """An added neighbour that is absent on reading back is a refusal."""
-    with pytest.raises(RouteRejectedError, match="not refused, but not there on reading back"):
-        commit_links(Script([[], []], refusals={}), remove=[], add=[POD], devices={"azure0"})
-
-
-def test_a_route_that_counts_down_is_restored_with_its_time() -> None:
-    """A removal may leave out the remaining lifetime; its rollback restores the one that was read."""
-    wanted = ObservedRoute.parse("fd00:9::/64", "azure0", metric=1024, protocol=3)
-    standing = wanted._replace(expires=50)
-    layer = arranged()
-    layer.refuse_at(2)
-    layer._insist(standing)
-    with pytest.raises(RouteRejectedError):
-        layer.apply(remove=[wanted, POD])
-    assert standing in layer.routes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import pyroute_reading
 from support.kernel import needs_kernel, powerless
+from support.unmeasured import unmeasured
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
@@ -341,7 +341,6 @@ def test_no_heavy_library_is_loaded() -> None:
         "import sys; from hostrouting.host.netlink import NetlinkBackend as B; B().routes();"
         "print(sorted({'pyroute2', 'asyncio', 'ctypes', 'subprocess', 'ipaddress', 'json'} & set(sys.modules)))"
     )
-    # A run that measures coverage would load modules for that.
-    quiet = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=quiet)
+    argv = [sys.executable, "-c", program]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, env=unmeasured())
     assert done.stdout == "[]\n"

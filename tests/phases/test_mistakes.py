@@ -82,6 +82,8 @@ ANSWERS = [
 @pytest.fixture(autouse=True)
 def _no_warning() -> Any:
     """Refuse warnings: a coroutine without an `await` warns when it is collected, too late for pytest."""
+    # The collector is to go through the objects of this test, and not through those of all tests before it.
+    gc.freeze()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield

@@ -95,4 +95,9 @@ def _run(step: int, *arguments: str) -> int:
 
 if __name__ == "__main__":
     sys.dont_write_bytecode = True
+    if "COVERAGE_PROCESS_CONFIG" in os.environ:
+        # `make coverage`. The environment of the tests would do it at the start of Python; a machine has not that one.
+        import coverage
+
+        coverage.process_startup()
     sys.exit(_run(int(sys.argv[1]), *sys.argv[2:]))

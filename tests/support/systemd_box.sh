@@ -54,6 +54,11 @@ mount -t tmpfs -o nosuid,nodev,mode=755 none run
 mount -t tmpfs -o nosuid,nodev,mode=1777 none tmp
 mkdir run/host
 mount --bind "$scratch/host" run/host
+# `make coverage`: what a program in the machine measured must not vanish with it.
+if [[ -n ${COVERAGE_FILE-} ]]; then
+    mkdir -p ".${COVERAGE_FILE%/*}"
+    mount --bind "${COVERAGE_FILE%/*}" ".${COVERAGE_FILE%/*}"
+fi
 
 # A machine on which nothing is installed yet: no units, mounts or networks of the one that it runs on.
 rm -rf etc/systemd/system etc/systemd/network etc/init.d etc/rc?.d var/log/journal

@@ -13,15 +13,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attr
-import attrs
 from support.boot_units import NSPAWN
 from support.gated_machine import GATES, KUBE, GatedMachine
 from support.hurried import SCRIPT, hurried
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
-import hostrouting
-import phases
 from hostrouting.boot.held import held_gates
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot_files import boot_files
@@ -62,9 +58,9 @@ def document(sections: Mapping[str, Any], mode: str) -> str:
 def copy_program(image: Path) -> None:
     """Lay the product over an image: the machine gets its own /tmp, and this checkout may lie below /tmp."""
     target = image / PROGRAM.lstrip("/")
-    for package in (attr, attrs, hostrouting, phases):
-        folder = Path(str(package.__file__)).parent
-        shutil.copytree(folder, target / folder.name)
+    # coverage is loaded in `make coverage` only.
+    for name in filter(sys.modules.__contains__, ("attr", "attrs", "coverage", "hostrouting", "phases")):
+        shutil.copytree(Path(str(sys.modules[name].__file__)).parent, target / name)
     shutil.copy2(SCRIPT, target)
 
 

@@ -1,4 +1,4 @@
-"""The command: its output and its end, in images and, as a process, in real network namespaces."""
+"""The command: its output and its end, on images and with wrong words; explanations of a node."""
 
 from __future__ import annotations
 
@@ -6,68 +6,24 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
-import sysconfig
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from support.command_line import COMMAND, MENDED, run
 from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
 from hostrouting.cli import main
 from hostrouting.host.files.lock import FileLock
-from hostrouting.testing import KernelNode
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-COMMAND = [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
-CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
-MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
-
-
-def run(
-    *words: str | Path, inside: KernelNode | None = None, prefix: Sequence[str] = (), **environment: str
-) -> subprocess.CompletedProcess[str]:
-    entering = [] if inside is None else ["nsenter", f"--net=/run/netns/{inside.name}"]
-    return subprocess.run(
-        [*entering, *prefix, *COMMAND, *map(str, words)],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"hostRouting": MENDED, "kubelet": {}}))
-    return path
-
-
-@pytest.fixture
-def checked(tmp_path: Path) -> Path:
-    path = tmp_path / "checked.json"
-    path.write_text(json.dumps({"hostRouting": CHECKED}))
-    return path
-
-
-@pytest.fixture
-def node() -> Iterator[KernelNode]:
-    with KernelNode.made() as node:
-        node.add_link("eth0")
-        node.add_address("eth0", "10.224.0.4/16")
-        node.add_route("default", gateway="10.224.0.1", dev="eth0")
-        node.add_link("ib0")
-        node.add_address("ib0", "172.16.1.4/16")
-        yield node
+    from hostrouting.testing import KernelNode
 
 
 def files_below(root: Path) -> list[str]:
@@ -383,118 +339,6 @@ def test_a_closed_pipe_is_no_error(config: Path) -> None:
     assert piped.stderr == ""
 
 
-# --- a node
-
-NOT_APPLIED = {
-    "kind": "not-applied",
-    "subject": "hostRouting",
-    "reason": "nothing of this config is installed, live or for the next boot; run: hostrouting apply CONFIG",
-    "severity": "warning",
-}
-
-
-@needs_kernel
-def test_check_answers_in_the_wire_form(node: KernelNode, checked: Path) -> None:
-    """The JSON of a node whose ib0 shadows the cluster's addresses, to the last key."""
-    answered = run("check", "--json", checked, inside=node)
-    assert answered.returncode == 1
-    told: Any = json.loads(answered.stdout)
-    assert told == {
-        "ok": False,
-        "mode": "STRICT",
-        "expected_devs": ["eth0"],
-        "cidrs": [
-            {
-                "cidr": "172.16.8.0/22",
-                "ok": False,
-                "findings": [
-                    {
-                        "kind": "overlap",
-                        "first": "172.16.8.0",
-                        "last": "172.16.11.255",
-                        "devs": ["ib0"],
-                        "dev": "ib0",
-                        "route": "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4",
-                    }
-                ],
-                "suggested_routes": [
-                    {"destination": "172.16.8.0/22", "gateway": "10.224.0.1", "dev": "eth0", "takes_from": ["ib0"]}
-                ],
-            }
-        ],
-        "findings": [NOT_APPLIED],
-    }
-
-
-@needs_kernel
-def test_check_passes_once_the_route_is_there(node: KernelNode, checked: Path) -> None:
-    """Exit 0, and the first line names the device; a warning is exit 1 with `--fail-on warning`."""
-    node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
-    answered = run("check", checked, inside=node)
-    warning = f"warning: not-applied: hostRouting: {NOT_APPLIED['reason']}\n"
-    assert (answered.returncode, answered.stdout) == (0, f"172.16.8.0/22 leaves by eth0\n{warning}")
-    assert run("check", "--fail-on", "warning", checked, inside=node).returncode == 1
-
-
-@needs_kernel
-def test_a_closed_pipe_changes_no_answer(node: KernelNode, checked: Path) -> None:
-    """`check CONFIG | head -1` of a bad node still has exit status 1, and stderr is empty."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", *COMMAND]
-    for options in ([], ["--json"]):
-        process = subprocess.run(
-            [*entering, "check", *options, str(checked)], stdout=writing, stderr=subprocess.PIPE, check=False
-        )
-        assert (process.returncode, process.stderr) == (1, b"")
-    os.close(writing)
-
-
-@needs_kernel
-def test_a_plan_tells_programs_whether_there_is_something_to_change(node: KernelNode, tmp_path: Path) -> None:
-    """4 only with `--exit-code`; a route that will be refused is exit 1 in any case."""
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
-    assert run("plan", path, inside=node).returncode == 0
-    assert run("plan", "--exit-code", path, inside=node).returncode == 4
-    assert run("plan", "--exit-code", config_of(tmp_path), inside=node).returncode == 0
-    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.0.0/16"}]})
-    refused = run("plan", path, inside=node)
-    assert refused.returncode == 1
-    assert "will be refused: the kernel's own route '172.16.0.0/16 dev ib0" in refused.stdout
-
-
-@needs_kernel
-def test_without_default_route_the_wait_ends_in_a_finding(checked: Path) -> None:
-    """`--timeout` bounds the wait; running out is an answer, not a failure."""
-    with KernelNode.made() as bare:
-        answered = run("check", "--json", "--timeout", "0.2", checked, inside=bare)
-    assert answered.returncode == 1
-    told = json.loads(answered.stdout)
-    assert told["expected_devs"] == []
-    assert [(f["kind"], f["first"], f["last"]) for f in told["cidrs"][0]["findings"]] == [
-        ("no-route", "172.16.8.0", "172.16.11.255")
-    ]
-
-
-@needs_kernel
-def test_a_signal_ends_a_wait_at_once(checked: Path) -> None:
-    """SIGTERM while it waits for a default route: exit 3, long before the wait would end."""
-    with KernelNode.made() as bare:
-        waiting = subprocess.Popen(
-            ["nsenter", f"--net=/run/netns/{bare.name}", *COMMAND, "check", "-v", "--timeout", "3600", str(checked)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert waiting.stderr is not None
-        # The log says when the wait begins, so that no test has to guess.
-        assert "waiting" in waiting.stderr.readline()
-        waiting.send_signal(signal.SIGTERM)
-        _, said = waiting.communicate(timeout=600)
-    assert waiting.returncode == 3
-    assert "cancelled" in said
-
-
 @needs_kernel
 def test_explain_names_the_route_of_each_part(node: KernelNode) -> None:
     """Parts with one answer are one; each has its devices and its route."""
@@ -529,161 +373,3 @@ def test_explain_draws_on_a_terminal(node: KernelNode) -> None:
     assert "\x1b[30;42m" + " " * 16 in shown
     assert "\x1b[30;46m" + " " * 16 in shown
     assert "\x1b[" not in on_a_terminal(NO_COLOR="1")
-
-
-@needs_kernel
-def test_neither_check_nor_plan_loads_pyroute2(node: KernelNode, checked: Path) -> None:
-    """The import would cost 145 ms."""
-    program = (
-        "import sys; from hostrouting.cli import main; main(sys.argv[1:]);"
-        "print({'pyroute2', 'asyncio'} & set(sys.modules), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{node.name}", sys.executable, "-c", program, "check", str(checked)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr.splitlines()[-1] == "set()"
-
-
-# --- drift
-
-#: The node of another machine's files: files of a command under /run and /var go with the namespace.
-OWN_FILES = [
-    "unshare",
-    "--mount",
-    "sh",
-    "-c",
-    'for d in /run /var/lib; do mount -t tmpfs -o mode=755 none $d; done; exec "$@"',
-    "sh",
-]
-#: Root, but without any capability.
-POWERLESS = powerless()
-SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-PROBES = {"probeSnat": {"enabled": True, "detect": "always", "dev": "eth0"}}
-
-
-def config_of(folder: Path, **sections: object) -> str:
-    path = folder / "siblings.json"
-    path.write_text(json.dumps({"hostRouting": {**sections, "gates": []}}))
-    return str(path)
-
-
-def leave_behind(node: KernelNode, count: int) -> list[str]:
-    """Rules of pods that are gone, as azure-vnet writes them."""
-    rules = [
-        f"-A PREROUTING -p IPv4 -i eth0 --ip-dst 10.240.{number // 250}.{number % 250 + 1} "
-        "-j dnat --to-dst 12:34:56:78:9a:bc --dnat-target ACCEPT"
-        for number in range(count)
-    ]
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", "ebtables-nft-restore", "--noflush"]
-    subprocess.run(entering, input="\n".join(["*nat", *rules, "COMMIT", ""]), text=True, check=True)
-    return rules
-
-
-def within(node: KernelNode, *words: str | Path, prefix: Sequence[str] = OWN_FILES, **options: Any) -> Any:
-    entering = ["nsenter", f"--net=/run/netns/{node.name}", *prefix]
-    return subprocess.run([*entering, *COMMAND, *map(str, words)], check=False, text=True, **options)
-
-
-@needs("kernel", "ebtables-nft", "nft")
-def test_check_has_findings_of_the_siblings_and_of_the_routes(node: KernelNode, tmp_path: Path) -> None:
-    """Each has its kind, subject and reason; the proof of the routes is answered as ever."""
-    (rule,) = leave_behind(node, 1)
-    path = config_of(tmp_path, **CHECKED, **SWEEP, **PROBES)
-    answered = run("check", "--json", path, inside=node)
-    assert answered.returncode == 1
-    told = json.loads(answered.stdout)
-    assert (told["ok"], told["mode"], [cidr["ok"] for cidr in told["cidrs"]]) == (False, "STRICT", [False])
-    assert told["findings"] == [
-        NOT_APPLIED,
-        {
-            "kind": "stale-cni",
-            "subject": f"ebtables nft nat: {rule}",
-            "reason": "no live endpoint of azure-vnet has 10.240.0.1; run: hostrouting apply CONFIG",
-            "severity": "warning",
-        },
-    ]
-
-
-@needs("kernel", "ebtables-nft", "nft")
-def test_unreadable_packet_rules_are_reported_and_are_no_error(node: KernelNode, tmp_path: Path) -> None:
-    """Without privilege packet rules cannot be read: the rest is answered, and so is the list of missing answers."""
-    node.add_route("172.16.8.0/22", gateway="10.224.0.1", dev="eth0")
-    path = config_of(tmp_path, **CHECKED, **SWEEP)
-    answered = within(node, "check", path, prefix=POWERLESS, capture_output=True)
-    first, *_, last = answered.stdout.splitlines()
-    assert (answered.returncode, first) == (0, "172.16.8.0/22 leaves by eth0")
-    assert last.startswith("note: not looked at: cannot tell if a removed CNI left anything without")
-    assert within(node, "plan", path, prefix=POWERLESS, capture_output=True).returncode == 0
-    told = json.loads(within(node, "check", "--json", path, prefix=POWERLESS, capture_output=True).stdout)
-    assert told["ok"] is True
-    assert "CAP_NET_ADMIN" in told["not_asked"][0]
-
-
-@needs("kernel", "nft")
-def test_the_time_is_for_the_default_route(tmp_path: Path) -> None:
-    """`--timeout` that runs out is an answer, also where there is more to look at than routes."""
-    with KernelNode.made() as bare:
-        path = config_of(tmp_path, **CHECKED, **PROBES)
-        answered = run("check", "--json", "--timeout", "0.2", path, inside=bare)
-    assert answered.returncode == 1
-    told = json.loads(answered.stdout)
-    assert (told["expected_devs"], [finding["kind"] for finding in told["findings"]]) == ([], ["not-applied"])
-
-
-@needs("kernel", "ebtables-nft")
-def test_a_plan_has_a_line_for_each_of_several_that_are_alike(node: KernelNode, tmp_path: Path) -> None:
-    """Three equal rules are three that go; and where all is well, `check` says so in words."""
-    path = config_of(tmp_path, **SWEEP)
-    assert run("check", path, inside=node).stdout == "no findings\n"
-    for _ in range(3):
-        leave_behind(node, 1)
-    assert len(run("plan", path, inside=node).stdout.splitlines()) == 3
-    # With --fail-on warning a warning is a bad answer.
-    assert run("check", path, inside=node).returncode == 0
-    assert run("check", "--fail-on", "warning", path, inside=node).returncode == 1
-
-
-@needs("kernel", "ebtables-nft")
-def test_a_long_sweep_shows_how_far_it_is_on_a_terminal_alone(node: KernelNode, tmp_path: Path) -> None:
-    """One line of stderr is written over after each batch; without a terminal there is no such line."""
-    path = config_of(tmp_path, **SWEEP)
-    leave_behind(node, 2500)
-    ours, theirs = pty.openpty()
-    done = within(node, "apply", path, stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    shown = b"".join(iter(partial(_read_terminal, ours), b"")).decode()
-    os.close(ours)
-    assert done.returncode == 0, shown
-    assert len(done.stdout.splitlines()) == 2500
-    drawn = "".join(f"\rhostrouting: {count} of 2500 ebtables rules deleted" for count in (1000, 2000, 2500))
-    assert drawn + "\r\n" in shown
-    leave_behind(node, 2500)
-    quiet = within(node, "apply", path, capture_output=True)
-    assert quiet.returncode == 0
-    assert "of 2500 ebtables rules deleted" not in quiet.stderr
-
-
-def _read_terminal(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:  # the other end is closed, and all was read
-        return b""
-
-
-@needs_kernel
-@pytest.mark.parametrize("command", ["check", "explain"])
-def test_a_device_whose_name_is_no_text_is_told_all_the_same(node: KernelNode, checked: Path, command: str) -> None:
-    """The kernel takes nearly any bytes for a name; a stdout that is strict about UTF-8 does not end the answer."""
-    name = b"ib\xff"
-    subprocess.run([b"ip", b"-n", node.name.encode(), b"link", b"add", name, b"up", b"type", b"ifb"], check=True)
-    route = [b"172.16.8.0/22", b"dev", name]
-    subprocess.run([b"ip", b"-n", node.name.encode(), b"route", b"add", *route], check=True)
-    asked = "172.16.8.0/22" if command == "explain" else checked
-    for encoding in ("utf-8:strict", "ascii:strict", "utf-8:surrogateescape"):
-        told = run(command, asked, inside=node, PYTHONIOENCODING=encoding)
-        assert told.returncode == (1 if command == "check" else 0), told.stderr
-        assert "codec" not in told.stderr
-        assert "ib\\udcff" in told.stdout

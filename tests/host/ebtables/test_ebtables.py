@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,27 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.ebtables_backends import BACKENDS
 from support.ebtables_lines import cni_lines, rule_lines
+from support.ebtables_nodes import LACKS_CARE, LEGACY_STAND_IN, load, run, saved, write_tool
 from support.needs import needs
-from support.tool_versions import version_of
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.ebtables_rules import EbtablesRule, parse_save
 from hostrouting.host.packets.ebtables_tools import legacy_may_have_rules
 from hostrouting.testing.contracts import EbtablesContract
-from hostrouting.testing.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO, arp_rule
+from hostrouting.testing.contracts.ebtables import DNAT, LOG, ONE, SNAT, THREE, TWO
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory_ebtables import MemoryEbtables
-from phases import CancelledError, Context
+from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hostrouting.host import Ebtables
-
-#: Debian 11's ebtables-save ends at rules that only nft can show, or shows them differently.
-_LACKS_CARE = version_of("ebtables-nft") < (1, 8, 8)
 
 
 class TestMemory(EbtablesContract):
@@ -64,37 +58,6 @@ def namespace(ebtables: Ebtables) -> str:
     return ebtables._prefix[3]
 
 
-def run(name: str, *argv: str, stdin: str = "") -> str:
-    """Run a program in a namespace."""
-    done = subprocess.run(
-        ["ip", "netns", "exec", name, *argv], input=stdin, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def load(name: str, lines: Sequence[str], *, chains: Sequence[str] = ()) -> None:
-    """Append rules with a tool that the adapter does not use for this."""
-    run(name, "ebtables-nft-restore", "--noflush", stdin="\n".join(["*nat", *chains, *lines, "COMMIT", ""]))
-
-
-def saved(name: str) -> list[str]:
-    """Return the output of ebtables-save without its dated comments."""
-    return [line for line in run(name, "ebtables-nft-save").split("\n") if not line.startswith("#")]
-
-
-@pytest.fixture
-def node() -> Iterator[KernelNode]:
-    """A namespace for a test."""
-    with KernelNode.made() as node:
-        yield node
-
-
-@pytest.fixture
-def ctx() -> Context:
-    return Context()
-
-
 @needs("kernel", "ebtables-nft")
 class TestNft(EbtablesContract):
     """The contract on the kernel, by way of ebtables-nft."""
@@ -108,26 +71,6 @@ class TestNft(EbtablesContract):
 
     def lines(self, ebtables: Ebtables) -> list[str]:
         return [line for line in saved(namespace(ebtables)) if line.startswith("-A")]
-
-
-LEGACY_STAND_IN = """#!/bin/sh
-[ "$1" = --version ] && echo "ebtables v2.0.11 (legacy) (December 2011)" && exit
-[ "$1" = --concurrent ] && shift
-exec /usr/sbin/ebtables-nft "$@"
-"""
-
-
-def write_tool(folder: Path, name: str, script: str) -> None:
-    """Put a program into a folder."""
-    tool = folder / name
-    tool.write_text(script)
-    tool.chmod(0o755)
-
-
-@pytest.fixture
-def legacy_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the adapter ask the legacy tool on any kernel; for tests that replace the tool with a stand-in."""
-    monkeypatch.setattr("hostrouting.host.packets.ebtables.legacy_may_have_rules", lambda: True)
 
 
 if "legacy" in BACKENDS:
@@ -188,18 +131,6 @@ class TestLegacyWay(TestNft):
     def ebtables(self, node: KernelNode, tmp_path: Path, legacy_is_loaded: None) -> Ebtables:
         write_tool(tmp_path, "ebtables-legacy", LEGACY_STAND_IN)
         return EbtablesCommand(("ip", "netns", "exec", node.name, "/usr/bin/env", f"PATH={tmp_path}"))
-
-
-@pytest.fixture
-def ebtables(node: KernelNode) -> EbtablesCommand:
-    """The adapter in the namespace."""
-    return EbtablesCommand(("ip", "netns", "exec", node.name))
-
-
-@pytest.fixture
-def command(node: KernelNode) -> tuple[str, ...]:
-    """The command prefix for the namespace."""
-    return ("ip", "netns", "exec", node.name)
 
 
 @needs("kernel", "ebtables-nft", "nft")
@@ -315,7 +246,7 @@ class TestWhatCannotBeSeen:
         """A base chain that is not ebtables' own is named; the other rules are read."""
         load(node.name, [ONE])
         node.run("nft", "add chain bridge nat mine { type filter hook prerouting priority -5; }")
-        if _LACKS_CARE:
+        if LACKS_CARE:
             with pytest.raises(BackendError, match=r"cannot read the rules of ebtables .*SIGABRT"):
                 ebtables.read(ctx)
             return
@@ -330,7 +261,7 @@ class TestWhatCannotBeSeen:
         load(node.name, [ONE])
         node.run("nft", "add set bridge nat x { type ipv4_addr; }")
         node.run("nft", "add rule bridge nat PREROUTING ip saddr @x counter")
-        if _LACKS_CARE:
+        if LACKS_CARE:
             # It shows them all, as well as it can; no such rule looks like a pod's.
             assert [rule.line for rule in ebtables.read(ctx).rules] == [ONE, "-A PREROUTING -j CONTINUE"]
             return
@@ -355,190 +286,6 @@ class TestWhatCannotBeSeen:
         assert legacy_may_have_rules(str(modules), str(built_in))
 
 
-@needs("kernel", "ebtables-nft")
-class TestAllOrNothing:
-    def test_thousands_go_and_come_in_batches(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
-        """3,000 of 3,100 rules take three processes; after the undo, ebtables-save prints the same bytes."""
-        lines = [arp_rule(number) for number in range(3100)]
-        load(node.name, lines)
-        before = saved(node.name)
-        chosen = [rule for rule in ebtables.read(ctx).rules if rule.position % 31]
-        calls: list[int] = []
-        ebtables.delete(ctx, chosen, progress=calls.append)
-        assert calls == [1000, 2000, 3000]
-        assert len(ebtables.read(ctx).rules) == 100
-        calls.clear()
-        ebtables.insert(ctx, chosen, progress=calls.append)
-        assert calls == [1000, 2000, 3000]
-        assert saved(node.name) == before
-
-    def test_a_batch_that_fails_puts_the_earlier_ones_back(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """If a rule of the third batch vanishes during the first, the tool refuses it, and the others are restored."""
-        load(node.name, [SNAT, *(arp_rule(number) for number in range(2500))])
-        before = saved(node.name)
-        calls: list[int] = []
-
-        def progress(done: int) -> None:
-            calls.append(done)
-            if len(calls) == 1:
-                run(node.name, "ebtables-nft", "-t", "nat", *arp_rule(2400).replace("-A", "-D", 1).split())
-
-        # Where the kernel refuses, 1.8.7 does not say which it was.
-        which = r"one of these: .*\(and 500 more\)" if _LACKS_CARE else r".* 10\.0\.9\.96 .*does a matching rule exist"
-        with pytest.raises(BackendError, match=f"not deleted: {which}") as caught:
-            ebtables.delete(ctx, ebtables.read(ctx).rules, progress=progress)
-        assert "the 2000 rules that had been deleted before it are as they were" in str(caught.value)
-        assert calls == [1000, 2000]
-        assert saved(node.name) == [line for line in before if line != arp_rule(2400)]
-
-    def test_rules_that_cannot_be_restored_are_named(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Rules whose chain is gone at the rollback are named, and all others are restored."""
-        load(
-            node.name,
-            [*(arp_rule(number) for number in range(1500)), "-A MINE -p ARP -j DROP"],
-            chains=[":MINE ACCEPT"],
-        )
-        rules = ebtables.read(ctx).rules
-        first = [rule for rule in rules if rule.chain == "MINE"]
-        rest = [rule for rule in rules if rule.chain != "MINE"]
-
-        def progress(done: int) -> None:
-            run(node.name, "ebtables-nft", "-t", "nat", "-X", "MINE")
-            raise KeyError(done)
-
-        # MINE comes after PREROUTING in a reading, so that it is in the last batch.
-        with pytest.raises(KeyError):
-            ebtables.delete(ctx, [*rest[:10], *first], progress=progress)
-        assert (
-            "THE ROLLBACK IS INCOMPLETE, of 11 rules these could not be restored:\n  -A MINE -p ARP -j DROP"
-            in caplog.text
-        )
-        assert [rule.line for rule in ebtables.read(ctx).rules] == [rule.line for rule in rest]
-
-    def test_rules_stand_where_ascending_insertion_would_have_put_them(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """In each chain rules stand as after an ascending insertion, also beyond its end, or if two claim one place."""
-        load(node.name, [*(arp_rule(number) for number in range(4)), SNAT])
-        positions = {10: 1, 11: 3, 12: 3, 13: 4, 14: 7, 15: 9, 16: 40, 17: 0}
-        rules = [
-            EbtablesRule.parse(arp_rule(number), backend="nft", position=position)
-            for number, position in positions.items()
-        ]
-        other = EbtablesRule.parse(SNAT.replace("eth0", "eth1"), backend="nft", position=1)
-        fake = MemoryEbtables()  # which inserts in ascending order; the adapter inserts from the end to the beginning
-        for rule in ebtables.read(ctx).rules:
-            fake.add(rule.line, backend="nft")
-        fake.insert(ctx, [*rules, other])
-        ebtables.insert(ctx, [*rules, other])
-        assert [rule.line for rule in ebtables.read(ctx).rules] == [rule.line for rule in fake.read(ctx).rules]
-
-    def test_an_insertion_that_fails_is_taken_back(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """If a batch is refused, the rules of the batches before it are deleted again."""
-        load(node.name, [ONE, LOG])
-        before = saved(node.name)
-        more = [EbtablesRule.parse(arp_rule(number), backend="nft", position=number) for number in range(10, 1510)]
-        bad = EbtablesRule.parse("-A PREROUTING -j arpreply", backend="nft", position=5000)
-        with pytest.raises(BackendError, match=r"not inserted: .*\nthe 1000 rules that had been inserted"):
-            ebtables.insert(ctx, [*more, bad])
-        assert saved(node.name) == before
-
-    def test_a_context_that_ends_midway_leaves_nothing_changed(
-        self, node: KernelNode, ebtables: EbtablesCommand, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """If the context ends midway, the rules that were deleted are restored."""
-        load(node.name, [arp_rule(number) for number in range(2500)])
-        before = saved(node.name)
-        ctx = Context()
-        with pytest.raises(CancelledError):
-            ebtables.delete(ctx, ebtables.read(ctx).rules, progress=lambda done: ctx.cancel(f"at {done}"))
-        assert "the 1000 rules that had been deleted" in caplog.text
-        assert saved(node.name) == before
-
-    def test_a_process_that_is_killed_after_its_work_is_taken_back(
-        self, node: KernelNode, command: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """If the context ends after the kernel took a batch, a reading finds the batch, and it is rolled back."""
-        load(node.name, [ONE, TWO, THREE])
-        before = saved(node.name)
-        for name in ("ebtables-nft", "ebtables-nft-save"):
-            (tmp_path / name).symlink_to("/usr/sbin/xtables-nft-multi")
-        done, first = tmp_path / "done", tmp_path / "first"
-        os.mkfifo(done)
-        write_tool(
-            tmp_path,
-            "ebtables-nft-restore",
-            f'#!/bin/sh\n/usr/sbin/ebtables-nft-restore "$@" || exit\n[ -e {first} ] && exit\n: > {first}\n'
-            f"echo > {done}\nexec /usr/bin/sleep 600\n",
-        )
-        ebtables = EbtablesCommand((*command, "/usr/bin/env", f"PATH={tmp_path}"))
-        ctx = Context()
-        rules = ebtables.read(ctx).rules
-
-        def cancel() -> None:
-            done.read_text()  # as soon as the batch is in force
-            ctx.cancel("killed")
-
-        thread = threading.Thread(target=cancel)
-        thread.start()
-        with pytest.raises(CancelledError):
-            ebtables.delete(ctx, rules[:2])
-        thread.join()
-        assert "the 2 rules that had been deleted" in caplog.text
-        assert saved(node.name) == before
-
-    def test_a_rule_that_another_program_restores_at_once_is_reported(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """If the reading after the deletion finds the rule again, all is restored, and the error says why."""
-        load(node.name, [ONE, TWO, THREE])
-
-        def progress(_done: int) -> None:
-            load(node.name, [TWO])
-
-        with pytest.raises(BackendError, match=r"10\.0\.0\.2 .*was deleted, and at once it was not: something alive"):
-            ebtables.delete(ctx, ebtables.read(ctx).rules[:2], progress=progress)
-        assert sorted(rule.line for rule in ebtables.read(ctx).rules) == [ONE, TWO, THREE]
-
-    def test_foreign_rules_chains_and_policies_stay(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """Other chains, their policies, other tables and the rules between ours keep every byte."""
-        load(
-            node.name,
-            [ONE, "-A PREROUTING -p LLDP -j MINE", TWO, "-A MINE -d BGA -j RETURN", DNAT, SNAT],
-            chains=[":MINE DROP", ":OUTPUT DROP"],
-        )
-        run(node.name, "ebtables-nft", "-t", "filter", "-A", "FORWARD", "-p", "ARP", "-j", "ACCEPT")
-        before = saved(node.name)
-        chosen = [rule for rule in ebtables.read(ctx).rules if rule.line in (ONE, TWO, DNAT)]
-        ebtables.delete(ctx, chosen)
-        assert saved(node.name) == [line for line in before if line not in (ONE, TWO, DNAT)]
-        ebtables.insert(ctx, chosen)
-        assert saved(node.name) == before
-
-    def test_a_rule_that_the_tool_cannot_delete_stops_its_batch(
-        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
-    ) -> None:
-        """The error quotes the tool, and names no rule if the tool does not name one."""
-        load(node.name, [ONE, "-A PREROUTING --among-dst 1:2:3:4:5:6 -j DROP"])
-        before = saved(node.name)
-        try:
-            ebtables.delete(ctx, ebtables.read(ctx).rules)
-        except BackendError as error:  # ebtables 1.8.9 cannot compare --among
-            assert f"not deleted: one of these: {ONE} (nft) (and 1 more): " in str(error)  # noqa: PT017
-            assert "Invalid argument" in str(error)  # noqa: PT017
-            assert saved(node.name) == before
-        else:
-            assert ebtables.read(ctx).rules == ()
-
-
 @pytest.fixture(scope="module")
 def shared() -> Iterator[KernelNode]:
     """One namespace for all examples."""
@@ -556,7 +303,7 @@ def test_any_rules_survive_the_kernel(shared: KernelNode, lines: list[str], data
     """Loaded rules read as equal; any part of them is deleted alone, and restored without a different byte."""
     node = shared
     node.run("nft", "flush", "ruleset")
-    if _LACKS_CARE:
+    if LACKS_CARE:
         lines = [line for line in lines if "Length" not in line]  # which it forgets
     load(node.name, lines)
     ebtables = EbtablesCommand(("ip", "netns", "exec", node.name))

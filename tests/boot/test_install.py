@@ -1,0 +1,225 @@
+"""Installing units and gates on a machine in memory, and planning it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, install_upstream, stand_in
+from support.boots import DROP_IN, KUBELET_DROP_IN, READY, UNITS, boot, reloads
+from support.disk_views import seen
+
+from hostrouting.boot.generation import generation_folders
+from hostrouting.testing import FakeHost
+from phases import CancelledError, Context
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def _calls_of_an_install(ctx: Context) -> list[tuple[str, ...]]:
+    host = FakeHost()
+    boot(host).install(ctx, stand_in(STATIC))
+    return host.files.operations.calls
+
+
+class TestInstall:
+    def test_a_machine_that_has_nothing(self, host: FakeHost, ctx: Context) -> None:
+        """The unit's files, hostrouting-ready.service, both enabled, recovery, and a drop-in a gate; nothing else."""
+        before = host.files.tree.snapshot()
+        unit = stand_in(STATIC)
+        assert boot(host, NSPAWN, "kubelet.service").install(ctx, unit)
+        drop_in = (GOLDEN / "10-hostrouting.conf").read_text()
+        assert seen(host.files.tree) == before | {
+            **{file.path: file.content.decode() for file in unit.files},
+            READY: (GOLDEN / "hostrouting-ready.service").read_text(),
+            f"{UNITS}/hostrouting-held@.service": (GOLDEN / "hostrouting-held@.service").read_text(),
+            f"{UNITS}/hostrouting-retry.service": (GOLDEN / "hostrouting-retry.service").read_text(),
+            "/etc/aks-flex-node/hostrouting-retry.sh": (GOLDEN / "hostrouting-retry.sh").read_text(),
+            f"{READY}.requires/static-routes.service": f"-> {UNITS}/static-routes.service",
+            f"{UNITS}/multi-user.target.wants/hostrouting-ready.service": f"-> {READY}",
+            DROP_IN: drop_in,
+            KUBELET_DROP_IN: drop_in,
+        }
+        modes = {
+            path: file.mode
+            for path in before.keys() ^ host.files.tree.snapshot()
+            if (file := host.files.tree.file(path))
+        }
+        [folder] = generation_folders(host.files)
+        scripts = {
+            "/etc/aks-flex-node/hostrouting-retry.sh",
+            "/etc/aks-flex-node/static-routes.sh",
+            f"{folder}/static-routes.sh",
+            f"{folder}/check-route-overlap.sh",
+        }
+        assert {path for path, mode in modes.items() if mode == 0o755} == scripts
+        assert set(modes.values()) == {0o755, 0o644}
+        assert reloads(host.services) == 1
+        assert host.services.started == []
+
+    def test_correct_files_are_not_touched(self, host: FakeHost, ctx: Context) -> None:
+        """A second install changes nothing, keeps every mtime and does not reload."""
+        boot(host).install(ctx, stand_in(STATIC))
+        before = {path: host.files.tree.file(path) for path in host.files.tree.snapshot()}
+        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
+        assert not boot(host).install(ctx, stand_in(STATIC))
+        assert {path: host.files.tree.file(path) for path in host.files.tree.snapshot()} == before
+        assert reloads(host.services) == 1
+
+    def test_only_changed_files_are_written(self, host: FakeHost, ctx: Context) -> None:
+        """A changed config rewrites only the script, and systemd reloads once."""
+        boot(host).install(ctx, stand_in(STATIC))
+        changed = stand_in(STATIC, "echo changed\n")
+        assert [str(change) for change in boot(host).plan_install(ctx, changed)] == [
+            "~ /etc/aks-flex-node/static-routes.sh"
+        ]
+        assert boot(host).install(ctx, changed)
+        assert host.files.read("/etc/aks-flex-node/static-routes.sh") == b"#!/bin/bash\necho changed\n"
+        assert reloads(host.services) == 2
+
+    @pytest.mark.parametrize("lost", ["folder", "script", "link", "old link"])
+    def test_lost_scripts_are_missed(self, host: FakeHost, ctx: Context, lost: str) -> None:
+        """A plan, and so a check, reports scripts that another program removed, and an old link of a killed run.
+
+        All other links are right, and yet no unit would find its script.
+        """
+        boot(host).install(ctx, stand_in(STATIC))
+        [folder] = generation_folders(host.files)
+        link = "/etc/aks-flex-node/hostrouting"
+        if lost == "folder":
+            for name in host.files.names(folder):
+                host.files.remove(f"{folder}/{name}")
+            host.files.remove_directory_if_empty(folder)
+        elif lost == "script":
+            host.files.remove(f"{folder}/static-routes.sh")
+        elif lost == "link":
+            host.files.remove(link)
+        else:
+            host.files.link(link, "hostrouting-00000000")
+        [change] = boot(host).plan_install(ctx, stand_in(STATIC))
+        assert change.subject == "/etc/aks-flex-node/static-routes.sh"
+        assert boot(host).install(ctx, stand_in(STATIC))
+        assert host.files.read("/etc/aks-flex-node/static-routes.sh") == stand_in(STATIC).files[0].content
+        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
+
+    def test_no_lost_script_becomes_one_that_succeeds(self, host: FakeHost, ctx: Context, tmp_path: Path) -> None:
+        """If one task runs alone after all scripts were lost, the other script refuses until its task runs."""
+        boot(host).install(ctx, stand_in(STATIC))
+        boot(host).install(ctx, stand_in(CHECK))
+        [folder] = generation_folders(host.files)
+        for name in host.files.names(folder):
+            host.files.remove(f"{folder}/{name}")
+        boot(host).install(ctx, stand_in(STATIC))
+        script = tmp_path / "check-route-overlap.sh"
+        script.write_bytes(host.files.read("/etc/aks-flex-node/check-route-overlap.sh") or b"")
+        done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr == (
+            f"<3>the script {script} was lost, so nothing is known of routing; run: hostrouting apply CONFIG\n"
+        )
+        changes = [str(change) for change in boot(host).plan_install(ctx, stand_in(CHECK))]
+        assert changes == ["~ /etc/aks-flex-node/check-route-overlap.sh"]
+
+    def test_a_full_run_directory_is_no_obstacle(self, host: FakeHost, ctx: Context) -> None:
+        """If the note for the next reload cannot be written to /run, the files are installed all the same."""
+        host.files.fail_at(1 + [call[0] for call in _calls_of_an_install(ctx)].index("write"))
+        assert boot(host).install(ctx, stand_in(STATIC))
+        assert host.files.exists(DROP_IN)
+        assert boot(host).plan_install(ctx, stand_in(STATIC)) == []
+
+    def test_permissions_are_corrected(self, host: FakeHost, ctx: Context) -> None:
+        """A script with wrong permissions gets mode 0755 again."""
+        boot(host).install(ctx, stand_in(STATIC))
+        script = stand_in(STATIC).files[0]
+        host.files.write(script.path, script.content, mode=0o600)
+        assert boot(host).install(ctx, stand_in(STATIC))
+        mended = host.files.tree.file(script.path)
+        assert mended is not None
+        assert mended.mode == 0o755
+
+    def test_two_capabilities_share_the_gate(self, host: FakeHost, ctx: Context) -> None:
+        """hostrouting-ready.service requires both."""
+        boot(host).install(ctx, stand_in(STATIC))
+        assert boot(host).install(ctx, stand_in(CHECK))
+        required = host.services.state(ctx, "hostrouting-ready.service").requires
+        assert required == {"static-routes.service", "check-route-overlap.service"}
+
+    def test_a_disabled_unit_is_enabled_again(self, host: FakeHost, ctx: Context) -> None:
+        """A link that was removed, or led elsewhere, is a difference."""
+        boot(host).install(ctx, stand_in(STATIC))
+        link = f"{READY}.requires/static-routes.service"
+        for break_it in (host.files.remove, lambda path: host.files.tree.link(path, "/dev/null")):
+            break_it(link)
+            assert [str(change) for change in boot(host).plan_install(ctx, stand_in(STATIC))] == [f"+ {link}"]
+            assert boot(host).install(ctx, stand_in(STATIC))
+            assert host.files.read_link(link) == f"{UNITS}/static-routes.service"
+
+    def test_the_drop_in_of_a_gate_that_left_goes(self, host: FakeHost, ctx: Context) -> None:
+        """The drop-in of a removed gate is removed with its folder, unless that has other files."""
+        boot(host, NSPAWN, "kubelet.service").install(ctx, stand_in(STATIC))
+        host.files.write(f"{UNITS}/kubelet.service.d/20-mine.conf", b"", mode=0o644)
+        assert [str(change) for change in boot(host, "c.service").plan_install(ctx, stand_in(STATIC))] == [
+            f"+ {UNITS}/c.service.d/10-hostrouting.conf",
+            f"- {KUBELET_DROP_IN}",
+            f"- {DROP_IN}",
+        ]
+        assert boot(host, "c.service").install(ctx, stand_in(STATIC))
+        assert not host.files.exists(f"{UNITS}/{NSPAWN}.d")
+        assert host.files.names(f"{UNITS}/kubelet.service.d") == ["20-mine.conf"]
+
+    def test_an_image_gets_the_same(self, host: FakeHost, ctx: Context) -> None:
+        """Files and links are those of a live machine; there is no note under /run, and systemd is not asked."""
+        image = FakeHost(is_live=False)
+        image.files.write(
+            f"/lib/systemd/system/{NSPAWN}", host.files.read(f"/lib/systemd/system/{NSPAWN}") or b"", mode=0o644
+        )
+        assert boot(image).install(ctx, stand_in(STATIC))
+        boot(host).install(ctx, stand_in(STATIC))
+        assert image.files.tree.snapshot() == host.files.tree.snapshot()
+        assert not boot(image).install(ctx, stand_in(STATIC))
+        assert image.services.started == []
+        changing = {"daemon_reload", "enable", "disable", "start", "stop"}
+        assert {call[0] for call in image.services.operations.calls} & changing == set()
+
+    def test_a_live_run_loads_the_files_of_an_offline_run(self, host: FakeHost, ctx: Context) -> None:
+        """After `--root /` on this machine no file differs, and a live run makes systemd load the files."""
+        host.services.start(ctx, "systemd-nspawn@kube1.service")
+        boot(host).install(ctx, stand_in(STATIC))
+        drop_in = host.files.read(DROP_IN) or b""
+        host.files.remove(DROP_IN)
+        host.services.daemon_reload(ctx)
+        host.files.write(DROP_IN, drop_in, mode=0o644)
+        planned = boot(host).plan_install(ctx, stand_in(STATIC))
+        assert [str(change) for change in planned] == ["~ systemd (it has not read all unit files: daemon-reload)"]
+        assert boot(host).install(ctx, stand_in(STATIC))
+        assert host.services.state(ctx, "systemd-nspawn@kube1.service").drop_ins == {DROP_IN}
+        assert not boot(host).install(ctx, stand_in(STATIC))
+
+    def test_planning_changes_nothing(self, host: FakeHost, ctx: Context) -> None:
+        """A plan names every path in the order of the work, and writes none."""
+        install_upstream(host.files)
+        unchanged, before = host.files.tree.snapshot(), seen(host.files.tree)
+        planned = boot(host).plan_install(ctx, stand_in(STATIC))
+        assert host.files.tree.snapshot() == unchanged
+        assert boot(host).install(ctx, stand_in(STATIC))
+        after = seen(host.files.tree)
+        touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+        assert {change.subject for change in planned} == touched
+        assert {change.subject for change in planned if change.action == "+"} == after.keys() - before.keys()
+        assert {change.subject for change in planned if change.action == "-"} == before.keys() - after.keys()
+
+    def test_a_cancelled_run_changes_nothing(self, host: FakeHost) -> None:
+        """A cancelled context ends every method before it changes anything."""
+        ctx = Context()
+        ctx.cancel("enough")
+        before = host.files.tree.snapshot()
+        for call in (
+            lambda: boot(host).plan_install(ctx, stand_in(STATIC)),
+            lambda: boot(host).install(ctx, stand_in(STATIC)),
+            lambda: boot(host).plan_install(ctx, departure_of(stand_in(STATIC))),
+            lambda: boot(host).install(ctx, departure_of(stand_in(STATIC))),
+        ):
+            with pytest.raises(CancelledError):
+                call()
+        assert host.files.tree.snapshot() == before

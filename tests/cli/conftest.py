@@ -1,0 +1,40 @@
+"""Configs for the command, and a node in a network namespace whose ib0 shadows part of the cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from support.command_line import CHECKED, MENDED
+
+from hostrouting.testing import KernelNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"hostRouting": MENDED, "kubelet": {}}))
+    return path
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Path:
+    path = tmp_path / "checked.json"
+    path.write_text(json.dumps({"hostRouting": CHECKED}))
+    return path
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.add_link("ib0")
+        node.add_address("ib0", "172.16.1.4/16")
+        yield node

@@ -1,0 +1,17 @@
+"""A node whose ib0 shadows part of the cluster's addresses."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostrouting.testing import MemoryBackend
+
+
+@pytest.fixture
+def node() -> MemoryBackend:
+    made = MemoryBackend()
+    for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+        made.add_link(dev)
+        made.add_address(dev, address)
+    made.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+    return made

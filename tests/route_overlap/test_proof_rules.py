@@ -1,0 +1,166 @@
+"""The findings of a proof where rules, routes that refuse, and sources decide."""
+
+from __future__ import annotations
+
+import pytest
+from support.kernel import needs_kernel
+from support.overlap_proofs import prove, shapes
+
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.routes import Route
+from hostrouting.net.rules import Rule
+from hostrouting.route_overlap import Finding, prove_egress
+from hostrouting.testing import KernelNode, MemoryBackend
+
+
+@pytest.mark.parametrize("kind", ["blackhole", "unreachable", "prohibit"])
+def test_a_refusal_of_the_kernel_names_the_route_that_blocks(node: MemoryBackend, kind: str) -> None:
+    """The kernel answers with an errno alone; the route is found in the table."""
+    node.add_route("10.96.0.0/24", kind=kind)
+    [finding] = prove(node, "10.96.0.0/16").findings
+    assert finding == Finding(kind="blocked", first="10.96.0.0", last="10.96.0.255", route=f"{kind} 10.96.0.0/24")
+
+
+def test_adjacent_ranges_with_the_same_refusal_are_one_finding_that_names_both_routes(node: MemoryBackend) -> None:
+    """Two blackholes side by side are one answer."""
+    node.add_route("10.96.0.0/24", kind="blackhole")
+    node.add_route("10.96.1.0/24", kind="blackhole")
+    [finding] = prove(node, "10.96.0.0/16").findings
+    assert (finding.first, finding.last) == ("10.96.0.0", "10.96.1.255")
+    assert finding.route == "blackhole 10.96.0.0/24; blackhole 10.96.1.0/24"
+
+
+def test_a_rule_can_block_too(node: MemoryBackend) -> None:
+    """A rule that prohibits is named as `ip rule` prints it, and no route is suggested against it."""
+    node.add_rule(Rule(100, action="prohibit", destination=parse_cidr("10.96.0.0/24")))
+    report = prove(node, "10.96.0.0/16")
+    assert [finding.route for finding in report.findings] == ["100: from all to 10.96.0.0/24 prohibit"]
+    assert report.suggested_routes == ()
+
+
+def test_a_route_for_a_type_of_service_blocks_no_other_packets(node: MemoryBackend) -> None:
+    """Of two that refuse, the more specific one is for few packets: the other one is named."""
+    node.insert_route(Route(network=parse_ipv4("10.96.0.0"), prefix_length=24, kind="blackhole", tos=8, protocol=3))
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(100, action="blackhole", destination=parse_cidr("10.97.0.0/16")),
+        Rule(100, action="blackhole", source=parse_cidr("10.97.0.0/16")),
+        Rule(100, action="blackhole", destination=parse_cidr("10.96.0.0/16"), inverted=True),
+        Rule(100, table=88, destination=parse_cidr("10.97.0.0/16")),
+    ],
+    ids=["destination", "source", "not", "table"],
+)
+def test_a_rule_for_other_packets_blocks_nothing(node: MemoryBackend, rule: Rule) -> None:
+    """The rule is tried first and does not match, so the next route is named."""
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    # The rule is added last, since it may block other destinations.
+    node.add_rule(rule)
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert (finding.kind, finding.route) == ("blocked", "prohibit 10.96.0.0/16")
+
+
+def test_a_rule_on_more_than_addresses_does_not_count_as_blocking() -> None:
+    """The rule may or may not select a packet: it is counted, and the route is named."""
+
+    class Marked(MemoryBackend):
+        def rules(self) -> list[Rule]:
+            return [Rule(50, action="blackhole", mark=1, mark_mask=1), *super().rules()]
+
+    node = Marked()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert finding.route == "prohibit 10.96.0.0/16"
+
+
+def test_a_rule_for_packets_without_a_mark_leads_to_the_blackhole(node: MemoryBackend) -> None:
+    """The kernel is asked about a packet without a mark, which such a rule selects (WireGuard makes one)."""
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    node.add_rule(Rule(100, table=88, mark=1, mark_mask=1, inverted=True))
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/24 table 88")
+
+
+@needs_kernel
+def test_a_dead_route_does_not_block() -> None:
+    """The kernel skips a more specific route whose device has no carrier, and meets the blackhole after it."""
+    with KernelNode.made() as node:
+        node.run("sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1")
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        node.add_link("ib0", carrier=False)
+        node.add_route("10.96.0.0/24", dev="ib0")
+        node.add_route("10.96.0.0/16", kind="blackhole")
+        [report] = prove_egress(NetlinkBackend(netns=node.name), ["10.96.0.0/24"]).cidrs
+    [finding] = report.findings
+    assert (finding.kind, finding.route) == ("blocked", "blackhole 10.96.0.0/16")
+
+
+def test_a_throw_is_no_route(node: MemoryBackend) -> None:
+    """The main table declines, and no other one has an opinion."""
+    node.add_route("10.96.0.0/24", kind="throw")
+    assert [(f.kind, f.first, f.last, f.route) for f in prove(node, "10.96.0.0/16").findings] == [
+        ("no-route", "10.96.0.0", "10.96.0.255", None)
+    ]
+
+
+def test_a_rule_to_another_table_cuts_a_cidr(node: MemoryBackend) -> None:
+    """The edges of a `to` selector are edges of the answer, and no route in the main table repairs the other table."""
+    node.add_route("default", dev="ib0", table=88)
+    node.add_rule(Rule(100, table=88, destination=parse_cidr("10.96.4.0/22")))
+    report = prove(node, "10.96.0.0/16")
+    assert shapes(report) == [("overlap", "10.96.4.0", "10.96.7.255", "ib0")]
+    assert report.suggested_routes == ()
+
+
+def test_the_source_that_the_kernel_chooses_is_asked_about(node: MemoryBackend) -> None:
+    """With a rule for packets from eth0's address the plain answer says eth0, and connections leave by ib0."""
+    node.add_route("10.96.0.0/16", dev="ib0", table=88)
+    node.add_rule(Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)))
+    [finding] = prove(node, "10.96.0.0/12").findings
+    assert (finding.kind, finding.first, finding.last) == ("overlap", "10.96.0.0", "10.96.255.255")
+    assert finding.route == "10.96.0.0/16 dev ib0 table 88 scope link"
+
+
+def test_a_rule_that_looks_nothing_up_blocks_nothing() -> None:
+    """`goto` may have a table in its description, and never looks into it."""
+
+    class Going(MemoryBackend):
+        def rules(self) -> list[Rule]:
+            return [Rule(50, action="goto", table=88, goto=32766), *super().rules()]
+
+    node = Going()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("10.96.0.0/24", kind="blackhole", table=88)
+    node.add_route("10.96.0.0/16", kind="prohibit")
+    [finding] = prove(node, "10.96.0.0/24").findings
+    assert finding.route == "prohibit 10.96.0.0/16"
+
+
+def test_rules_on_more_than_addresses_are_counted() -> None:
+    """A lookup by address does not try a mark: the report says which rules it does not cover."""
+
+    class Marked(MemoryBackend):
+        def rules(self) -> list[Rule]:
+            return [Rule(50, table=88, mark=1, mark_mask=1), *super().rules()]
+
+    node = Marked()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    report = prove_egress(node, ["10.96.0.0/16"])
+    assert report.ok
+    assert report.not_covered == ("50: from all fwmark ... lookup 88",)

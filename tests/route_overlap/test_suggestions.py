@@ -1,0 +1,191 @@
+"""The routes that a proof suggests: which repair a finding, and where none does."""
+
+from __future__ import annotations
+
+import pytest
+from support.overlap_proofs import default_by, prove, shapes
+
+from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
+from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.rules import Rule
+from hostrouting.route_overlap import CidrReport, prove_egress
+from hostrouting.testing import MemoryBackend
+
+IB = "172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4"
+
+
+def test_a_whole_fabric_network_is_taken_in_halves_and_with_a_warning(node: MemoryBackend) -> None:
+    """The route for the same prefix is the kernel's own, so two halves beat it, with a warning that this is unsafe."""
+    report = prove(node, "172.16.0.0/16")
+    warning = (
+        "172.16.0.0/16 is the connected network of ib0 as a whole: its peers could no longer be reached by it. "
+        "Only narrower expectedCidrs are safe, of addresses that the cluster alone uses"
+    )
+    assert [(route.destination, route.warning) for route in report.suggested_routes] == [
+        ("172.16.0.0/17", warning),
+        ("172.16.128.0/17", warning),
+    ]
+
+
+def test_a_route_with_a_metric_yields_to_one_suggestion_without(node: MemoryBackend) -> None:
+    """The same prefix with metric 0 wins, so no halves are needed."""
+    node.add_route("10.96.0.0/12", dev="ib0", metric=100)
+    [route] = prove(node, "10.0.0.0/8").suggested_routes
+    # It is no connected network, so there is no warning.
+    assert (route.destination, route.warning) == ("10.96.0.0/12", None)
+
+
+def test_a_nested_offender_needs_a_separate_route(node: MemoryBackend) -> None:
+    """Addresses that the wider suggestion does not cover get a suggestion, too, from their own device."""
+    node.add_link("ib1")
+    node.add_route("172.16.9.0/24", dev="ib1")
+    assert [(route.destination, route.takes_from) for route in prove(node, "172.16.8.0/22").suggested_routes] == [
+        ("172.16.8.0/22", ("ib0",)),
+        ("172.16.9.0/25", ("ib1",)),
+        ("172.16.9.128/25", ("ib1",)),
+    ]
+
+
+def test_a_host_route_is_suggested_where_it_helps(node: MemoryBackend) -> None:
+    """Two addresses by two routes, and one that has a metric by one without."""
+    node.add_route("10.96.0.10/31", dev="ib0")
+    node.add_route("10.96.0.20/32", dev="ib0", metric=100)
+    destinations = ["10.96.0.10/32", "10.96.0.11/32", "10.96.0.20/32"]
+    assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == destinations
+
+
+def test_a_host_route_without_metric_cannot_be_overridden(node: MemoryBackend) -> None:
+    """Nothing is more specific than a /32."""
+    node.add_route("10.96.0.10/32", dev="ib0")
+    report = prove(node, "10.96.0.0/16")
+    assert shapes(report) == [("overlap", "10.96.0.10", "10.96.0.10", "ib0")]
+    assert report.suggested_routes == ()
+
+
+def test_no_route_is_suggested_whose_own_source_leads_astray(node: MemoryBackend) -> None:
+    """It would make the kernel send from eth0's address, and a rule leads packets of that one into the fabric."""
+    node.add_route("172.16.8.0/22", dev="ib0", table=88)
+    assert prove(node, "172.16.8.0/22").suggested_routes
+    node.add_rule(Rule(100, table=88, source=(parse_ipv4("10.224.0.4"), 32)))
+    report = prove(node, "172.16.8.0/22")
+    assert [finding.route for finding in report.findings] == [IB]
+    assert report.suggested_routes == ()
+
+
+def test_no_route_is_suggested_that_repairs_connections_alone(node: MemoryBackend) -> None:
+    """A datagram goes by a rule to another table, and only a connection, by its source, to the main one."""
+    node.add_route("10.96.0.0/16", dev="ib0", metric=7)
+    node.add_rule(Rule(40, table=254, source=(parse_ipv4("10.224.0.4"), 32)))
+    node.add_route("default", gateway="10.224.0.1", dev="eth0", table=77)
+    node.add_rule(Rule(50, table=77, destination=parse_cidr("10.96.0.0/16")))
+    assert [route.destination for route in prove(node, "10.96.0.0/16").suggested_routes] == ["10.96.0.0/16"]
+    node.add_link("ib1")
+    node.add_route("10.96.0.0/16", dev="ib1", table=77, source="10.224.0.4")
+    report = prove(node, "10.96.0.0/16")
+    assert [finding.dev for finding in report.findings] == ["ib0"]
+    assert report.suggested_routes == ()
+
+
+def test_an_own_address_of_the_expected_device_is_nothing_to_warn_of(node: MemoryBackend) -> None:
+    """The address belongs to eth0 and lies in the part that is taken from ib0, so no warning is given."""
+    node.add_address("eth0", "172.16.8.9/32")
+    assert [route.warning for route in prove(node, "172.16.8.0/22").suggested_routes] == [None]
+
+
+def test_of_several_neighbours_the_first_is_named(node: MemoryBackend) -> None:
+    """By address."""
+    node.add_neighbour("ib0", "172.16.9.8")
+    node.add_neighbour("ib0", "172.16.9.7")
+    [route] = prove(node, "172.16.8.0/22").suggested_routes
+    assert route.warning is not None
+    assert route.warning.startswith("ib0 talks to 172.16.9.7,")
+
+
+def test_the_second_half_may_be_a_single_address(node: MemoryBackend) -> None:
+    """The first of it: all else there is decided by more specific routes that are fine."""
+    node.add_route("10.96.0.0/24", dev="ib0")
+    for inner in ("129/32", "130/31", "132/30", "136/29", "144/28", "160/27", "192/26"):
+        node.add_route(f"10.96.0.{inner}", gateway="10.224.0.1", dev="eth0")
+    destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
+    assert destinations == ["10.96.0.0/25", "10.96.0.128/32"]
+
+
+def test_a_node_without_any_address_has_suggestions_too() -> None:
+    """There is no source to ask with: the selectors of such a rule are unknown, and change nothing."""
+    node = MemoryBackend()
+    node.add_link("eth0")
+    node.add_route("10.224.0.1/32", dev="eth0")
+    node.add_route("default", gateway="10.224.0.1", dev="eth0")
+    node.add_route("10.96.0.0/24", kind="blackhole")
+    node.add_rule(Rule(100, table=88, source=(parse_ipv4("192.0.2.1"), 32)))
+    destinations = [route.destination for route in prove(node, "10.96.0.0/24").suggested_routes]
+    assert destinations == ["10.96.0.0/25", "10.96.0.128/25"]
+
+
+def gateways(report: CidrReport) -> list[tuple[str, str]]:
+    return [(route.gateway, route.dev) for route in report.suggested_routes]
+
+
+@pytest.mark.parametrize("first", ["dead", "no gateway", "not expected"])
+def test_suggested_routes_leave_by_the_first_next_hop_that_will_do(node: MemoryBackend, first: str) -> None:
+    """One whose device is down, that has no gateway, or whose device is not expected here, is passed over."""
+    node.add_link("eth1")
+    node.add_address("eth1", "10.225.0.4/16")
+    gateway = None if first == "no gateway" else Address.parse("10.225.0.1")
+    default_by(node, NextHop(gateway, "eth1"), NextHop(Address.parse("10.224.0.1"), "eth0"))
+    if first == "dead":
+        node.set_up("eth1", up=False)
+    expected = ["eth0"] if first == "not expected" else None
+    [report] = prove_egress(node, ["172.16.8.0/22"], allowed_devs=(), expected_devs=expected).cidrs
+    assert gateways(report) == [("10.224.0.1", "eth0")]
+
+
+def test_nothing_is_suggested_where_no_gateway_leads_out(node: MemoryBackend) -> None:
+    """`default dev ppp0` has none that a route could go by."""
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    node.add_route("default", dev="eth0")
+    report = prove(node, "172.16.8.0/22")
+    assert (report.ok, report.suggested_routes) == (False, ())
+
+
+def test_more_specific_routes_repair_a_route_that_refuses(node: MemoryBackend) -> None:
+    """A blackhole of the main table is beaten as any route is; nothing carries its addresses now."""
+    node.add_route("10.96.0.0/24", kind="blackhole")
+    assert [(route.destination, route.takes_from) for route in prove(node, "10.96.0.0/16").suggested_routes] == [
+        ("10.96.0.0/25", ()),
+        ("10.96.0.128/25", ()),
+    ]
+
+
+def test_nothing_is_suggested_against_local_routes(node: MemoryBackend) -> None:
+    """A route could beat a `local` route of the main table, but that serves another program."""
+    node.add_rule(Rule(100, table=88))  # or main and local are one
+    node.add_route("10.96.0.0/24", kind="local", dev="ib0", table=254)
+    report = prove(node, "10.96.0.0/16")
+    assert shapes(report) == [("local", "10.96.0.0", "10.96.0.255", "ib0")]
+    assert report.suggested_routes == ()
+
+
+@pytest.mark.parametrize(
+    "reached",
+    [
+        None,
+        Route(network=parse_ipv4("192.0.2.0"), prefix_length=24, dev="ib0", protocol=3),
+        Route(network=parse_ipv4("192.0.2.0"), prefix_length=24, dev="eth0", scope=0, protocol=3),
+        Route(network=parse_ipv4("192.0.2.1"), prefix_length=32, dev="eth0", kind="local", table=255, protocol=3),
+    ],
+    ids=["by itself", "by another device", "as if it lay further off", "as an own address"],
+)
+def test_nothing_is_suggested_through_a_gateway_that_is_not_on_the_link(
+    node: MemoryBackend, reached: Route | None
+) -> None:
+    """Such a route would be refused: the default route is `onlink`, and nothing says that its gateway is on eth0."""
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    node.insert_route(
+        Route(network=0, prefix_length=0, gateway=Address.parse("192.0.2.1"), dev="eth0", onlink=True, protocol=3)
+    )
+    if reached is not None:
+        node.insert_route(reached)
+    report = prove(node, "172.16.8.0/22")
+    assert not report.ok
+    assert report.suggested_routes == ()

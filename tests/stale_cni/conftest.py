@@ -1,0 +1,26 @@
+"""A node with leftovers in real namespaces, for each backend of ebtables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.ebtables_backends import BACKENDS
+from support.stale_cni_nodes import LIVE, SOON, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=BACKENDS)
+def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    # Readings follow each other fast.
+    monkeypatch.setattr("hostrouting.stale_cni.task.SECONDS_BETWEEN_READINGS", SOON)
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
+    (tmp_path / "var/lib").mkdir(parents=True)
+    with World.made(tmp_path, request.param) as world:
+        # The bridge learns the address of each pod that sends.
+        assert world.asks(LIVE)
+        yield world

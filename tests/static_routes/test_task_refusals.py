@@ -1,0 +1,285 @@
+"""ConfigureStaticRoutes on a fake machine: waiting for DHCP and for devices, and every way to fail."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+
+import pytest
+from support.needs import needs
+from support.static_route_nodes import CONFIG, DROP_IN, NONE, WANTED, others, ours, state
+from support.static_route_worlds import config_of
+
+from hostrouting.config import StaticRoute
+from hostrouting.exceptions import (
+    BackendError,
+    LinkNotFoundError,
+    RouteRejectedError,
+    UnitError,
+)
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.static_routes.converge import RECORDS_PATH
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import CancelledError, Context
+from phases.testing import ManualClock
+
+
+class TestWaiting:
+    def test_no_default_route_in_time(self, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
+        """After 30 s it fails, with the reason and the next step; it logged its wait once; the gate is there."""
+        host = FakeHost()
+        host.routes.add_link("eth0")
+        before = others(host)
+        with caplog.at_level(logging.INFO), pytest.raises(BackendError) as raised:
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert str(raised.value) == (
+            "static routes cannot be completed: table main has no IPv4 default route, also not after 30 s. No route "
+            "was changed. See the log of the DHCP client, or give 'dev' and 'gateway' of: "
+            "172.16.8.0/22, 172.16.16.0/24"
+        )
+        assert ctx.clock.monotonic() == 30
+        waits = [message for message in caplog.messages if not message.startswith("boot: ")]
+        assert waits == ["waiting up to 30 s: table main has no IPv4 default route"]
+        assert (ours(host), others(host)) == ([], before)
+        assert host.files.exists(DROP_IN)
+
+    def test_it_comes_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A lease that comes after 5 s is waited for, and the log names the fields that it gave."""
+        host = FakeHost()
+        host.routes.add_link("eth0")
+        host.routes.add_address("eth0", "10.224.0.4/16")
+
+        class Lease(ManualClock):
+            def monotonic(self) -> float:
+                now = super().monotonic()
+                if now >= 5 and not any(route.prefix_length == 0 for route in host.routes.routes()):
+                    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
+                return now
+
+        ctx = Context(clock=Lease(auto=True))
+        with caplog.at_level(logging.INFO):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert (ours(host), ctx.clock.monotonic()) == (WANTED, 5)
+        assert "the default route gave dev eth0 and gateway 10.224.0.1" in caplog.messages
+
+    def test_the_context_is_heeded(self) -> None:
+        """Of a short time half is for waiting, so that the reason can still be told; a cancellation ends it at once."""
+        host = FakeHost()
+        ctx = Context(timeout=3, clock=ManualClock(auto=True))
+        with pytest.raises(BackendError, match=r"no IPv4 default route, also not after 1\.5 s"):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        ctx = Context(timeout=0.5, clock=ManualClock(auto=True))
+        with pytest.raises(BackendError, match=r"no IPv4 default route, also not after 0\.2 s"):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        ctx = Context(clock=ManualClock(auto=True))
+        ctx.cancel("enough")
+        with pytest.raises(CancelledError):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+
+
+class TestRefusals:
+    def refused(self, host: FakeHost, ctx: Context, *routes: StaticRoute, may_heal: bool = False) -> BackendError:
+        """Try these and one that is right: over an installed config, and on a node without one.
+
+        No route may have changed. An installed config stays as it was, unless time may heal the new one.
+        """
+        task = ConfigureStaticRoutes(config_of([StaticRoute(destination="172.16.8.0/22"), *routes]), host=host)
+
+        def refuse(*, installed: bool) -> BackendError:
+            routes_before, files_before = host.routes.routes(), host.files.tree.snapshot()
+            with pytest.raises(BackendError) as raised:
+                task.do(ctx)
+            assert raised.value.may_heal == may_heal
+            assert host.routes.routes() == routes_before
+            assert (host.files.tree.snapshot() == files_before) == (installed and not may_heal)
+            assert host.files.exists(DROP_IN)
+            return raised.value
+
+        refuse(installed=False)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        return refuse(installed=True)
+
+    def test_a_connected_route_in_the_way(self, host: FakeHost, ctx: Context) -> None:
+        """The connected route is named and left in place, and the error gives the next step."""
+        error = self.refused(host, ctx, StaticRoute(destination="172.16.0.0/16"))
+        assert isinstance(error, RouteRejectedError)
+        assert list(map(str, error.refusals)) == [
+            (
+                "+ 172.16.0.0/16 via 10.224.0.1 dev eth0 proto 142: the kernel's own route '172.16.0.0/16 dev ib0 "
+                "proto kernel scope link src 172.16.1.4' has this destination and metric, and is never overwritten; "
+                "configure narrower destinations, or another metric"
+            )
+        ]
+
+    def test_unreachable_gateways(self, host: FakeHost, ctx: Context) -> None:
+        """Each is named with the kernel's own words, together with all other refusals."""
+        error = self.refused(
+            host,
+            ctx,
+            StaticRoute(destination="172.17.0.0/24", gateway="10.9.9.9"),
+            StaticRoute(destination="172.17.1.0/24", gateway="10.9.9.9"),
+            StaticRoute(destination="172.16.0.0/16"),
+        )
+        assert isinstance(error, RouteRejectedError)
+        assert [str(refusal).split(" via ")[0] for refusal in error.refusals] == [
+            "+ 172.17.0.0/24",
+            "+ 172.17.1.0/24",
+            "+ 172.16.0.0/16",
+        ]
+        assert "Nexthop has invalid gateway" in str(error)
+
+    def test_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
+        """The device is named, and whose it is."""
+        error = self.refused(
+            host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"), may_heal=True
+        )
+        assert isinstance(error, LinkNotFoundError)
+        assert error.dev == "eth7"
+        assert "correct the 'dev' of:\n  172.17.0.0/24 via 10.224.0.1 dev eth7 proto 142" in str(error)
+
+    def test_all_routes_of_a_missing_device(self, host: FakeHost, ctx: Context) -> None:
+        """Those that lack a gateway, which would be looked up, and those that have one: each is to be corrected."""
+        error = self.refused(
+            host,
+            ctx,
+            StaticRoute(destination="172.17.0.0/24", gateway="10.224.0.1", dev="eth7"),
+            StaticRoute(destination="172.17.1.0/24", dev="eth7"),
+            may_heal=True,
+        )
+        assert "eth7" in str(error)
+        assert {"172.17.0.0/24", "172.17.1.0/24"} <= set(str(error).split())
+
+    def test_a_plan_for_a_missing_device_that_is_to_be_looked_up(self, host: FakeHost, ctx: Context) -> None:
+        """No default route will ever give it a gateway: the plan says the same as the apply."""
+        config = config_of([StaticRoute(destination="172.17.1.0/24", dev="eth7")])
+        assert str(ConfigureStaticRoutes(config, host=host).plan(ctx)[0]) == (
+            "+ 172.17.1.0/24 dev eth7 (will be refused: there is no network device eth7; correct its 'dev')"
+        )
+
+    def test_a_device_that_is_not_ready(self, host: FakeHost, ctx: Context) -> None:
+        """Down, or without an IPv4 address yet: the kernel's words are those for a typo, but it is waited for."""
+        host.routes.add_link("eth1")
+        refused = StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")
+        error = self.refused(host, ctx, refused, may_heal=True)
+        assert isinstance(error, RouteRejectedError)
+        assert ctx.clock.monotonic() == 60
+
+    def test_an_address_that_comes_in_time(self, host: FakeHost) -> None:
+        """The README's own kind of route, with gateway and device, is waited for like one that is looked up."""
+        host.routes.add_link("eth1")
+
+        class Lease(ManualClock):
+            def monotonic(self) -> float:
+                now = super().monotonic()
+                if now >= 3 and not next(link for link in host.routes.links() if link.name == "eth1").addresses:
+                    host.routes.add_address("eth1", "10.9.0.4/16")
+                return now
+
+        ctx = Context(clock=Lease(auto=True))
+        task = config_of([StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth1")])
+        ConfigureStaticRoutes(task, host=host).do(ctx)
+        assert "172.17.0.0/24 via 10.9.0.1 dev eth1 proto 142" in ours(host)
+        assert ctx.clock.monotonic() == 3
+
+    def test_a_gateway_outside_the_devices_net_is_a_mistake(self, host: FakeHost, ctx: Context) -> None:
+        """The device is up and has its address, so no lease will help: it is refused at once."""
+        self.refused(host, ctx, StaticRoute(destination="172.17.0.0/24", gateway="10.9.0.1", dev="eth0"))
+        assert ctx.clock.monotonic() == 0
+
+    @pytest.mark.parametrize(
+        ("gateway", "dev", "foreseen"),
+        [
+            ("10.224.0.1", "eth0", None),
+            ("10.224.0.4", "eth0", None),
+            (
+                "10.9.0.1",
+                "eth0",
+                "refused: no network of eth0 has the gateway 10.9.0.1; correct its 'gateway' or 'dev'",
+            ),
+            ("10.224.0.1", "ib0", "refused: no network of ib0 has the gateway 10.224.0.1; correct its"),
+            ("10.224.0.1", "eth7", "refused: there is no network device eth7; correct its 'dev'"),
+            ("10.9.0.1", "eth1", "waits up to 30 s, since eth1 has no IPv4 address"),
+            ("10.9.0.1", "eth2", "waits up to 30 s, since eth2 is down"),
+        ],
+    )
+    @pytest.mark.parametrize("real", [pytest.param(True, marks=needs("kernel")), False])
+    def test_a_plan_foresees_refusals(
+        self, ctx: Context, gateway: str, dev: str, foreseen: str | None, real: bool
+    ) -> None:
+        """In memory and in the kernel: a plan names the routes that fail, and why, as the failure does."""
+        with KernelNode.made() if real else nullcontext(MemoryBackend()) as node:
+            for name in ("eth0", "ib0", "eth1", "eth2"):
+                node.add_link(name, up=name != "eth2")
+            node.add_address("eth0", "10.224.0.4/16")
+            node.add_address("ib0", "172.16.1.4/16")
+            node.add_route("default", gateway="10.224.0.1", dev="eth0")
+            backend = NetlinkBackend(netns=f"/run/netns/{node.name}") if isinstance(node, KernelNode) else node
+            host = FakeHost(MemoryBackend())
+            object.__setattr__(host, "routes", backend)
+            route = StaticRoute(destination="172.17.0.0/24", gateway=gateway, dev=dev)
+            task = ConfigureStaticRoutes(config_of([route]), host=host)
+            [change] = [change for change in task.plan(ctx) if change.subject.startswith("172.17.0.0/24")]
+            if foreseen is None:
+                assert change.detail is None
+                task.do(ctx)
+                return
+            assert foreseen in str(change.detail)
+            with pytest.raises(BackendError) as raised:
+                task.do(ctx)
+            assert "waits" in foreseen or foreseen.partition("; ")[0].partition(": ")[2] in str(raised.value).replace(
+                "no such device: eth7", "there is no network device eth7"
+            )
+
+    def test_a_gate_that_cannot_wait(self, host: FakeHost, ctx: Context) -> None:
+        """A refusal by Boot comes before any route is changed."""
+        host.services.fail_at(1)
+        before = state(host)
+        with pytest.raises(UnitError):
+            ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        assert state(host) == before
+
+    def test_a_route_that_cannot_be_restored_stops_nothing(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A displaced route whose gateway is gone stays on record, with a warning; ours is removed."""
+        host.routes.add_address("eth0", "10.225.0.4/16")
+        host.routes.add_route("172.16.1.0/24", gateway="10.225.0.1", dev="eth0", protocol=16)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        host.routes.remove_address("eth0", "10.225.0.4/16")
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
+        assert caplog.messages == [
+            (
+                "displaced route '172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp' is not restored: "
+                "Nexthop has invalid gateway (Network is unreachable). It stays on record in "
+                f"{RECORDS_PATH}, and is tried again by reset"
+            )
+        ]
+        assert ours(host) == []
+        assert "172.16.8.0/22 via 10.224.0.9 dev eth0 proto static" in others(host)
+        assert list(host.files.tree.snapshot()) == [RECORDS_PATH]
+        host.routes.add_address("eth0", "10.225.0.4/16")
+        ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
+        assert "172.16.1.0/24 via 10.225.0.1 dev eth0 proto dhcp" in others(host)
+        assert host.files.tree.snapshot() == {}
+
+    def test_a_route_that_lost_its_device_is_given_up(
+        self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A displaced route over a device that has gone cannot come back, and is named."""
+        host.routes.add_link("tun0")
+        host.routes.add_route("172.16.1.0/24", dev="tun0", protocol=16)
+        ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
+        host.routes.remove_link("tun0")
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            ConfigureStaticRoutes(NONE, host=host).do(ctx)
+        assert caplog.messages == [
+            (
+                "displaced route '172.16.1.0/24 dev tun0 proto dhcp scope link' is not restored: "
+                "there is no device tun0 any more"
+            )
+        ]
+        assert host.files.tree.snapshot() == {}

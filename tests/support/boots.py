@@ -1,0 +1,29 @@
+"""Shortcuts of the tests of `Boot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.boot_units import NSPAWN
+
+from hostrouting.boot import Boot
+
+if TYPE_CHECKING:
+    from hostrouting.testing import FakeHost, MemoryServices
+
+__all__ = ["DROP_IN", "KUBELET_DROP_IN", "READY", "UNFINISHED", "UNITS", "boot", "reloads"]
+
+
+UNITS = "/etc/systemd/system"
+READY = f"{UNITS}/hostrouting-ready.service"
+DROP_IN = f"{UNITS}/{NSPAWN}.d/10-hostrouting.conf"
+KUBELET_DROP_IN = f"{UNITS}/kubelet.service.d/10-hostrouting.conf"
+UNFINISHED = "/run/hostrouting.unfinished"
+
+
+def boot(host: FakeHost, *gates: str) -> Boot:
+    return Boot(host, gates=gates or (NSPAWN,))
+
+
+def reloads(services: MemoryServices) -> int:
+    return services.operations.calls.count(("daemon_reload",))

@@ -1,0 +1,35 @@
+"""The command as a process of its own, and configs for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.testing import KernelNode
+
+__all__ = ["CHECKED", "COMMAND", "MENDED", "run"]
+
+
+COMMAND = [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
+CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
+MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+
+
+def run(
+    *words: str | Path, inside: KernelNode | None = None, prefix: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    entering = [] if inside is None else ["nsenter", f"--net=/run/netns/{inside.name}"]
+    return subprocess.run(
+        [*entering, *prefix, *COMMAND, *map(str, words)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )

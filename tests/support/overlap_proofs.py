@@ -1,0 +1,29 @@
+"""A proof of one CIDR, and its findings in short."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostrouting.net.routes import NextHop, Route
+from hostrouting.route_overlap import CidrReport, prove_egress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.testing import MemoryBackend
+
+__all__ = ["default_by", "prove", "shapes"]
+
+
+def prove(node: MemoryBackend, cidr: str, allowed: Sequence[str] = ()) -> CidrReport:
+    [report] = prove_egress(node, [cidr], allowed_devs=allowed).cidrs
+    return report
+
+
+def shapes(report: CidrReport) -> list[tuple[str, str, str, str | None]]:
+    return [(finding.kind, finding.first, finding.last, finding.dev) for finding in report.findings]
+
+
+def default_by(node: MemoryBackend, *legs: NextHop) -> None:
+    node.delete_route(next(route for route in node.routes() if route.prefix_length == 0))
+    node.insert_route(Route(network=0, prefix_length=0, nexthops=legs, protocol=3))

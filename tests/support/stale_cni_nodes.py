@@ -1,0 +1,267 @@
+"""A node with a bridge of azure-vnet in real namespaces: a live pod on it, and a dead one's leftovers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from support.ebtables_backends import in_full, shown
+from support.probe_worlds import inside
+from support.stale_cni_worlds import NODE_RULES, arp_reply, config_of, dnat
+
+from hostrouting.host import Host
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.host.packets.ebtables import EbtablesCommand
+from hostrouting.stale_cni import CleanStaleCNI
+from hostrouting.testing import MemoryFiles, MemoryLock, MemoryServices
+from hostrouting.testing.kernel_node import KernelNode
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Ebtables
+
+__all__ = [
+    "ARRANGEMENT",
+    "CLIENT",
+    "CLIENT_MAC",
+    "DEAD6",
+    "DEAD_MAC",
+    "LIVE",
+    "LIVE_MAC",
+    "NODE",
+    "NODE_MAC",
+    "PORT",
+    "REUSED",
+    "SOON",
+    "STALE",
+    "World",
+    "_echo",
+    "_wake",
+    "add_link",
+    "differences",
+]
+
+
+NODE, NODE_MAC = "10.240.0.4", "00:0d:3a:00:00:04"
+CLIENT, CLIENT_MAC = "10.240.0.100", "02:00:00:00:01:00"
+LIVE, LIVE_MAC = "10.240.0.10", "aa:bb:cc:00:00:10"
+#: The address of a pod that is gone; a pod of another CNI has got it.
+REUSED, DEAD_MAC = "10.240.0.9", "aa:bb:cc:00:00:09"
+DEAD6 = "fd00:10:240::9"
+PORT = 7
+SOON = 0.2
+ARRANGEMENT = (
+    *NODE_RULES[1:],
+    arp_reply(REUSED, DEAD_MAC),
+    dnat(LIVE, LIVE_MAC),
+    dnat(REUSED, DEAD_MAC),
+    "-A PREROUTING -p IPv4 -i eth9 -j ACCEPT",
+    dnat(DEAD6, DEAD_MAC),
+    arp_reply(LIVE, LIVE_MAC),
+    NODE_RULES[0],
+)
+#: The objects that a plan names, without the backend of rules.
+STALE = [
+    arp_reply(REUSED, DEAD_MAC),
+    dnat(REUSED, DEAD_MAC),
+    dnat(DEAD6, DEAD_MAC),
+    f"{REUSED} dev azure0 lladdr {DEAD_MAC} PERMANENT",
+    f"{DEAD6} dev azure0 lladdr {DEAD_MAC} PERMANENT",
+]
+
+
+class World:
+    """Four namespaces: the fabric, the node, azure-vnet's live pod, and Cilium's pod with the reused address."""
+
+    def __init__(
+        self, nodes: tuple[KernelNode, KernelNode, KernelNode, KernelNode], root: Path, backend: str = "nft"
+    ) -> None:
+        #: Which ebtables the rules are of.
+        self.backend = backend
+        self.fabric, self.node, self.live, self.other = nodes
+        self.root = root
+        #: The command prefix that runs a program on the node.
+        self.prefix = ("ip", "netns", "exec", self.node.name)
+        self.stack = ExitStack()
+
+    @classmethod
+    @contextmanager
+    def made(cls, root: Path, backend: str = "nft") -> Iterator[World]:
+        with (
+            KernelNode.made() as fabric,
+            KernelNode.made() as node,
+            KernelNode.made() as live,
+            KernelNode.made() as other,
+        ):
+            world = cls((fabric, node, live, other), root, backend)
+            with world.stack:
+                world._wire()
+                world._leave_behind()
+                world._listen()
+                yield world
+
+    def host(self, ebtables: Ebtables | None = None) -> Host:
+        """The node, with files below the test's folder."""
+        return Host(
+            routes=NetlinkBackend(netns=self.node.name),
+            link_layer=NetlinkLinkLayer(netns=self.node.name),
+            ebtables=ebtables or EbtablesCommand(self.prefix),
+            files=RootedFiles(str(self.root)),
+            services=MemoryServices(MemoryFiles().tree),
+            lock=MemoryLock(),
+        )
+
+    def sweep(self, config: HostRoutingConfig | None = None, ebtables: Ebtables | None = None) -> CleanStaleCNI:
+        return CleanStaleCNI(config or config_of(), host=self.host(ebtables))
+
+    def shown(self) -> dict[str, list[str]]:
+        """Return the output of the tools without entries that the kernel learns by itself, and without dates."""
+        ip = self.node.ip
+        return {
+            "ebtables": shown(self.node, self.backend),
+            # In the order of a hash table.
+            "neigh": sorted(line.strip() for line in ip("neigh", "show", "nud", "permanent").splitlines()),
+            "route": ip("-4", "route", "show", "table", "all").splitlines(),
+            "route6": ip("-6", "route", "show", "table", "all").splitlines(),
+        }
+
+    def rule(self, line: str, *, first: bool = False) -> None:
+        """Add a rule at the end of its chain, or before all others."""
+        words = line.replace("-A ", "-I ", 1) if first else line
+        self.node.run(f"ebtables-{self.backend}", "-t", "nat", *words.split())
+
+    def planned(self, task: CleanStaleCNI) -> list[str]:
+        """Return the subjects of a plan in the words of `shown`."""
+        prefix = f"ebtables {self.backend} nat: "
+        subjects = [change.subject for change in task.plan(Context(timeout=60))]
+        return [in_full(subject.removeprefix(prefix)) for subject in subjects]
+
+    def asks(self, address: str, *, patience: float = 5.0) -> bool:
+        """Return True if an answer comes to a datagram that the fabric sends to the address."""
+        with self._socket(self.fabric) as client:
+            client.settimeout(patience)
+            client.sendto(b"?", (address, PORT))
+            try:
+                return client.recv(16) == b"?"
+            except TimeoutError:
+                return False
+
+    @contextmanager
+    def stream(self, address: str) -> Iterator[list[int]]:
+        """Datagrams to the address, one after the other, while the block runs, and ten at least.
+
+        The list has those that were lost.
+        """
+        lost: list[int] = []
+        sent = 0
+        stop = threading.Event()
+        client = self.stack.enter_context(self._socket(self.fabric))
+        client.settimeout(2.0)
+
+        def run() -> None:
+            nonlocal sent
+            while not stop.wait(0.002) or sent <= 10:
+                sent += 1
+                client.sendto(str(sent).encode(), (address, PORT))
+                try:
+                    while int(client.recv(16)) != sent:
+                        pass
+                except TimeoutError:
+                    lost.append(sent)
+
+        thread = threading.Thread(target=run, name=f"stream to {address}")
+        thread.start()
+        try:
+            yield lost
+        finally:
+            stop.set()
+            thread.join()
+
+    def _wire(self) -> None:
+        for node in (self.fabric, self.node, self.live, self.other):
+            # Addresses are good at once, and routes do not change by themselves.
+            node.run("sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.all.accept_dad=0")
+        add_link(self.node, "eth0", NODE_MAC, there=self.fabric, peer="wire", peer_mac=CLIENT_MAC)
+        add_link(self.node, "azv1", "fe:00:00:00:00:10", there=self.live, peer="eth0", peer_mac=LIVE_MAC)
+        add_link(self.node, "lxc1", "fe:00:00:00:00:09", there=self.other, peer="eth0", peer_mac="0a:00:00:00:00:09")
+        ip = self.node.ip
+        # As azure-vnet does it: the bridge takes over address and hardware address of eth0.
+        ip("link", "add", "azure0", "address", NODE_MAC, "type", "bridge")
+        for port in ("eth0", "azv1"):
+            ip("link", "set", port, "master", "azure0")
+        ip("link", "set", "azure0", "up")
+        ip("address", "add", f"{NODE}/16", "dev", "azure0")
+        ip("route", "add", "default", "via", CLIENT, "dev", "azure0")
+        self.node.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        # As Cilium does it: a route to each pod.
+        ip("route", "add", f"{REUSED}/32", "dev", "lxc1")
+        self.other.ip("address", "add", f"{REUSED}/32", "dev", "eth0")
+        self.other.ip("route", "add", "default", "dev", "eth0")
+        self.other.ip("neigh", "add", CLIENT, "lladdr", "fe:00:00:00:00:09", "nud", "permanent", "dev", "eth0")
+        self.live.ip("address", "add", f"{LIVE}/16", "dev", "eth0")
+        self.fabric.ip("address", "add", f"{CLIENT}/16", "dev", "wire")
+        # The fabric knows one hardware address for all that is on the node.
+        for address in (NODE, LIVE, REUSED):
+            self.fabric.ip("neigh", "add", address, "lladdr", NODE_MAC, "nud", "permanent", "dev", "wire")
+
+    def _leave_behind(self) -> None:
+        for line in ARRANGEMENT:
+            self.rule(line)
+        for address, mac in ((REUSED, DEAD_MAC), (LIVE, LIVE_MAC), (DEAD6, DEAD_MAC)):
+            self.node.ip("neigh", "add", address, "lladdr", mac, "nud", "permanent", "dev", "azure0")
+
+    def _listen(self) -> None:
+        """Answer datagrams on the node and in both pods, until the world ends."""
+        for node in (self.node, self.live, self.other):
+            server = self._socket(node)
+            server.bind(("0.0.0.0", PORT))  # noqa: S104 - in a separate namespace
+            thread = threading.Thread(target=_echo, args=(server,), name=f"echo in {node.name}")
+            thread.start()
+            self.stack.callback(thread.join)
+            self.stack.callback(_wake, server)
+
+    def _socket(self, node: KernelNode) -> socket.socket:
+        return inside(node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+
+
+def add_link(here: KernelNode, name: str, mac: str, *, there: KernelNode, peer: str, peer_mac: str) -> None:
+    """A veth pair between two namespaces, both ends up."""
+    words = ("type", "veth", "peer", "name", peer, "address", peer_mac, "netns", there.name)
+    here.ip("link", "add", name, "address", mac, *words)
+    here.set_up(name)
+    there.set_up(peer)
+
+
+def _wake(server: socket.socket) -> None:
+    """A program that waits on it gets nothing and ends; the kernel says that no one is connected."""
+    with suppress(OSError):
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def _echo(server: socket.socket) -> None:
+    with server:
+        while True:
+            try:
+                data, sender = server.recvfrom(2048)
+                if not data:
+                    return
+                server.sendto(data, sender)
+            except OSError:
+                return
+
+
+def differences(before: dict[str, list[str]], after: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+    """The lines that went and those that came, all else being in the same order."""
+    gone = [line for tool in before for line in before[tool] if line not in after[tool]]
+    come = [line for tool in before for line in after[tool] if line not in before[tool]]
+    kept = {tool: [line for line in before[tool] if line in after[tool]] for tool in before}
+    assert kept == {tool: [line for line in after[tool] if line in before[tool]] for tool in after}
+    return gone, come

@@ -1,0 +1,155 @@
+"""Refused static routes: one case for each refusal, with its whole message and path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.config_errors import GOOD, ROUTE, errors, errors_of_route
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "is required: the network that the route leads to, such as '172.16.0.0/16'"),
+        ("", "'' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        ("not-a-cidr", "'not-a-cidr' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        ("2001:db8::/32", "'2001:db8::/32' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        ("10.0.0.1", "'10.0.0.1' has no prefix length; write it as '10.0.0.1/32' if one address is meant"),
+        ("10.0.0.0/255.0.0.0", "'10.0.0.0/255.0.0.0' has no prefix length from 0 to 32 after the slash"),
+        ("10.0.0.0/33", "'10.0.0.0/33' has no prefix length from 0 to 32 after the slash"),
+        ("10.0.0.0/08", "'10.0.0.0/08' has no prefix length from 0 to 32 after the slash"),
+        ("10.0.0.0/٨", "'10.0.0.0/٨' has no prefix length from 0 to 32 after the slash"),
+        ("010.0.0.0/8", "'010.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        ("1٨.0.0.0/8", "'1٨.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        (" 10.0.0.0/8", "' 10.0.0.0/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        ("10.0.0.0/8\n", "'10.0.0.0/8\\n' has no prefix length from 0 to 32 after the slash"),
+        ("\ud800/8", "'\\ud800/8' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        ("172.16.1.5/24", "'172.16.1.5/24' has host bits; the network is '172.16.1.0/24'"),
+        (
+            "0.0.0.0/0",
+            "'0.0.0.0/0' is the default route, which is not ours to set; name the networks that need a route",
+        ),
+        ("0.1.0.0/16", "'0.1.0.0/16' lies in 0.0.0.0/8, which means 'this network'; no route leads there"),
+        ("127.0.0.0/8", "'127.0.0.0/8' lies in 127.0.0.0/8, the node's own loopback; no route leads there"),
+        ("239.1.2.0/24", "'239.1.2.0/24' lies in 224.0.0.0/4, which is multicast; no route leads there"),
+        ("255.255.255.255/32", "'255.255.255.255/32' is the broadcast address; no route leads there"),
+        (8, "expected an IPv4 network such as '172.16.0.0/16', found the number 8"),
+        (["10.0.0.0/8"], "expected an IPv4 network such as '172.16.0.0/16', found a list"),
+        ("1" * 2000, f"expected an IPv4 network such as '172.16.0.0/16', found the string '{'1' * 80}'..."),
+    ],
+)
+def test_destinations_that_are_no_networks_to_route_to(value: object, message: str) -> None:
+    """A destination is a canonical IPv4 network that packets can be routed to, and not the default route."""
+    assert errors_of_route(destination=value) == [(f"{ROUTE}.destination", message)]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("not-an-ip", "'not-an-ip' is not an IPv4 address"),
+        ("2001:db8::1", "'2001:db8::1' is not an IPv4 address"),
+        ("10.0.0.01", "'10.0.0.01' is not an IPv4 address"),
+        ("10.0.0.٢", "'10.0.0.٢' is not an IPv4 address"),
+        ("10.0.0.1 ", "'10.0.0.1 ' is not an IPv4 address"),
+        ("10.0.0.1/32", "'10.0.0.1/32' is not an IPv4 address"),
+        ("0.0.0.9", "'0.0.0.9' lies in 0.0.0.0/8, which means 'this network'; a gateway is one host's own address"),
+        ("127.0.0.1", "'127.0.0.1' lies in 127.0.0.0/8, the node's own loopback; a gateway is one host's own address"),
+        ("224.0.0.1", "'224.0.0.1' lies in 224.0.0.0/4, which is multicast; a gateway is one host's own address"),
+        ("255.255.255.255", "'255.255.255.255' is the broadcast address; a gateway is one host's own address"),
+        (False, "expected an IPv4 address such as '10.224.0.1', found the boolean false"),
+        ({}, "expected an IPv4 address such as '10.224.0.1', found an object"),
+    ],
+)
+def test_gateways_that_are_no_hosts(value: object, message: str) -> None:
+    """A gateway is the canonical text of one unicast IPv4 address."""
+    assert errors_of_route(gateway=value) == [(f"{ROUTE}.gateway", message)]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("eth0; rm -rf /", "'eth0; rm -rf /' is not a device name: ';' is not allowed in it"),
+        ("toolong123456789a", "'toolong123456789a' is not a device name: it has 17 bytes, the kernel allows 15"),
+        ("..", "'..' is not a device name: the kernel refuses it"),
+        (0, "expected a device name such as 'eth0', found the number 0"),
+    ],
+)
+def test_devices_that_are_none(value: object, message: str) -> None:
+    """A device name is refused with the reason; the test of check_device_name has all reasons."""
+    assert errors_of_route(dev=value) == [(f"{ROUTE}.dev", message)]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (-1, "the number -1"),
+        (1 << 32, "the number 4294967296"),
+        pytest.param(10**5000, "a number of more than 128 bits", id="longer than Python prints"),
+        (True, "the boolean true"),
+        ("24", "the string '24'"),
+        (1.0, "the number 1.0"),
+        (float("nan"), "the number nan"),
+        ([], "a list"),
+        (object(), "a Python object"),
+    ],
+)
+def test_metrics_that_are_no_32_bit_numbers(value: object, found: str) -> None:
+    """A metric is an integer from 0 to 2^32-1; text and floats are none."""
+    message = f"expected a whole number from 0 to 4294967295, found {found}"
+    assert errors_of_route(metric=value) == [(f"{ROUTE}.metric", message)]
+
+
+def test_routes_that_repeat_each_other() -> None:
+    """An exact duplicate is refused, naming both places; an absent metric is metric 0."""
+    routes = [GOOD, {"destination": "10.1.0.0/16"}, {**GOOD, "metric": 0, "dev": ""}]
+    assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
+        (
+            "hostRouting.staticRoutes.routes[2]",
+            "'10.0.0.0/8 via 10.224.0.1' repeats routes[0]; remove one of them",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ({"gateway": "10.224.0.2"}, "10.0.0.0/8 via 10.224.0.2"),
+        ({"dev": "eth1"}, "10.0.0.0/8 via 10.224.0.1 dev eth1"),
+        ({"gateway": None}, "10.0.0.0/8"),
+    ],
+)
+def test_routes_that_contradict_each_other(other: dict[str, Any], text: str) -> None:
+    """One destination under one metric cannot go two ways; both places are named, other mistakes notwithstanding."""
+    routes = [GOOD, {"destination": "nonsense"}, {**GOOD, **other}]
+    assert errors({"staticRoutes": {"enabled": True, "routes": routes}}) == [
+        ("hostRouting.staticRoutes.routes[1].destination", "'nonsense' is not an IPv4 CIDR such as '172.16.0.0/16'"),
+        (
+            "hostRouting.staticRoutes.routes[2]",
+            (
+                f"'{text}' contradicts routes[0] '10.0.0.0/8 via 10.224.0.1': one destination and metric can go one "
+                "way only; remove one of them or give it another metric"
+            ),
+        ),
+    ]
+
+
+@pytest.mark.parametrize("enabled", [{}, {"enabled": None}, {"enabled": False}])
+def test_routes_without_opt_in(enabled: dict[str, Any]) -> None:
+    """Routes without `enabled` are a mistake, as upstream says; other errors are reported with it."""
+    assert errors({"staticRoutes": {**enabled, "routes": [GOOD]}}) == [
+        (
+            "hostRouting.staticRoutes.enabled",
+            "is not true, but 1 route is given; set it to true to install them, or remove them",
+        )
+    ]
+    assert errors({"staticRoutes": {**enabled, "routes": [GOOD, {**GOOD, "metric": -1}]}}) == [
+        (
+            "hostRouting.staticRoutes.routes[1].metric",
+            "expected a whole number from 0 to 4294967295, found the number -1",
+        ),
+        (
+            "hostRouting.staticRoutes.enabled",
+            "is not true, but 2 routes are given; set it to true to install them, or remove them",
+        ),
+    ]
