@@ -290,7 +290,7 @@ def test_a_task_by_itself_holds_the_lock(kind: type[ConfigureStaticRoutes]) -> N
 
 def test_tasks_side_by_side_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings of a Parallel, by themselves or inside a run that holds the lock, never work at the same time."""
-    monkeypatch.setattr("hostrouting.host.files.lock.SECONDS_BETWEEN_TRIES", 0.001)
+    monkeypatch.setattr("hostrouting.host.files.lock._SECONDS_BETWEEN_TRIES", 0.001)
     host = node()
     inside: list[str] = []
     most: list[int] = []
