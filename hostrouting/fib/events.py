@@ -7,11 +7,12 @@ up) are announced, and come as changes; `own_routes` tells which they are.
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from hostrouting.fib.tables import deleted, key_of
+from hostrouting.fib.tables import deleted, inserted, key_of
 from hostrouting.net.addresses import netmask
 from hostrouting.net.routes import (
     FLAG_DEAD,
@@ -21,6 +22,7 @@ from hostrouting.net.routes import (
     SCOPE_HOST,
     SCOPE_LINK,
     ObservedRoute,
+    signature,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device, DeviceAddress
 
 __all__ = [
+    "address_added",
     "address_removed",
     "device_down",
     "device_removed",
@@ -37,6 +40,7 @@ __all__ = [
     "own_routes",
     "same_subnet",
     "with_device",
+    "with_own_routes",
     "with_state",
 ]
 
@@ -66,6 +70,16 @@ def device_removed(fib: Fib, name: str) -> Fib:
     for address in sorted(fib.devices[name].addresses, key=lambda address: not address.secondary):
         fib = _forgotten(fib, name, address)
     return attrs.evolve(fib, devices={other: device for other, device in fib.devices.items() if other != name})
+
+
+def address_added(fib: Fib, name: str, new: DeviceAddress) -> Fib:
+    """Add an address, with the routes that the kernel makes for it: secondary if the device has one in its network."""
+    device = fib.devices[name]
+    new = new._replace(secondary=any(same_subnet(new, other) for other in device.addresses))
+    # Primaries come first.
+    addresses = tuple(sorted((*device.addresses, new), key=attrgetter("secondary")))
+    fib = with_own_routes(with_device(fib, device._replace(addresses=addresses)), name, new)
+    return device_up(fib, name, carrier=device.carrier) if device.up else fib
 
 
 def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
@@ -101,6 +115,18 @@ def own_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
             last = network | ~netmask(length) & 0xFFFFFFFF
             routes.append(make(last, 32, table=LOCAL_TABLE, kind="broadcast", scope=SCOPE_LINK))
     return routes
+
+
+def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
+    """Return the model with the routes of `own_routes`, each after others of its place unless it is there already."""
+    device = fib.devices[name]
+    for route in own_routes(device, address):
+        key = key_of(route)
+        bucket = fib.tables.bucket(key)
+        if signature(route) not in map(signature, bucket):
+            changed = inserted(bucket, with_state(route, device), last=True)
+            fib = attrs.evolve(fib, tables=fib.tables.with_buckets({key: changed}))
+    return fib
 
 
 def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:

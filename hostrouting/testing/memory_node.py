@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from contextlib import suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -65,7 +63,7 @@ class MemoryNode(Node):
             return
         self.fib = events.device_up(self.fib, name, carrier=name not in self._unplugged)
         for address in self.fib.devices[name].addresses:
-            self._add_own_routes(name, address)
+            self.fib = events.with_own_routes(self.fib, name, address)
 
     def set_group(self, dev: str, group: int) -> None:
         """See `Node.set_group`."""
@@ -78,13 +76,7 @@ class MemoryNode(Node):
         same = [other for other in device.addresses if events.same_subnet(new, other)]
         if any(other.local == new.local for other in same):
             raise _refusal(f"address {address} on {dev}", Refused(errno.EEXIST, "Address already assigned"))
-        new = new._replace(secondary=bool(same))
-        # Primaries come first.
-        addresses = sorted((*device.addresses, new), key=attrgetter("secondary"))
-        self._keep(device._replace(addresses=tuple(addresses)))
-        self._add_own_routes(dev, new)
-        if device.up:
-            self.fib = events.device_up(self.fib, dev, carrier=device.carrier)
+        self.fib = events.address_added(self.fib, dev, new)
 
     def remove_address(self, dev: str, address: str, *, peer: str | None = None) -> None:
         """See `Node.remove_address`."""
@@ -154,12 +146,6 @@ class MemoryNode(Node):
 
     def _keep(self, device: Device) -> None:
         self.fib = events.with_device(self.fib, device)
-
-    def _add_own_routes(self, dev: str, address: DeviceAddress) -> None:
-        for route in events.own_routes(self.fib.devices[dev], address):
-            # The kernel goes on, too, if a route is there already.
-            with suppress(Refused):
-                self.insert(route, "append")
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
