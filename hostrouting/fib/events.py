@@ -41,6 +41,7 @@ __all__ = [
     "same_subnet",
     "with_device",
     "with_own_routes",
+    "with_route",
     "with_state",
 ]
 
@@ -118,15 +119,20 @@ def own_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
 
 
 def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
-    """Return the model with the routes of `own_routes`, each after others of its place unless it is there already."""
+    """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
     device = fib.devices[name]
     for route in own_routes(device, address):
-        key = key_of(route)
-        bucket = fib.tables.bucket(key)
-        if signature(route) not in map(signature, bucket):
-            changed = inserted(bucket, with_state(route, device), last=True)
-            fib = attrs.evolve(fib, tables=fib.tables.with_buckets({key: changed}))
+        fib = with_route(fib, with_state(route, device))
     return fib
+
+
+def with_route(fib: Fib, route: ObservedRoute) -> Fib:
+    """Return the model with a route of the kernel's: the last of its place, unless it is there already."""
+    key = key_of(route)
+    bucket = fib.tables.bucket(key)
+    if signature(route) in map(signature, bucket):
+        return fib
+    return attrs.evolve(fib, tables=fib.tables.with_buckets({key: inserted(bucket, route, last=True)}))
 
 
 def with_state(route: ObservedRoute, device: Device) -> ObservedRoute:

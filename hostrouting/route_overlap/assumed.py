@@ -1,0 +1,162 @@
+"""The routing of a node as it will be when an announced fabric is connected.
+
+The cloud's agent adds the addresses of the fabric after the boot, and the kernel then adds connected routes, which win
+over every shorter prefix. The model adds them now, so the same proof finds the addresses that will be lost.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from hostrouting.fib import Fib, events
+from hostrouting.fib.model import UnknownDecisionError
+from hostrouting.net.addresses import format_cidr, netmask
+from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import MAIN_TABLE, Lookup, ObservedRoute
+from hostrouting.route_overlap.fabric import agent_mac
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host.ports import Routing
+    from hostrouting.net.rules import Rule
+    from hostrouting.route_overlap.fabric import Fabric
+
+__all__ = ["Announcement", "Assumed"]
+
+#: The prefix length that the agent gives to each address.
+_LENGTH: Final = 16
+#: No device has a name with a slash, so the name of an absent device is never that of a present one.
+_ABSENT: Final = "announced/"
+#: A network and its prefix length.
+_Network: TypeAlias = tuple[int, int]
+
+
+class Announcement(NamedTuple):
+    """A network that will be connected, and the present devices that will have an address in it."""
+
+    network: str
+    devs: tuple[str, ...]
+
+
+class Assumed:
+    """The routing of a node once its announced fabric is connected; it implements `Routing`.
+
+    The kernel answers for addresses that the fabric does not touch. Where a rule selects by source, a new address may
+    change any answer, so the model gives them all.
+    """
+
+    def __init__(self, backend: Routing, fabric: Fabric) -> None:
+        self._backend = backend
+        fib = Fib.of(backend.links(), backend.routes(), backend.rules())
+        self._by_source = any(rule.source[1] for rule in fib.rules())
+        before = set(map(_identity, fib.tables))
+        #: The networks that will be connected, with the present devices in them.
+        self._networks: dict[_Network, list[str]] = {}
+        present = {agent_mac(device.name, device.mac): device.name for device in fib.devices.values() if device.mac}
+        for mac, local in fabric.addresses:
+            name = present.get(mac, _ABSENT + mac)
+            fib = _with_address(_with_device_up(fib, name), name, DeviceAddress(local, _LENGTH, local))
+            for address in fib.devices[name].addresses:
+                devs = self._networks.setdefault(_network_of(address), [])
+                if mac in present and name not in devs:
+                    devs.append(name)
+        for network in fabric.networks:
+            fib = _with_network(fib, network)
+            self._networks.setdefault(network, [])
+        self._fib = fib
+        self._assumed = set(map(_identity, fib.tables)) - before
+
+    def links(self) -> list[Device]:
+        """See `Routing.links`; without the devices that are not there yet."""
+        return [device for device in self._fib.links() if not device.name.startswith(_ABSENT)]
+
+    def routes(self) -> list[ObservedRoute]:
+        """See `Routing.routes`."""
+        return self._fib.routes()
+
+    def rules(self) -> list[Rule]:
+        """See `Routing.rules`."""
+        return self._fib.rules()
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        """See `Routing.lookup`."""
+        answers = self._backend.lookup(destinations, sources=sources, resolve=resolve)
+        for index, now in enumerate(answers):
+            if self._by_source or self._network_around(now.destination):
+                answers[index] = self._then(now, sources[index] if sources else None, resolve=resolve)
+        return answers
+
+    def announcement(self, route: ObservedRoute) -> Announcement | None:
+        """Return the announcement that brings a route; None if the node has the route now."""
+        network = self._network_around(route.network)
+        if network is None or _identity(route) not in self._assumed:
+            return None
+        return Announcement(format_cidr(*network), tuple(self._networks[network]))
+
+    def _network_around(self, address: int) -> _Network | None:
+        return next((one for one in self._networks if not (address ^ one[0]) & netmask(one[1])), None)
+
+    def _then(self, now: Lookup, source: int | None, *, resolve: bool) -> Lookup:
+        try:
+            return self._fib.lookup([now.destination], sources=[source], resolve=resolve)[0]
+        except UnknownDecisionError:
+            network = self._network_around(now.destination)
+            if network is None or self._stands(now, network):
+                return now
+            return Lookup(now.destination, self._fib.tables.bucket((MAIN_TABLE, *network))[0])
+
+    def _stands(self, now: Lookup, network: _Network) -> bool:
+        """Return True if the kernel's present answer stays, where the model does not know: never a guess that is fine."""
+        route = now.route
+        if route is None:
+            return now.errno != errno.ENETUNREACH
+        if route.table == MAIN_TABLE:
+            return route.kind == "local" or (-route.prefix_length, route.metric) <= (-network[1], 0)
+        first = next((rule.table for rule in self.rules() if rule.table in {MAIN_TABLE, route.table}), MAIN_TABLE)
+        return first == route.table
+
+
+def _identity(route: ObservedRoute) -> tuple[object, ...]:
+    # Without the table: the kernel gives local routes the name of main until a rule is added.
+    return (*route[:2], route.kind, route.dev, route.source, route.protocol, route.metric)
+
+
+def _network_of(address: DeviceAddress) -> _Network:
+    return address.peer & netmask(address.prefix_length), address.prefix_length
+
+
+def _with_device_up(fib: Fib, name: str) -> Fib:
+    device = fib.devices.get(name)
+    if device is None:
+        return events.with_device(fib, Device(name, _next_index(fib), up=True))
+    if not device.up:
+        fib = events.device_up(fib, name, carrier=True)
+        for address in device.addresses:
+            fib = events.with_own_routes(fib, name, address)
+    return fib
+
+
+def _with_address(fib: Fib, name: str, new: DeviceAddress) -> Fib:
+    """Return the model with an address; the agent goes on if the device has it already."""
+    own = fib.devices[name].addresses
+    has_it = any(other.local == new.local and events.same_subnet(other, new) for other in own)
+    return fib if has_it else events.address_added(fib, name, new)
+
+
+def _with_network(fib: Fib, network: _Network) -> Fib:
+    """Return the model with a connected network whose own address is not known."""
+    name = _ABSENT + format_cidr(*network)
+    device = Device(name, _next_index(fib), up=True)
+    fib = events.with_device(fib, device)
+    number, length = network
+    for route in events.own_routes(device, DeviceAddress(number, length, number))[1:]:
+        fib = events.with_route(fib, route)
+    return fib
+
+
+def _next_index(fib: Fib) -> int:
+    return max(device.ifindex for device in fib.devices.values()) + 1
