@@ -125,7 +125,7 @@ class _Look:
 
     def image(self) -> Iterator[NodeFinding]:
         """Yield the differences between the image and this config that matter at a boot."""
-        if self._config.route_overlap.expected_cidrs or self._config.static_routes.routes:
+        if self._config.route_overlap.cidrs or self._config.static_routes.routes:
             self.not_asked.append(_NO_ROUTES)
         if self._is_to_be_applied():
             yield NodeFinding(

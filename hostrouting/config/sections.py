@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_ALLOWED_DEVS",
     "DEFAULT_GATES",
+    "PRESETS",
     "HostRoutingConfig",
     "OverlapMode",
     "ProbeSNATConfig",
@@ -72,12 +73,31 @@ DEFAULT_ALLOWED_DEVS: Final = (
     "veth*",
     "kube-*",
     "nodelocaldns",
+    "localdns",
+    "antrea-gw0",
+    "weave",
+    "ovn-k8s-mp0",
+    "genev_sys_*",
     "unbounded0",
     "wg518*",
     "geneve0",
     "vxlan0",
     "ipip0",
 )
+#: The addresses without which a node of a cloud is lost, from the vendors' documentation, each with its name.
+PRESETS: Final = {
+    "azure": {
+        "168.63.129.16/32": "Azure platform: DHCP, DNS, health probes",
+        "169.254.169.254/32": "Azure instance metadata",
+    },
+    "aws": {
+        "169.254.169.254/32": "Amazon instance metadata",
+        "169.254.169.253/32": "Amazon DNS resolver",
+    },
+    "gcp": {
+        "169.254.169.254/32": "Google instance metadata and DNS",
+    },
+}
 #: Every machine of systemd-nspawn, whatever its name, and a kubelet that runs outside of one.
 DEFAULT_GATES: Final = ("systemd-nspawn@.service", "kubelet.service")
 
@@ -170,19 +190,47 @@ def _mode(value: object) -> OverlapMode:
     raise ValueError(f"expected 'WARN' or 'STRICT', found {describe(value)}")
 
 
+def _fabric(value: object) -> str | tuple[str, ...]:
+    if isinstance(value, str) and value in {"auto", "off"}:
+        return value
+    if isinstance(value, list | tuple):
+        return _cidrs(value)
+    raise ValueError(f"expected 'auto', 'off' or a list of IPv4 CIDRs, found {describe(value)}")
+
+
+_cidrs = rules.list_of(rules.ipv4_cidr)
+
+
 @attrs.frozen(kw_only=True)
 class RouteOverlapConfig(WireValue):
     """The addresses that must leave by the node's own device, or by one that a CNI made.
 
     >>> RouteOverlapConfig(expected_cidrs=("172.16.0.9/16", "172.16.0.0/16"), mode="strict")
-    RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), mode=<OverlapMode.STRICT: 'STRICT'>, allowed_devs=())
+    RouteOverlapConfig(expected_cidrs=('172.16.0.0/16',), expected=(), mode=<OverlapMode.STRICT: 'STRICT'>, \
+allowed_devs=(), expected_devs=(), fabric='auto')
     """
 
     #: Masked, and each once.
-    expected_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.ipv4_cidr)))
+    expected_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(_cidrs))
+    #: Clouds: the keys of `PRESETS`, for the addresses without which one of their nodes is lost.
+    expected: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.one_of(*PRESETS))))
     mode: OverlapMode = attrs.field(default=OverlapMode.WARN, metadata=wire(_mode, write=str))
     #: Shell-style patterns, each once, in addition to `DEFAULT_ALLOWED_DEVS`.
     allowed_devs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.device_pattern)))
+    #: The devices by which expected addresses must leave; () stands for those of the default route.
+    expected_devs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.device)))
+    #: The networks that will be connected after the boot: those that the cloud's agent will connect (`auto`), none
+    #: (`off`), or these CIDRs.
+    fabric: str | tuple[str, ...] = attrs.field(default="auto", metadata=wire(_fabric))
+
+    @property
+    def cidrs(self) -> dict[str, str | None]:
+        """Every expected CIDR with the name that its preset gives it, or None."""
+        cidrs: dict[str, str | None] = dict.fromkeys(self.expected_cidrs)
+        for cloud in self.expected:
+            for cidr, name in PRESETS[cloud].items():
+                cidrs[cidr] = cidrs.get(cidr) or name
+        return cidrs
 
 
 @attrs.frozen(kw_only=True)

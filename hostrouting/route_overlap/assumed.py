@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from hostrouting.fib import Fib, events
 from hostrouting.fib.model import UnknownDecisionError
-from hostrouting.net.addresses import format_cidr, netmask
+from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import MAIN_TABLE, Lookup, ObservedRoute
 from hostrouting.route_overlap.fabric import agent_mac
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.fabric import Fabric
 
-__all__ = ["Announcement", "Assumed"]
+__all__ = ["Announcement", "Assumed", "is_present"]
 
 #: The prefix length that the agent gives to each address.
 _LENGTH: Final = 16
@@ -34,10 +34,11 @@ _Network: TypeAlias = tuple[int, int]
 
 
 class Announcement(NamedTuple):
-    """A network that will be connected, and the present devices that will have an address in it."""
+    """A network that will be connected, the present devices that will have an address in it, and who says so."""
 
     network: str
     devs: tuple[str, ...]
+    source: str
 
 
 class Assumed:
@@ -50,6 +51,7 @@ class Assumed:
     def __init__(self, backend: Routing, fabric: Fabric) -> None:
         self._backend = backend
         fib = Fib.of(backend.links(), backend.routes(), backend.rules())
+        self._source = fabric.source
         self._by_source = any(rule.source[1] for rule in fib.rules())
         before = set(map(_identity, fib.tables))
         #: The networks that will be connected, with the present devices in them.
@@ -57,12 +59,17 @@ class Assumed:
         present = {agent_mac(device.name, device.mac): device.name for device in fib.devices.values() if device.mac}
         for mac, local in fabric.addresses:
             name = present.get(mac, _ABSENT + mac)
-            fib = _with_address(_with_device_up(fib, name), name, DeviceAddress(local, _LENGTH, local))
-            for address in fib.devices[name].addresses:
+            new = DeviceAddress(local, _LENGTH, local)
+            device = fib.devices.get(name)
+            # A device that is set up now connects the networks of its other addresses, too.
+            others = device.addresses if device and not device.up else ()
+            fib = _with_address(_with_device_up(fib, name), name, new)
+            for address in (new, *others):
                 devs = self._networks.setdefault(_network_of(address), [])
                 if mac in present and name not in devs:
                     devs.append(name)
-        for network in fabric.networks:
+        for cidr in fabric.networks:
+            network = parse_cidr(cidr)
             fib = _with_network(fib, network)
             self._networks.setdefault(network, [])
         self._fib = fib
@@ -70,7 +77,7 @@ class Assumed:
 
     def links(self) -> list[Device]:
         """See `Routing.links`; without the devices that are not there yet."""
-        return [device for device in self._fib.links() if not device.name.startswith(_ABSENT)]
+        return [device for device in self._fib.links() if is_present(device.name)]
 
     def routes(self) -> list[ObservedRoute]:
         """See `Routing.routes`."""
@@ -95,7 +102,7 @@ class Assumed:
         network = self._network_around(route.network)
         if network is None or _identity(route) not in self._assumed:
             return None
-        return Announcement(format_cidr(*network), tuple(self._networks[network]))
+        return Announcement(format_cidr(*network), tuple(self._networks[network]), self._source)
 
     def _network_around(self, address: int) -> _Network | None:
         return next((one for one in self._networks if not (address ^ one[0]) & netmask(one[1])), None)
@@ -110,7 +117,7 @@ class Assumed:
             return Lookup(now.destination, self._fib.tables.bucket((MAIN_TABLE, *network))[0])
 
     def _stands(self, now: Lookup, network: _Network) -> bool:
-        """Return True if the kernel's present answer stays, where the model does not know: never a guess that is fine."""
+        """Return True if the kernel's present answer certainly stays; asked where the model does not know."""
         route = now.route
         if route is None:
             return now.errno != errno.ENETUNREACH
@@ -118,6 +125,11 @@ class Assumed:
             return route.kind == "local" or (-route.prefix_length, route.metric) <= (-network[1], 0)
         first = next((rule.table for rule in self.rules() if rule.table in {MAIN_TABLE, route.table}), MAIN_TABLE)
         return first == route.table
+
+
+def is_present(dev: str) -> bool:
+    """Return True if the name is that of a device, and not of an announced one that is not there yet."""
+    return not dev.startswith(_ABSENT)
 
 
 def _identity(route: ObservedRoute) -> tuple[object, ...]:

@@ -184,16 +184,26 @@ def adjacent(parts: Iterable[DecidedPart], *, same: Callable[[DecidedPart], obje
 
 
 class AllowedDevices(dict["str | None", bool]):
-    """The devices that may carry expected traffic: expected ones and those that match a pattern; a dict for speed."""
+    """The devices that may carry expected traffic: expected ones and those that match a pattern; a dict for speed.
 
-    def __init__(self, expected: Iterable[str], patterns: Iterable[str]) -> None:
+    It has the devices about which it was asked. An expected device without carrier may not carry traffic.
+    """
+
+    def __init__(
+        self, expected: Sequence[str], patterns: Iterable[str], *, without_carrier: Collection[str] = ()
+    ) -> None:
         # A route with several next hops has no device: its next hops need a closer look.
-        super().__init__([(None, False), *((dev, True) for dev in expected)])
+        super().__init__({None: False})
+        self._expected = expected
         self._patterns = tuple(patterns)
+        self.dead_ends = frozenset(expected).intersection(without_carrier)
 
     def __missing__(self, dev: str) -> bool:
         from fnmatch import fnmatchcase
 
+        if dev in self._expected:
+            self[dev] = dev not in self.dead_ends
+            return self[dev]
         # Byte for byte, as bash does in the C locale.
         name = dev.encode(errors="surrogateescape").decode("latin-1")
         self[dev] = any(fnmatchcase(name, pattern) for pattern in self._patterns)
@@ -203,9 +213,22 @@ class AllowedDevices(dict["str | None", bool]):
         """Return those of `devs` that are not allowed."""
         return tuple(dev for dev in devs if not self[dev])
 
+    @property
+    def carriers(self) -> tuple[str, ...]:
+        """The allowed devices about which it was asked: the expected ones, then the others by name."""
+        asked = [dev for dev, is_fine in self.items() if dev and is_fine]
+        return (*(dev for dev in self._expected if dev in asked), *sorted(set(asked).difference(self._expected)))
+
     def answer_is_fine(self, answer: Lookup) -> bool:
-        """Return True if every next hop is allowed."""
-        return answer.route is not None and bool(answer.route.devs) and not self.refused(answer.route.devs)
+        """Return True if every next hop is allowed; the node reaches its own addresses without a carrier."""
+        route = answer.route
+        if route is None or not route.devs:
+            return False
+        return (
+            self.dead_ends.issuperset(self.refused(route.devs))
+            if route.kind == "local"
+            else not self.refused(route.devs)
+        )
 
 
 class Node:

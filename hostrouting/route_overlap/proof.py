@@ -4,11 +4,16 @@ A lookup returns the deciding route with all its next hops. A hash assigns each 
 allowed. If a rule selects by source, the part is looked up again with the source that the kernel chooses after the
 first answer. Both answers must be fine: the second one decides for a connected socket, the first one for a datagram
 from an unconnected socket.
+
+The proof is made under the assumption that an announced fabric is connected already: see `assumed`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import attrs
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import Prefix, bounds, format_ipv4
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import Routing
+    from hostrouting.route_overlap.assumed import Announcement, Assumed
+    from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
     from hostrouting.route_overlap.report import SuggestedRoute
 
@@ -32,31 +39,44 @@ def prove_egress(
     *,
     allowed_devs: Sequence[str] = DEFAULT_ALLOWED_DEVS,
     expected_devs: Sequence[str] | None = None,
+    fabric: Fabric | None = None,
 ) -> OverlapReport:
     """Prove for every address of `cidrs` that it leaves by an expected device, or by one that a pattern allows.
 
-    `expected_devs=None` means the devices of the default route; without one, every CIDR is `no-route` as a whole.
-    It changes nothing and needs no privilege. It raises `BackendError` if the kernel cannot be asked.
+    `expected_devs=None` means the devices of the default route; without one, every CIDR is `no-route` as a whole. An
+    address that will leave by an announced `fabric` is a finding, too. It changes nothing and needs no privilege. It
+    raises `BackendError` if the kernel cannot be asked.
     """
-    node = Node(backend)
+    assumed = None
+    if fabric:
+        # Imported late: most nodes have no announced fabric.
+        from hostrouting.route_overlap.assumed import Assumed
+
+        assumed = Assumed(backend, fabric)
+    node = Node(assumed or backend)
     default = default_route(node.routes)
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
+    carriers: tuple[str, ...] = ()
     if expected_devs is None and default is None:
-        findings = [[_without_default(cidr)] for cidr in cidrs]
+        findings: list[tuple[Finding, ...]] = [(_without_default(cidr),) for cidr in cidrs]
     else:
         expected_devs = default.devs if expected_devs is None and default else expected_devs or ()
-        allowed = AllowedDevices(expected_devs, allowed_devs)
+        without_carrier = [device.name for device in backend.links() if device.up and not device.carrier]
+        allowed = AllowedDevices(expected_devs, allowed_devs, without_carrier=without_carrier)
         bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed)]
-        if any(bad) and default:
+        carriers = allowed.carriers
+        if any(bad):
             # Imported late: a node without findings does not need it.
             from hostrouting.route_overlap.suggest import suggestions
 
-            suggested = suggestions(node, bad, default, allowed)
-        findings = [[_finding(group, allowed) for group in adjacent(parts, same=_answer)] for parts in bad]
+            suggested = suggestions(node, bad, allowed)
+        found = _Findings(allowed, assumed)
+        findings = [found.of(parts) for parts in bad]
     return OverlapReport(
         expected_devs=tuple(expected_devs or ()),
+        carriers=carriers,
         cidrs=tuple(
-            CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=tuple(found), suggested_routes=tuple(mending))
+            CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
             for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
         ),
         not_covered=tuple(str(rule) for rule in node.rules if rule.other_selectors),
@@ -78,19 +98,40 @@ def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[Dec
     return bad
 
 
-def _answer(one: DecidedPart) -> tuple[object, ...]:
-    return one.answer[1:]
+@attrs.frozen
+class _Findings:
+    """Makes findings of bad parts."""
 
+    _allowed: AllowedDevices
+    _assumed: Assumed | None
 
-def _finding(group: Sequence[DecidedPart], allowed: AllowedDevices) -> Finding:
-    first = group[0]
-    # Adjacent blackholes have one answer, but are different routes.
-    texts = dict.fromkeys(str(one.decider) for one in group if one.decider)
-    return Finding(
-        kind=first.kind,
-        first=format_ipv4(first.part.first),
-        last=format_ipv4(group[-1].part.last),
-        devs=first.devs,
-        dev=next(iter(allowed.refused(first.devs)), None),
-        route="; ".join(texts) or None,
-    )
+    def of(self, bad: Iterable[DecidedPart]) -> tuple[Finding, ...]:
+        """Return the findings: adjacent parts with the same answer are one."""
+        return tuple(self._finding(group, group[0]) for group in adjacent(bad, same=self._answer))
+
+    def _answer(self, one: DecidedPart) -> tuple[object, ...]:
+        return self._announcement(one) or one.answer[1:]
+
+    def _announcement(self, one: DecidedPart) -> Announcement | None:
+        return self._assumed.announcement(one.answer.route) if self._assumed and one.answer.route else None
+
+    def _finding(self, group: Sequence[DecidedPart], one: DecidedPart) -> Finding:
+        make = partial(Finding, first=format_ipv4(one.part.first), last=format_ipv4(group[-1].part.last))
+        announced = self._announcement(one)
+        if announced:
+            own = [
+                format_ipv4(other.part.first)
+                for other in group
+                if other.answer.route and other.answer.route.prefix_length == 32
+            ]
+            return make(kind="announced", dev=next(iter(announced.devs), None), own=tuple(own), **announced._asdict())
+        refused = self._allowed.refused(one.devs)
+        is_dead_end = one.kind == "overlap" and self._allowed.dead_ends.issuperset(refused)
+        # Adjacent blackholes have one answer, but are different routes.
+        texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
+        return make(
+            kind="dead-end" if is_dead_end else one.kind,
+            devs=one.devs,
+            dev=next(iter(refused), None),
+            route="; ".join(texts) or None,
+        )

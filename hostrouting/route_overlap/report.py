@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CidrReport", "Finding", "Kind", "OverlapReport", "SuggestedRoute"]
 
-Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local"]
+Kind: TypeAlias = Literal["overlap", "no-route", "blocked", "local", "dead-end", "announced"]
 
 #: What a finding says about its addresses.
 _SENTENCES: Final[dict[Kind, str]] = {
@@ -22,7 +22,10 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "no-route": "no route",
     "blocked": "blocked",
     "local": "local, the node itself holds it on {dev}",
+    "dead-end": "dead end, {dev} has no carrier",
 }
+#: The kinds of findings that allowing their device resolves.
+_BY_DEVICE: Final = frozenset({"overlap", "local", "announced"})
 
 
 @attrs.frozen(kw_only=True)
@@ -30,8 +33,10 @@ class Finding:
     """Addresses from `first` to `last`, all decided by one route that must not decide them.
 
     `kind` is `overlap` (they leave by another device), `no-route`, `blocked` (blackhole, unreachable, prohibit) or
-    `local` (the node itself has the address, on another device). `dev` is the first of `devs` that is not allowed.
-    `route` is the deciding route, or rule, as `ip` prints it; None if there is none.
+    `local` (the node itself has the address, on another device), `dead-end` (an expected device has no carrier) or
+    `announced` (they will leave by the fabric once its `network` is connected, as `source` says; no route takes the
+    addresses `own` from it). `dev` is the first of `devs` that is not allowed. `route` is the deciding route, or rule,
+    as `ip` prints it; None if there is none.
     """
 
     kind: Kind
@@ -40,6 +45,9 @@ class Finding:
     devs: tuple[str, ...] = ()
     dev: str | None = None
     route: str | None = None
+    network: str | None = None
+    source: str | None = None
+    own: tuple[str, ...] = ()
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -49,11 +57,15 @@ class Finding:
     def sentence(self) -> str:
         """Return a sentence about these addresses."""
         addresses = self.first if self.first == self.last else f"{self.first} to {self.last}"
+        if self.network:
+            by = ", ".join(self.devs) or "the fabric"
+            return f"{addresses}: announced, will leave by {by} once {self.network} is connected ({self.source})"
         among = f", one of {', '.join(self.devs)}" if len(self.devs) > 1 else ""
         return f"{addresses}: {_SENTENCES[self.kind].format(dev=self.dev, among=among)}{self._route()}"
 
     def _route(self) -> str:
-        return f" ({self.route})" if self.route else ""
+        decider = f"{self.network}, announced by {self.source}" if self.network else self.route
+        return f" ({decider})" if decider else ""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +92,8 @@ class CidrReport:
     cidr: str
     findings: tuple[Finding, ...] = ()
     suggested_routes: tuple[SuggestedRoute, ...] = ()
+    #: Of an address that a preset expects.
+    name: str | None = None
     #: Destinations of the config's routes that would resolve them, once they are in force.
     configured_routes: tuple[str, ...] = ()
 
@@ -88,10 +102,22 @@ class CidrReport:
         """True if there is no finding."""
         return not self.findings
 
+    @property
+    def title(self) -> str:
+        """The CIDR with its name, if it has one."""
+        return f"{self.cidr} ({self.name})" if self.name else self.cidr
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the report for JSON."""
         fields = attrs.asdict(self, filter=_is_told, value_serializer=_list_for_tuple)
         return {"cidr": self.cidr, "ok": self.ok, **fields}
+
+    @property
+    def needs_another_route(self) -> bool:
+        """True if there are findings that a route could resolve, but none in the main table does."""
+        if self.suggested_routes or self.configured_routes:
+            return False
+        return any(one.kind not in {"local", "dead-end"} and (one.first,) != one.own for one in self.findings)
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
         """Return the report without the suggestions that a route of the config already covers."""
@@ -115,11 +141,15 @@ class OverlapReport:
     172.16.8.0/22 leaves by eth0
     """
 
-    #: The devices of the default route; none if there is no default route.
+    #: The devices by which they should leave: those of the default route, unless the config names some.
     expected_devs: tuple[str, ...]
     cidrs: tuple[CidrReport, ...]
+    #: The expected and allowed devices that carry them.
+    carriers: tuple[str, ...] = ()
     #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
     not_covered: tuple[str, ...] = ()
+    #: Facts to know that change no answer.
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -128,8 +158,8 @@ class OverlapReport:
 
     @property
     def findings(self) -> tuple[tuple[str, Finding], ...]:
-        """Every finding with its CIDR."""
-        return tuple((report.cidr, finding) for report in self.cidrs for finding in report.findings)
+        """Every finding with the title of its CIDR."""
+        return tuple((report.title, finding) for report in self.cidrs for finding in report.findings)
 
     @property
     def suggested_routes(self) -> tuple[SuggestedRoute, ...]:
@@ -148,6 +178,7 @@ class OverlapReport:
             "expected_devs": list(self.expected_devs),
             "cidrs": [report.to_mapping() for report in self.cidrs],
             **({"not_covered": list(self.not_covered)} if self.not_covered else {}),
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     def lines(self) -> list[str]:
@@ -169,19 +200,20 @@ class OverlapReport:
 
     def _verdict(self) -> Iterator[str]:
         cidrs = [report.cidr for report in self.cidrs]
-        by = ", ".join(self.expected_devs)
         if not cidrs:
             return
         if self.ok:
+            by = ", ".join(self.carriers or self.expected_devs)
             yield f"{', '.join(cidrs)} {'leaves' if len(cidrs) == 1 else 'leave'} by {by}"
             return
+        by = ", ".join(self.expected_devs)
         bad = [report for report in self.cidrs if not report.ok]
         if not self.expected_devs:
             yield "the node has no IPv4 default route, so nothing leads to " + ", ".join(cidrs)
             return
         yield f"{len(bad)} of {len(cidrs)} expected CIDRs would not leave by {by} as a whole:"
         for report in bad:
-            yield f"  {report.cidr}"
+            yield f"  {report.title}"
             for finding in report.findings:
                 yield f"    {finding.sentence()}"
 
@@ -210,6 +242,7 @@ class OverlapReport:
                 f"{count} policy rule{'s' if count > 1 else ''}"
             )
             yield from (f"  {rule}" for rule in self.not_covered)
+        yield from (f"Note: {note}" for note in self.notes)
 
 
 def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
@@ -227,13 +260,24 @@ def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
 
 def _other_steps(report: OverlapReport) -> Iterator[str]:
     kinds = {finding.kind for _, finding in report.findings}
-    unmended = [cidr.cidr for cidr in report.cidrs if not (cidr.ok or cidr.suggested_routes or cidr.configured_routes)]
+    unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route]
     if unmended:
         yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
+    if "dead-end" in kinds:
+        dead = dict.fromkeys(
+            finding.dev for _, finding in report.findings if finding.kind == "dead-end" and finding.dev
+        )
+        yield f"{', '.join(dead)} has no carrier: see its cable, its switch and its driver (ip link show)."
+    own = dict.fromkeys(address for _, finding in report.findings for address in finding.own)
+    if own:
+        yield (
+            f"No route takes {', '.join(own)} from the fabric, whose own and broadcast addresses they will be: "
+            "narrow expectedCidrs."
+        )
     if "local" in kinds:
         yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
-    if "overlap" in kinds:
-        devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "overlap" and finding.dev)
+    devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind in _BY_DEVICE and finding.dev)
+    if devs:
         import json
 
         yield "If these devices are meant to carry the addresses, allow them instead:"
@@ -257,7 +301,7 @@ def _pattern_for(dev: str) -> str:
 
 
 def _is_told(field: attrs.Attribute[Any], value: object) -> bool:
-    return bool(value) or field.name not in {"warning", "configured_routes"}
+    return bool(value) or field.name not in {"warning", "configured_routes", "name", "network", "source", "own"}
 
 
 def _list_for_tuple(_: object, __: object, value: object) -> object:

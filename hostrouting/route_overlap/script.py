@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import RUNTIME_DIRECTORY, BootTemplate
+from hostrouting.boot.layout import read_asset
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import bounds, format_cidr, netmask
 
@@ -37,20 +38,26 @@ def render_script(config: HostRoutingConfig) -> bytes:
     patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *overlap.allowed_devs))
     destinations = _merged(route.destination for route in config.static_routes.routes)
     lists = {
-        "CIDRS": overlap.expected_cidrs,
-        "ROOTS": _roots(overlap.expected_cidrs),
-        "ROUTED": [cidr for cidr in overlap.expected_cidrs if _is_inside(cidr, destinations)],
+        "CIDRS": overlap.cidrs,
+        "ROOTS": _roots(overlap.cidrs),
+        "ROUTED": [cidr for cidr in overlap.cidrs if _is_inside(cidr, destinations)],
         # A pattern has no quotes: see hostrouting.config.rules.
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
+        "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
+        "NAMES": [f'[{cidr}]="{name}"' for cidr, name in overlap.cidrs.items() if name],
+        "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
     for name, words in lists.items():
         template = template.replace(f"  # @{name}@\n", "".join(f"  {word}\n" for word in words))
+    fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list"
+    reader = read_asset(__file__, "fabric.sh").decode() if fabric == "auto" else ""
+    template = template.replace("# @AGENT@\n", reader).replace("@FABRIC@", fabric)
     return template.replace("@MODE@", overlap.mode).encode()
 
 
 def boot_part(config: HostRoutingConfig) -> BootUnit | Departure:
     """Return the unit and the script to install for this config; their removal if it has no expected CIDRs."""
-    return _TEMPLATE.fill(render_script(config)) if config.route_overlap.expected_cidrs else DEPARTURE
+    return _TEMPLATE.fill(render_script(config)) if config.route_overlap.cidrs else DEPARTURE
 
 
 def _merged(cidrs: Iterable[str]) -> list[tuple[int, int]]:

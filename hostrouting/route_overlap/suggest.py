@@ -17,7 +17,9 @@ import attrs
 
 from hostrouting.fib.sources import source_by
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
+from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import SCOPE_LINK, ObservedRoute
+from hostrouting.route_overlap.assumed import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
 
 if TYPE_CHECKING:
@@ -46,18 +48,18 @@ class _Way(NamedTuple):
 
 
 def suggestions(
-    node: Node, bad: Sequence[Sequence[DecidedPart]], default: ObservedRoute, allowed: AllowedDevices
+    node: Node, bad: Sequence[Sequence[DecidedPart]], allowed: AllowedDevices
 ) -> list[list[SuggestedRoute]]:
     """Return routes for the bad parts of each CIDR, by destination; none that the main table cannot resolve."""
     links = node.backend.links()
-    way = _find_way(node, default, allowed, links)
+    way = _find_way(node, allowed, links)
     mender = None if way is None else _Mender(node, allowed, links, way)
     return [mender.suggest(parts) if mender and parts else [] for parts in bad]
 
 
-def _find_way(node: Node, default: ObservedRoute, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
-    """Return the first next hop of the default route whose gateway is on the link of an allowed device."""
-    for hop in default.hops:
+def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
+    """Return the first next hop of a default route whose gateway is on the link of an allowed device."""
+    for default, hop in ((route, hop) for route in default_routes(node.routes) for hop in route.hops):
         if hop.gateway is None or hop.gateway.family != IPV4 or not allowed[hop.dev]:
             continue
         there = node.backend.lookup([hop.gateway.number])[0].route
@@ -113,7 +115,7 @@ class _Mender:
         return offender
 
     def _route(self, network: _Network, networks: Sequence[_Network], offender: ObservedRoute) -> SuggestedRoute:
-        takes_from = self._allowed.refused(offender.devs)
+        takes_from = tuple(dev for dev in self._allowed.refused(offender.devs) if is_present(dev))
         return SuggestedRoute(
             destination=format_cidr(*network),
             gateway=str(self._way.gateway),
@@ -144,8 +146,9 @@ class _Mender:
         if offender.protocol == _KERNEL and sum(1 << 32 - length for _, length in networks) == 1 << (
             32 - offender.prefix_length
         ):
+            owner = ", ".join(takes_from) or "the fabric"
             return (
-                f"{offender.destination} is the connected network of {', '.join(takes_from)} as a whole: "
+                f"{offender.destination} is the connected network of {owner} as a whole: "
                 f"its peers could no longer be reached by it. {advice}"
             )
         if own:

@@ -53,7 +53,7 @@ class CheckRouteOverlap(PairTask):
 
     def act(self, ctx: Context, *, seconds: float = SECONDS_TO_WAIT) -> None:
         """Prove the routing of a live machine, after waiting up to `seconds` for a default route; write the marker."""
-        if not self._config.route_overlap.expected_cidrs:
+        if not self._config.route_overlap.cidrs:
             self.undo_act(ctx)
             return
         if not self._host.is_live:
@@ -79,7 +79,7 @@ class CheckRouteOverlap(PairTask):
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the removal of markers."""
         ctx.check()
-        markers = () if self._config.route_overlap.expected_cidrs else MARKERS
+        markers = () if self._config.route_overlap.cidrs else MARKERS
         return [Change("-", marker) for marker in markers if self._host.files.exists(marker)]
 
     def undo_act(self, ctx: Context) -> None:
@@ -108,10 +108,12 @@ def check_now(
     The end of the time is not an error, since a missing default route is an answer; a cancelled context raises.
     """
     section = config.route_overlap
-    if section.expected_cidrs:
+    if section.cidrs:
         _wait_for_default_route(ctx.child(timeout=seconds), backend)
     allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
-    report = prove_egress(backend, section.expected_cidrs, allowed_devs=allowed)
+    report = prove_egress(
+        backend, list(section.cidrs), allowed_devs=allowed, expected_devs=section.expected_devs or None
+    )
     if report.ok or not config.static_routes.routes:
         return report
     standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}

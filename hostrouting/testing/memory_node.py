@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import attrs

@@ -156,16 +156,21 @@ def run_script(
     environment: Mapping[str, str] | None = None,
     waits: int = 0,
     through: Sequence[str] = (),
+    options: Mapping[str, object] | None = None,
+    files: Path | None = None,
 ) -> ScriptRun:
     """Run the rendered script, but with another folder for the markers, and less patience.
 
-    `through` is a command that runs the command which follows it.
+    `through` is a command that runs the command which follows it. `options` are further keys of routeOverlap. The files
+    of the cloud's agent are read below `files`.
     """
-    section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed)}
+    section = {"expectedCidrs": list(cidrs), "mode": mode, "allowedDevs": list(allowed), **(options or {})}
     document = {"routeOverlap": section, "staticRoutes": {"enabled": bool(routes), "routes": list(routes)}}
     text = render_script(HostRoutingConfig.from_mapping(document)).decode()
     assert "waits=30 " in text
     text = text.replace("/run/aks-flex-node", str(folder)).replace("waits=30 ", f"waits={waits} ")
+    for path in ("/etc/waagent.conf", "/var/lib/hyperv/", "/var/lib/waagent"):
+        text = text.replace(path, f"{files}{path}") if files else text
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
     done = subprocess.run(
         ["nsenter", f"--net=/run/netns/{node.name}", *through, "env", *variables, "/bin/bash", "-s", *arguments],

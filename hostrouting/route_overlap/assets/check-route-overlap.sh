@@ -1,5 +1,6 @@
 #!/bin/bash -p
-# Proves that every address of the expected CIDRs leaves by the device of the default route, or by an allowed one.
+# Proves that every address of the expected CIDRs leaves by an expected device (that of the default route, unless the
+# config names some) or by an allowed one, also when an announced fabric is connected.
 #
 #   check-route-overlap.sh [now]        now: do not wait for a default route
 #
@@ -25,10 +26,24 @@ routed=(
 allowed=(
   # @ALLOWED@
 )
+# Devices by which they must leave; none stands for those of the default route.
+expected=(
+  # @EXPECTED@
+)
+# What presets call the addresses that they expect.
+declare -A names=(
+  # @NAMES@
+)
+# Networks that will be connected: those of `fabric_networks`, and with `auto` those that the cloud's agent will connect.
+fabric=@FABRIC@
+fabric_networks=(
+  # @NETWORKS@
+)
 
 ((${#cidrs[@]})) || exit 0
 
 # @SHARED@
+# @AGENT@
 
 detected=$folder/route-overlap.detected
 ok=$folder/route-overlap.ok
@@ -59,6 +74,7 @@ edge() { # a route or selector
 read_rule() {
   local -i i
   local text=$1
+  rules+=("$text")
   # shellcheck disable=SC2206  # split at white space
   local words=($1)
   for ((i = 1; i < ${#words[@]}; i++)); do
@@ -82,7 +98,7 @@ read_rule() {
 
 read_tables() {
   local line questions rules_seen=''
-  default='' by_source='' not_covered=() blockers=()
+  default='' by_source='' rules=() not_covered=() blockers=() throws=()
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
@@ -97,18 +113,28 @@ read_tables() {
       default*)
         if [[ $rules_seen ]]; then
           edge default
-        elif [[ ! $default ]] && own_default "$line" && [[ $leads_out ]]; then
+        elif [[ ! $default ]] && own_default "$line" && leads_out_as_expected; then
           default=$line
         fi
         ;;
       [0-9]*) edge "${line%% *}" ;;
       *)
         [[ $line == blackhole* || $line == unreachable* || $line == prohibit* ]] && blockers+=("$line")
+        [[ $line == throw* ]] && throws+=("$line")
         line=${line#* }
         edge "${line%% *}"
         ;;
     esac
   done
+}
+
+leads_out_as_expected() { # after own_default
+  local i
+  ((${#expected[@]})) || { [[ $leads_out ]] && return; }
+  for i in "${!hop_dev[@]}"; do
+    [[ ! ${hop_dead[i]} && " ${expected[*]-} " == *" ${hop_dev[i]} "* ]] && return
+  done
+  return 1
 }
 
 # --- lookups
@@ -130,17 +156,20 @@ lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's
   done
 }
 
-devices_of() { # a route as ip prints it -> devs, in order, each once
+devices_of() { # a route as ip prints it -> devs, in order, each once; and those without carrier in linkdown
   local -i i
+  local dev=''
   # shellcheck disable=SC2206  # split at white space
   local words=($1)
-  devs=()
+  devs=() linkdown=' '
   for ((i = 0; i < ${#words[@]}; i++)); do
     case ${words[i]} in
       dev)
         i+=1
-        [[ " ${devs[*]-} " == *" ${words[i]} "* ]] || devs+=("${words[i]}")
+        dev=${words[i]}
+        [[ " ${devs[*]-} " == *" $dev "* ]] || devs+=("$dev")
         ;;
+      linkdown) linkdown+="$dev " ;;
       # Their value may be one of these words.
       via | table | proto | scope | src | metric | weight | nhid | tos) i+=1 ;;
     esac
@@ -171,10 +200,14 @@ is_fine() { # an answer: are all its next hops allowed?
     devices_of "$1"
     ((${#devs[@]})) && verdicts[$key]=fine
     for dev in "${devs[@]}"; do
-      is_allowed "$dev" || verdicts[$key]=bad
+      is_allowed "$dev" && ! is_dead_end "$dev" || verdicts[$key]=bad
     done
   fi
   [[ ${verdicts[$key]} == fine ]]
+}
+
+is_dead_end() { # a device, after devices_of: is it an expected one without carrier?
+  [[ $linkdown == *" $1 "* && " ${expected[*]} " == *" $1 "* ]]
 }
 
 # --- verdicts
@@ -202,6 +235,210 @@ cannot_prove() {
 joined() { # words -> REPLY
   printf -v REPLY ', %s' "$@"
   REPLY=${REPLY#, }
+}
+
+# --- the fabric: networks that will be connected, in announced; with their devices and their own addresses
+
+declare -a announced=() announced_low=() announced_high=() announced_devs=() announced_own=()
+declare -a announced_at=() fates=()
+# The first device of a network by its index, and of an own address by its number: the first one that is added decides.
+declare -A first_of=() first_with=()
+fabric_addresses=() fabric_notes=()
+
+assume_fabric() {
+  local network questions=$'link show\naddr show'
+  fabric_source=routeOverlap.fabric
+  [[ $fabric == auto ]] && read_fabric
+  local -a networks=(${fabric_networks[@]+"${fabric_networks[@]}"})
+  for address in ${fabric_addresses[@]+"${fabric_addresses[@]}"}; do
+    dotted $((address & 0xffff0000))
+    networks+=("$REPLY/16")
+  done
+  ((${#networks[@]})) || return 0
+  for network in "${networks[@]}"; do
+    # Routes that decide inside of it, and those that refuse it whole.
+    questions+=$'\n'"route show table all root $network"$'\n'"route show table all match $network"
+  done
+  look "$questions" || cannot_prove
+  split "$answer"
+  for network in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
+    announce "$network" ''
+  done
+  announce_addresses
+}
+
+announce_addresses() {
+  local line device i own
+  local -A mac_of=() own_of=() is_up=()
+  for line in "${lines[@]}"; do
+    device=${line#*: } device=${device%%[: ]*} device=${device%@*}
+    case $line in
+      [0-9]*:*' inet '*)
+        own=${line#*' inet '}
+        [[ $line == *' peer '* ]] && own=${line#*' peer '}
+        own_of["/$device"]+=" ${own%% *}"
+        ;;
+      [0-9]*:*' link/'*)
+        [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
+        own=${line#*' link/'} own=${own#* }
+        agent_mac "$device" "${own%% *}"
+        [[ $REPLY ]] && mac_of[$REPLY]=$device
+        ;;
+      blackhole* | unreachable* | prohibit*) blockers+=("$line") ;;
+      throw*) throws+=("$line") ;;
+    esac
+  done
+  for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
+    device=''
+    [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
+    dotted "${fabric_addresses[i]}"
+    [[ $device && "${own_of["/$device"]-} " == *" $REPLY/16 "* ]] || announce "$REPLY/16" "$device"
+    [[ ! $device || ${is_up["/$device"]-} ]] && continue
+    # The agent sets it up, with the addresses that it has.
+    for own in ${own_of["/$device"]-}; do
+      announce "$own" "$device"
+    done
+  done
+}
+
+announce() { # address/length, device (empty if it is not there yet)
+  local address=${1%/*} length=${1#*/} i own=''
+  bounds "$address"
+  address=$low
+  bounds "$1"
+  ((length < 31)) && own=$high
+  # The own address of a network of the config is not known.
+  [[ $fabric == auto ]] && own+=" $address"
+  dotted "$low"
+  for ((i = 0; i < ${#announced[@]}; i++)); do
+    [[ ${announced[i]} == "$REPLY/$length" ]] && break
+  done
+  [[ ${first_of[$i]-} ]] || first_of[$i]=/$2
+  announced[i]=$REPLY/$length announced_low[i]=$low announced_high[i]=$high
+  announced_own[i]="${announced_own[i]-} $own"
+  [[ $2 && "${announced_devs[i]-} " != *" $2 "* ]] && announced_devs[i]="${announced_devs[i]-} $2"
+  [[ ${announced_devs[i]-} ]] || announced_devs[i]=''
+  edges[low]=1 edges[high + 1]=1
+  for address in $own; do
+    edges[address]=1 edges[address + 1]=1
+    [[ ${first_with[$address]-} ]] || first_with[$address]=/$2
+  done
+}
+
+# Set fates[part] to the announced network that will decide it.
+find_announced() {
+  local part i
+  for part in "${!starts[@]}"; do
+    for i in "${!announced[@]}"; do
+      ((announced_low[i] <= starts[part] && starts[part] <= announced_high[i])) || continue
+      announced_at[part]=$i
+      will_decide "$i" "${starts[part]}" 0 "${plain[part]}" && fate_of "$i" "${starts[part]}" && fates[part]=$REPLY all_fine=''
+      break
+    done
+  done
+}
+
+fate_of() { # announced network that decides, address -> REPLY: the network, or `fine` if its device is allowed
+  local dev=${first_with[$2]-${first_of[$1]}}
+  REPLY=$1
+  [[ $dev != / ]] && is_allowed "${dev#/}" && REPLY=fine
+  return 0
+}
+
+will_decide() { # announced network, address, source, today's answer: will the network decide instead?
+  local length=${announced[$1]#*/} table=main prefix=0 metric=0 word
+  local -a words
+  if [[ "${announced_own[$1]} " == *" $2 "* ]]; then
+    # Another such route for this very address stays in front.
+    parse_route "$4"
+    [[ $kind != @(local|broadcast) || $destination == */* ]]
+    return
+  fi
+  if [[ $4 == '!'* ]]; then
+    table=''
+  else
+    parse_route "$4"
+    prefix=32
+    [[ $destination == default ]] && prefix=0
+    [[ $destination == */* ]] && prefix=${destination#*/}
+    [[ $elsewhere == *' table '* ]] && table=${elsewhere#*' table '} && table=${table%% *}
+    if [[ $table == main ]]; then
+      ((prefix < length || (prefix == length && metric > 0)))
+      return
+    fi
+  fi
+  network_precedes "$length" "$2" "$3" "$table" "$prefix"
+}
+
+# Succeed if the rules find an announced network in main before today's route in `table`; empty for a refusal.
+network_precedes() { # length of the network, address, source, table, prefix length
+  local rule wanted='' matches inverted action value suppressed i
+  local -a words
+  for rule in "${rules[@]}"; do
+    # shellcheck disable=SC2206  # split at white space
+    words=($rule)
+    [[ $wanted && ${words[0]} != "$wanted:" ]] && continue
+    wanted='' matches=yes inverted='' action='' value='' suppressed=-1
+    for ((i = 1; i < ${#words[@]}; i++)); do
+      case ${words[i]} in
+        not) inverted=yes ;;
+        from | to)
+          i=$((i + 1))
+          [[ ${words[i]} == all ]] && continue
+          bounds "${words[i]}"
+          if [[ ${words[i - 1]} == to ]]; then
+            ((low <= $2 && $2 <= high)) || matches=''
+          else
+            ((low <= $3 && $3 <= high)) || matches=''
+          fi
+          ;;
+        iif) i=$((i + 1)) && [[ ${words[i]} == lo ]] || matches='' ;;
+        ipproto) i=$((i + 1)) && [[ ${words[i]} == udp ]] || matches='' ;;
+        uidrange) i=$((i + 1)) && [[ ${words[i]} == 0-* ]] || matches='' ;;
+        fwmark | oif | tos | dsfield | dscp | sport | dport | tun_id) i=$((i + 1)) matches='' ;;
+        suppress_prefixlength) i=$((i + 1)) suppressed=${words[i]} ;;
+        lookup | goto) i=$((i + 1)) action=${words[i - 1]} value=${words[i]} ;;
+        blackhole | unreachable | prohibit | nop) action=${words[i]} ;;
+        '[l3mdev-table]') matches='' ;;
+      esac
+    done
+    [[ $value == '[l3mdev-table]' ]] && matches=''
+    # A rule acts on a packet that it selects, and with `not` on the others.
+    [[ $matches == "$inverted" ]] && continue
+    case $action in
+      goto) [[ " ${rules[*]} " == *" $value:"* || "${rules[*]}" == "$value:"* ]] && wanted=$value ;;
+      nop) ;;
+      lookup)
+        if [[ $value == main ]]; then
+          covered_by "$2" "$1" main throws && continue
+          [[ ! $4 ]] && covered_by "$2" "$1" main blockers && return 1
+          (($1 > suppressed)) && return 0
+        elif [[ $value == "$4" ]]; then
+          (($5 > suppressed)) && return 1
+        elif [[ ! $4 ]]; then
+          covered_by "$2" -1 "$value" blockers && return 1
+        fi
+        ;;
+      *) return 1 ;;
+    esac
+  done
+  return 1
+}
+
+covered_by() { # address, a prefix length, table, name of a list of routes: does one with a longer prefix cover it?
+  local -n routes=$4
+  local route own_length
+  for route in ${routes[@]+"${routes[@]}"}; do
+    [[ $route == [0-9]*:* ]] && continue # a rule
+    parse_route "$route"
+    [[ $3 == main && $elsewhere == *' table '* || $3 != main && "$elsewhere " != *" table $3 "* ]] && continue
+    bounds "$destination"
+    own_length=32
+    [[ $destination == default ]] && own_length=0
+    [[ $destination == */* ]] && own_length=${destination#*/}
+    ((low <= $1 && $1 <= high && (own_length > $2 || (own_length == $2 && metric == 0)))) && return 0
+  done
+  return 1
 }
 
 # --- the check
@@ -249,12 +486,15 @@ if [[ ! $default ]] && ((waits)); then
   done
 fi
 
-if [[ $default ]]; then
+if [[ $default && ${#expected[@]} == 0 ]]; then
   devices_of "$default"
   expected=("${devs[@]}")
+fi
+if ((${#expected[@]})); then
   for dev in "${expected[@]}"; do
     permissions["/$dev"]=yes
   done
+  assume_fabric
   cut_cidrs
   for start in "${starts[@]}"; do
     dotted "$start"
@@ -269,25 +509,64 @@ if [[ $default ]]; then
   fi
   all_fine=yes
   for one in "${plain[@]}"; do
-    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || { all_fine='' && break; }
+    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
   done
+  ((${#announced[@]})) && find_announced
 fi
 
 notes=''
+for line in ${fabric_notes[@]+"${fabric_notes[@]}"}; do
+  notes+=$'\n'"note: $line"
+done
 for line in "${not_covered[@]}"; do
   notes+=$'\n'"not covered by this proof, as it selects by more than addresses: rule ${line% }"
 done
 
+carriers_of() { # answers that are fine -> devs: the expected ones first, then the others in their order
+  local -A seen=()
+  local answer dev
+  local -a carriers=() others=()
+  for answer in "$@"; do
+    [[ ${verdicts[$answer]} == fine ]] || continue
+    devices_of "- $answer"
+    for dev in "${devs[@]}"; do
+      seen["/$dev"]=yes
+    done
+  done
+  for dev in "${expected[@]}"; do
+    [[ ${seen["/$dev"]-} ]] && carriers+=("$dev") && unset "seen[/$dev]"
+  done
+  for dev in "${!seen[@]}"; do
+    others+=("${dev#/}")
+  done
+  sort_words ${others[@]+"${others[@]}"}
+  devs=(${carriers[@]+"${carriers[@]}"} ${words[@]+"${words[@]}"})
+}
+
+sort_words() { # -> words
+  local -i i
+  local word
+  words=()
+  for word in "$@"; do
+    for ((i = ${#words[@]}; i > 0; i--)); do
+      [[ ${words[i - 1]} < "$word" ]] && break
+      words[i]=${words[i - 1]}
+    done
+    words[i]=$word
+  done
+}
+
 pass() {
-  local cidrs_in_words verb=leave
+  local cidrs_in_words verb=leave words
   joined "${cidrs[@]}"
   cidrs_in_words=$REPLY
-  joined "${expected[@]}"
+  carriers_of "${!verdicts[@]}"
+  joined "${devs[@]}"
   ((${#cidrs[@]} == 1)) && verb=leaves
   conclude "$ok" "$detected" "$cidrs_in_words $verb by $REPLY" 0 5 "$cidrs_in_words $verb by $REPLY$notes"
 }
 
-[[ $default && ! $by_source && $all_fine ]] && pass
+[[ ${#expected[@]} != 0 && ! $by_source && $all_fine ]] && pass
 
 # --- bash reads on if something is wrong, or if the source of a packet matters
 
@@ -296,10 +575,10 @@ pass() {
 ask_by_source() {
   local -i i
   local questions='' part dev source
-  local -a parts=() asked=() words=()
+  local -a parts=() asked=() with_source=() words=()
   local -A seen=()
   for part in "${!plain[@]}"; do
-    [[ ${plain[part]} == '!'* ]] && continue
+    [[ ${plain[part]} == '!'* || ${fates[part]-} ]] && continue
     if [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]]; then
       # A hash of the flow selects the next hop and so the source.
       devices_of "${plain[part]}"
@@ -328,6 +607,7 @@ ask_by_source() {
     [[ ! $source || ${seen[$part $source]-} ]] && continue
     seen[$part $source]=yes
     asked+=("$part")
+    with_source+=("$source")
     questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
   done
   [[ $questions ]] || return 0
@@ -335,6 +615,8 @@ ask_by_source() {
   for i in "${!asked[@]}"; do
     part=${asked[i]}
     [[ ${sourced[part]-} ]] || is_fine "${answers[i]}" || sourced[part]=${answers[i]}
+    [[ ${announced_at[part]-} ]] && will_decide "${announced_at[part]}" "${starts[part]}" "${with_source[i]}" "${answers[i]}" \
+      && fate_of "${announced_at[part]}" "${starts[part]}" && fates[part]=$REPLY
   done
 }
 
@@ -364,15 +646,23 @@ report() { # number of the cidr, first, last, answer: adds a finding
     '!Network is unreachable') kind=no-route ;;
     '!'*) kind=blocked ;;
     'local '*) kind='local' ;;
+    'announced '*) kind=announced ;;
     *) kind=overlap ;;
   esac
   if [[ $4 == '!'* ]]; then
     blocker_of "$2" "${4#!}"
     route=$REPLY
+  elif [[ $kind == announced ]]; then
+    by=${announced_devs[${4#* }]// /,} route="${announced[${4#* }]}, announced by $fabric_source"
+    by=${by:+ by ${by#,}}
+    for REPLY in ${announced_own[${4#* }]}; do
+      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes
+    done
   else
     devices_of "$4"
     printf -v by ',%s' "${devs[@]}"
     by=" by ${by#,}"
+    [[ $kind == overlap ]] && only_dead_ends && kind=dead-end
     # A backslash and a tab precede each next hop.
     route=${route//\\$'\t'/}
     route=${route% }
@@ -381,26 +671,42 @@ report() { # number of the cidr, first, last, answer: adds a finding
   dotted "$3" && last=$REPLY
   bad[$1]=yes
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
-  findings[$1 << 32 | ${#findings[@]}]="$cidr: $kind $first-$last$by${route:+ ($route)}"
-  if [[ $default && ($kind == no-route || $kind == overlap) && ${has_route[$cidr]-} ]]; then
+  findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind $first-$last$by${route:+ ($route)}"
+  if [[ $default && ($kind == no-route || $kind == overlap || $kind == announced) && ${has_route[$cidr]-} ]]; then
     decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
   fi
-  [[ $kind == overlap ]] && suggest "$cidr" "$4"
+  [[ $kind == dead-end ]] && dead["/$dev"]=yes
+  [[ $kind == overlap || $kind == announced ]] && suggest "$cidr" "$4"
+}
+
+only_dead_ends() { # of devs -> dev
+  for dev in "${devs[@]}"; do
+    is_allowed "$dev" || return
+  done
+  for dev in "${devs[@]}"; do
+    is_dead_end "$dev" && return
+  done
 }
 
 decided_by() { # cidr, answer: succeed if the deciding route is no more specific than the CIDR
   local prefix=${2%% *}
+  [[ $prefix == announced ]] && prefix=${announced[${2#* }]}
   [[ $2 == '!'* || $prefix == default ]] || { [[ $prefix == */* ]] && ((${prefix#*/} <= ${1#*/})); }
 }
 
 suggest() { # cidr, the route that decides part of it: if that is less specific, suggest the whole CIDR
   local prefix=${2%% *} length=${1#*/} dev
   [[ ${lost[$1]-} ]] && return
+  [[ $prefix == announced ]] && prefix=${announced[${2#* }]}
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
     suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\"$out}"
   fi
-  devices_of "$2"
-  for dev in "${devs[@]}"; do
+  if [[ $2 == 'announced '* ]]; then
+    IFS=' ' read -ra devs <<<"${announced_devs[${2#* }]}"
+  else
+    devices_of "$2"
+  fi
+  for dev in ${devs[@]+"${devs[@]}"}; do
     is_allowed "$dev" && continue
     dev=${dev//[!A-Za-z0-9_.@+-]/?}
     astray["/${dev/#-/?}"]=yes
@@ -413,7 +719,9 @@ judge() {
   local new answer='' of=''
   for part in "${!addresses[@]}"; do
     new=${sourced[part]-}
+    [[ ${fates[part]-} ]] && new="announced ${fates[part]}"
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
+    [[ $new == 'announced fine' ]] && new=''
     if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" ]] && ((starts[part] == last + 1)); then
       last=${ends[part]}
       continue
@@ -427,7 +735,7 @@ judge() {
 
 explain() { # -> REPLY
   local cidr i text
-  if [[ ! $default ]]; then
+  if ((!${#expected[@]})); then
     text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
     text+=$'\n'"Give it one: see the log of its DHCP client, or its network configuration."
   else
@@ -448,9 +756,17 @@ explain() { # -> REPLY
   fi
   for i in "${!bad[@]}"; do
     cidr=${cidrs[i]}
-    [[ $default && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
+    [[ ${#expected[@]} != 0 && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
       && text+=$'\n'"$cidr: for a way to fix it, run \`hostrouting check CONFIG\`."
   done
+  if ((${#dead[@]})); then
+    joined "${!dead[@]}"
+    text+=$'\n'"${REPLY//\//} has no carrier: see its cable, its switch and its driver (ip link show)."
+  fi
+  if ((${#own[@]})); then
+    joined "${!own[@]}"
+    text+=$'\n'"No route takes ${REPLY//\//} from the fabric, whose own and broadcast addresses they will be: narrow expectedCidrs."
+  fi
   if ((${#astray[@]})); then
     printf -v REPLY ', "%s"' "${!astray[@]}"
     REPLY=${REPLY//\"\//\"}
@@ -460,13 +776,13 @@ explain() { # -> REPLY
   REPLY=$text
 }
 
-declare -A suggested=() astray=() lost=() has_route=()
+declare -A suggested=() astray=() lost=() own=() dead=() has_route=()
 for cidr in ${routed[@]+"${routed[@]}"}; do
   has_route[$cidr]=yes
 done
 declare -a findings=() bad=() sourced=()
 gateway='' out=''
-if [[ ! $default ]]; then
+if ((!${#expected[@]})); then
   for i in "${!cidrs[@]}"; do
     bounds "${cidrs[i]}"
     report "$i" "$low" "$high" '!Network is unreachable'
@@ -475,7 +791,9 @@ else
   if [[ $default == default\ via\ [0-9]* ]]; then
     gateway=${default#default via } gateway=${gateway%% *}
     # A config has no device names with shell characters; without dev, apply looks it up.
-    [[ ${expected[0]} == [!-]* && ${expected[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${expected[0]}\""
+    devices_of "$default"
+    [[ ${devs[0]} == [!-]* && ${devs[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${devs[0]}\""
+    is_dead_end "${devs[0]}" && gateway=''
   fi
   [[ $by_source ]] && ask_by_source
   judge
