@@ -2,6 +2,7 @@
 
 proof       prove_egress: the parts of each CIDR, the kernel's answer for each, and the findings
 parts       the parts of a CIDR and their lookups, the answers that are not fine, and the route or rule that refuses
+fabric      the networks that the cloud's agent will connect, read from its files
 suggest     the fewest routes that resolve the findings
 report      OverlapReport: the result of a proof, as value, JSON and text
 explain     the route and the device that decide each part of a range

@@ -15,11 +15,13 @@ __all__ = ["MemoryFiles", "MemoryTree"]
 
 
 class MemoryFile(NamedTuple):
-    """A file; `generation` stands for its mtime: a number that grows with every change of any content."""
+    """A file; `generation` is a number that grows with every change of any content."""
 
     content: bytes
     mode: int
     generation: int
+    #: Seconds since the epoch; a file in memory begins at 0.
+    modified: float = 0.0
 
 
 class MemoryTree:
@@ -47,6 +49,13 @@ class MemoryTree:
         entry = self._entries.get(self._place("look at", path, follow=True))
         return entry if isinstance(entry, MemoryFile) else None
 
+    def set_modified(self, path: str, seconds: float) -> None:
+        """Set the time of a file's last change, as `touch -d` does."""
+        place = self._place("touch", path, follow=True)
+        entry = self._entries[place]
+        assert isinstance(entry, MemoryFile), f"{path} is no file"
+        self._entries[place] = entry._replace(modified=seconds)
+
     def _begin(self, *call: str) -> None:
         """Begin an operation; `MemoryFiles` records it."""
 
@@ -58,11 +67,11 @@ class MemoryTree:
             if entry is not None
         }
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """See `FileStore.read`."""
         self._begin("read", path)
         entry = self._no_folder("read", path, self._place("read", path, follow=True))
-        return entry.content if isinstance(entry, MemoryFile) else None
+        return entry.content[:limit] if isinstance(entry, MemoryFile) else None
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
@@ -91,6 +100,12 @@ class MemoryTree:
         self._begin("mode", path)
         file = self.file(path)
         return None if file is None else file.mode
+
+    def modified(self, path: str) -> float | None:
+        """See `FileStore.modified`."""
+        self._begin("modified", path)
+        file = self.file(path)
+        return None if file is None else file.modified
 
     def owner(self, path: str) -> int | None:
         """See `FileStore.owner`."""

@@ -43,6 +43,11 @@ class TestMemoryFiles(FileStoreContract):
         assert isinstance(files, MemoryFiles)
         files.tree.owners[path] = user
 
+    def touch(self, files: FileStore, path: str, seconds: float) -> None:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        files.tree.set_modified(path, seconds)
+
     def open_up(self, files: FileStore, folder: str, mode: int) -> None:
         """See the contract."""
         assert isinstance(files, MemoryFiles)

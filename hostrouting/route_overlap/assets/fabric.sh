@@ -1,0 +1,268 @@
+# --- the fabric that the cloud's agent will connect: the answer of hostrouting/route_overlap/fabric.py
+
+fabric_configuration=/etc/waagent.conf
+fabric_pool=/var/lib/hyperv/.kvp_pool_0
+fabric_uptime=/proc/uptime
+fabric_pause=0.1    # Seconds before a pool that ends within a record is read again.
+fabric_most=262144  # Bytes of a file.
+fabric_longest=1024 # Bytes of a line of the configuration.
+
+# Set fabric_macs and fabric_addresses (numbers), an entry in both for each address that the agent will add with a /16
+# network; fabric_source, which is empty if no fabric is announced; fabric_notes; and fabric_awaited to `yes` if the
+# agent would act, were the addresses in the pool. A MAC is as agent_mac returns it, and empty if no device can have it.
+# shellcheck disable=SC2034
+read_fabric() {
+  local reason='' library=/var/lib/waagent written
+  fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited=''
+  is_there "$fabric_configuration" || return 0
+  if is_switched_on && check_rdma_addresses && read_pool; then
+    age_in_words "$written"
+    fabric_source=$fabric_pool$REPLY
+  else
+    fabric_macs=() fabric_addresses=()
+    fabric_notes=("no fabric is announced: $reason" "${fabric_notes[@]}")
+  fi
+}
+
+# A function that fails has set `reason`.
+
+is_there() { # path
+  [[ -e $1 || -L $1 ]]
+}
+
+is_readable() { # path
+  if [[ ! -f $1 ]]; then
+    reason="$1 is no regular file"
+  elif [[ ! -r $1 ]]; then
+    reason="$1 cannot be read"
+  fi
+  [[ ! $reason ]]
+}
+
+read_text() { # path -> content: to the first NUL, or one byte more than the most, so that no file is too large
+  IFS= read -rd '' -n "$((fabric_most + 1))" content <"$1"
+  ((${#content} <= fabric_most))
+}
+
+# shellcheck disable=SC2295 # A class of characters is meant as a pattern.
+strip() { # text, characters -> REPLY
+  REPLY=$1
+  REPLY=${REPLY#"${REPLY%%[!$2]*}"}
+  REPLY=${REPLY%"${REPLY##*[!$2]}"}
+}
+
+is_switched_on() { # -> library
+  local content lines line name
+  local setting='^[[:space:]]*(OS\.EnableRDMA|OS\.UpdateRdmaDriver|OS\.CheckRdmaDriver|Lib\.Dir)[[:space:]]*='
+  local -A settings=()
+  is_readable "$fabric_configuration" || return
+  if ! read_text "$fabric_configuration"; then
+    reason="$fabric_configuration is larger than 256 KiB"
+    return 1
+  fi
+  if [[ $content == *OS.@(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)* ]]; then
+    split "$content"
+    for line in "${lines[@]}"; do
+      [[ ${#line} -le $fabric_longest && $line =~ $setting ]] || continue
+      name=${BASH_REMATCH[1]} line=${line:${#BASH_REMATCH[0]}}
+      strip "${line%%#*}" '" '
+      strip "$REPLY" '[:space:]'
+      settings[$name]=$REPLY
+      [[ $REPLY == None ]] && unset "settings[$name]"
+    done
+  fi
+  library=${settings[Lib.Dir]-$library}
+  for name in EnableRDMA UpdateRdmaDriver CheckRdmaDriver; do
+    [[ ${settings[OS.$name]-} == [yY] ]] && return 0
+  done
+  reason="OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in $fabric_configuration"
+  return 1
+}
+
+# The agent needs the RDMA addresses in SharedConfig.xml. If that cannot be read, it counts as if it had them.
+check_rdma_addresses() {
+  local content present='' path=$library/SharedConfig.xml
+  if [[ $library != /* || ${#library} -gt 255 || $library == *[!\ -~]* ]]; then
+    path="SharedConfig.xml in Lib.Dir of $fabric_configuration"
+  elif [[ -f $path && -r $path ]] && read_text "$path"; then
+    look_for_rdma_addresses
+  fi
+  if [[ $present == no ]]; then
+    reason="$path has no rdmaIPv4Address and rdmaMacAddress in its first Instance"
+    return 1
+  fi
+  [[ $present ]] || fabric_notes+=("$path cannot be read, so its RDMA addresses count as there")
+}
+
+look_for_rdma_addresses() { # -> present: yes or no, and empty if the content is incomplete
+  local tags tag section_end='' IFS='<' blank=$'[ \t\r\n]'
+  local value="$blank*=$blank*(\"[^\"]|'[^'])"
+  # No value may have a `<`, so each begins a tag; the text after it does not matter.
+  content+=' '
+  # shellcheck disable=SC2206 # Split at each of them.
+  tags=($content)
+  for tag in "${tags[@]:1}"; do
+    if [[ ! $section_end ]]; then
+      case $tag in
+        '!--'*) section_end='-->' ;;
+        '![CDATA['*) section_end=']]>' ;;
+        '?'*) section_end='?>' ;;
+      esac
+    fi
+    if [[ $section_end ]]; then
+      [[ $tag == *"$section_end"* ]] && section_end=''
+    elif [[ $tag == Instance[$' \t\r\n/>']* ]]; then
+      [[ $tag == *'>'* ]] || return
+      present=no
+      [[ $tag =~ ${blank}rdmaIPv4Address$value && $tag =~ ${blank}rdmaMacAddress$value ]] && present=yes
+      return
+    elif [[ $tag == '/SharedConfig>'* ]]; then
+      present=no
+      return
+    fi
+  done
+}
+
+# The pool has records of 512 bytes for a key and 2048 for its value, both padded with NULs.
+read_pool() { # -> fabric_macs, fabric_addresses, written
+  local content keys values i size
+  local -A found=()
+  if ! is_there "$fabric_pool"; then
+    reason="$fabric_pool does not exist yet" fabric_awaited=yes
+    return 1
+  fi
+  is_readable "$fabric_pool" || return
+  for i in 1 2 3; do
+    pool_status
+    if [[ $REPLY != +([0-9])' '?(-)+([0-9]) ]]; then
+      reason="$fabric_pool cannot be read"
+      return 1
+    fi
+    size=${REPLY% *} written=${REPLY#* }
+    ((i == 3 || size % 2560 == 0 || size > fabric_most)) && break
+    # The daemon may be writing.
+    [[ ${never-} ]] || exec {never}<> <(:)
+    read -rt "$fabric_pause" -u "$never"
+  done
+  if ((size > fabric_most)); then
+    reason="$fabric_pool is larger than 256 KiB"
+    return 1
+  fi
+  ((size % 2560)) && fabric_notes+=("$fabric_pool ends within a record, which does not count")
+  # Without the NULs. mapfile takes ten times as long.
+  { content=$(<"$fabric_pool"); } 2>/dev/null
+  if [[ $content == *@(IPoIB_Data|NdDriverVersion)* ]]; then
+    parse_records "$((size / 2560))"
+    for i in "${!keys[@]}"; do
+      case ${keys[i]} in
+        IPoIB_Data | NdDriverVersion) [[ ${found[${keys[i]}]+yes} ]] || found[${keys[i]}]=${values[i]} ;;
+      esac
+    done
+  fi
+  if [[ ${found[NdDriverVersion]-} ]]; then
+    reason="NdDriverVersion in $fabric_pool selects a driver that takes no addresses from there"
+  elif [[ ! ${found[IPoIB_Data]+yes} ]]; then
+    reason="$fabric_pool has no IPoIB_Data yet" fabric_awaited=yes
+  else
+    parse_pairs "${found[IPoIB_Data]}"
+  fi
+  [[ ! $reason ]]
+}
+
+pool_status() { # -> REPLY: its size and the time of its last change
+  REPLY=$(stat -Lc '%s %Y' "$fabric_pool" 2>&1)
+}
+
+parse_records() { # number of whole records -> keys, values
+  local fields key value i at=0 seen=0 IFS=$'\n'
+  keys=() values=()
+  mapfile -td '' fields <"$fabric_pool"
+  # A field ends at each NUL. Nearly always there is nothing but NULs after a key and after a value. Then their places
+  # are known, and together they are as long as all that the file has beside NULs.
+  for ((i = 0; i < $1; i++)); do
+    key=${fields[at]-}
+    ((${#key} < 512)) || break
+    value=${fields[at + 512 - ${#key}]-}
+    ((${#value} < 2048)) || break
+    keys[i]=$key values[i]=$value
+    ((at += 2560 - ${#key} - ${#value}, seen += ${#key} + ${#value}))
+  done
+  ((i == $1 && seen == ${#content})) && return
+  # Else NULs become line ends and line ends blanks, neither of which belongs to a key or a pair.
+  [[ $content == *$'\n'* || ${fields[-1]} == *$'\n' ]] && fields=("${fields[@]//$'\n'/ }")
+  content="${fields[*]}"$'\n'
+  for ((i = 0; i < $1; i++)); do
+    key=${content:i * 2560:512} value=${content:i * 2560 + 512:2048}
+    keys[i]=${key%%$'\n'*} values[i]=${value%%$'\n'*}
+  done
+}
+
+parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
+  # The bar at its end is for the last pair, if that is empty.
+  local pairs pair mac address octet number=0 invalid=() IFS='|' value="$1|" name="IPoIB_Data in $fabric_pool"
+  # shellcheck disable=SC2206 # Split at each bar.
+  pairs=($value)
+  if [[ ! ${pairs[0]} =~ ^NUMPAIRS:0*([0-9]+) ]]; then
+    reason="$name does not begin with NUMPAIRS and a number"
+    return
+  elif [[ ${BASH_REMATCH[1]} != "$((${#pairs[@]} - 1))" ]]; then
+    reason="$name has another number of pairs ($((${#pairs[@]} - 1))) than its NUMPAIRS says"
+    return
+  fi
+  for pair in "${pairs[@]:1}"; do
+    number=$((number + 1)) address=0
+    if [[ ! $pair =~ ^([^:]+):([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+) ]]; then
+      reason="$name has no hardware address with an IPv4 address in its pair $number"
+      return
+    fi
+    mac=${BASH_REMATCH[1]}
+    [[ ${#mac} == 12 && $mac == +([0-9A-F]) ]] || mac=''
+    for octet in "${BASH_REMATCH[@]:2}"; do
+      [[ ${#octet} -le 3 && $octet != 0?* && $octet -le 255 ]] || { address=0 && break; }
+      address=$((address << 8 | octet))
+    done
+    if ((address)); then
+      fabric_macs+=("$mac") fabric_addresses+=("$address")
+    else
+      invalid+=("$number")
+    fi
+  done
+  if ((${#invalid[@]})); then
+    printf -v value ', %s' "${invalid[@]}"
+    fabric_notes+=("$name has no IPv4 address in these of its pairs, which do not count:${value#,}")
+  fi
+  ((${#fabric_addresses[@]})) || reason="$name has no addresses"
+}
+
+age_in_words() { # time of a change -> REPLY
+  local up='' age=$((EPOCHSECONDS - $1))
+  if ((age < 0)); then
+    REPLY=', written in the future'
+    return
+  elif ((age >= 2 * 86400)); then
+    REPLY="$((age / 86400)) d"
+  elif ((age >= 2 * 3600)); then
+    REPLY="$((age / 3600)) h"
+  elif ((age >= 2 * 60)); then
+    REPLY="$((age / 60)) min"
+  else
+    REPLY="$age s"
+  fi
+  REPLY=", written $REPLY ago"
+  [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
+  [[ $up == +([0-9]) ]] && ((age > up)) && REPLY+=', in an earlier boot'
+  return 0
+}
+
+# Set REPLY to the hardware address of a device in the form of the pool; empty if the agent takes no such device.
+agent_mac() { # device, hardware address as ip prints it
+  local octets IFS=:
+  # shellcheck disable=SC2206 # Split at the colons.
+  octets=(${2^^}) REPLY=''
+  if [[ $1 != ib[[:alnum:]_]* ]]; then
+    ((${#octets[@]} == 6)) && printf -v REPLY %s "${octets[@]}"
+  # The agent's pattern wants something before the last eight octets.
+  elif ((${#octets[@]} > 8)); then
+    printf -v REPLY %s "${octets[@]: -8:3}" "${octets[@]: -3}"
+  fi
+}

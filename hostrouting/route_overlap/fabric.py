@@ -1,0 +1,338 @@
+"""The fabric that the cloud's agent will connect: the addresses that it is going to add.
+
+On Azure, WALinuxAgent gives the InfiniBand devices their addresses, each with a connected /16 route, and may do so
+minutes after the boot check. It takes them from the key-value pool of Hyper-V if its configuration switches RDMA on.
+The readers take the files of the agent and answer as it would act. `assets/fabric.sh` is the same in bash.
+
+A file may hold anything: no text of it goes into a result, except for addresses and the path of a folder.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import attrs
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.net.addresses import parse_ipv4
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.host import FileStore
+
+__all__ = [
+    "CONFIGURATION",
+    "POOL",
+    "Fabric",
+    "FabricAddress",
+    "agent_mac",
+    "has_rdma_addresses",
+    "parse_configuration",
+    "parse_pairs",
+    "parse_records",
+    "read_fabric",
+]
+
+CONFIGURATION: Final = "/etc/waagent.conf"
+POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
+
+_SWITCHES: Final = ("OS.EnableRDMA", "OS.UpdateRdmaDriver", "OS.CheckRdmaDriver")
+_LIBRARY: Final = "Lib.Dir"
+_SETTINGS: Final = frozenset({*_SWITCHES, _LIBRARY})
+_DEFAULT_LIBRARY: Final = "/var/lib/waagent"
+#: Bytes of a line of the configuration; a longer one sets nothing that matters here.
+_LONGEST_LINE: Final = 1024
+
+#: Bytes of a key and of a value in the pool.
+_KEY: Final = 512
+_RECORD: Final = _KEY + 2048
+_DATA: Final = b"IPoIB_Data"
+_DRIVER: Final = b"NdDriverVersion"
+
+#: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the other files.
+_LARGEST: Final = 256 * 1024
+#: How often the pool is read if it ends within a record: its daemon may be writing.
+_READINGS: Final = 3
+
+_NUMBER_OF_PAIRS: Final = re.compile(rb"NUMPAIRS:([0-9]+)")
+_PAIR: Final = re.compile(rb"([^:]+):([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)")
+_AGENT_MAC: Final = re.compile(rb"[0-9A-F]{12}")
+_PLAIN_PATH: Final = re.compile(r"/[ -~]{0,254}")
+_IPOIB_NAME: Final = re.compile(r"ib\w", re.ASCII)
+
+_INSTANCE: Final = re.compile(rb"Instance[ \t\r\n/>]")
+_RDMA_ATTRIBUTES: Final = [
+    re.compile(rb"[ \t\r\n]%b[ \t\r\n]*=[ \t\r\n]*(\"[^\"]|'[^'])" % name)
+    for name in (b"rdmaIPv4Address", b"rdmaMacAddress")
+]
+#: The sections of XML in which a tag is only text, by their beginnings after the `<`.
+_SECTIONS: Final = {b"!--": b"-->", b"![CDATA[": b"]]>", b"?": b"?>"}
+
+#: Seconds and names of the units of an age; each is used from two of it on.
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+class _NothingError(Exception):
+    """Why no fabric is announced; `awaited` as in `Fabric`."""
+
+    def __init__(self, reason: str, *, awaited: bool = False) -> None:
+        super().__init__(reason)
+        self.awaited = awaited
+
+
+class FabricAddress(NamedTuple):
+    """An address that the agent will add, with a /16 network."""
+
+    #: As `agent_mac` returns it; empty if no device can have it.
+    mac: str
+    address: int
+
+
+@attrs.frozen(kw_only=True)
+class Fabric:
+    """The networks that are going to be connected, with the source of that knowledge."""
+
+    #: In the order in which the agent reads them.
+    addresses: tuple[FabricAddress, ...] = ()
+    #: CIDRs of the operator's config.
+    networks: tuple[str, ...] = ()
+    #: Where it was read, and how old it is; empty if no fabric is announced.
+    source: str = ""
+    #: Why no fabric is announced, and anything odd: one sentence each.
+    notes: tuple[str, ...] = ()
+    #: The agent would act if the pool had the addresses, which its daemon may write any moment.
+    awaited: bool = False
+
+
+def read_fabric(files: FileStore, *, now: float, uptime: float | None, pause: Callable[[], object]) -> Fabric:
+    """Return the fabric that the agent of this machine will connect; a file that cannot be read is a note and no error.
+
+    `now` is the time in seconds since the epoch, and `uptime` the seconds since the boot, if known. `pause` is called
+    before the pool is read again, which its daemon may be writing.
+    """
+    notes: list[str] = []
+    try:
+        settings = _read_settings(files)
+        if settings is None:
+            return Fabric()
+        _check_rdma_addresses(files, settings, notes)
+        addresses = _read_addresses(files, pause, notes)
+    except _NothingError as reason:
+        return Fabric(notes=(f"no fabric is announced: {reason}", *notes), awaited=reason.awaited)
+    return Fabric(addresses=addresses, source=POOL + _age(files, now, uptime), notes=tuple(notes))
+
+
+# --- the files -------------------------------------------------------------------------------------------------------
+
+
+def _read_settings(files: FileStore) -> dict[str, str] | None:
+    """Return the agent's settings if they switch RDMA on; None if there is no agent."""
+    if not _exists(files, CONFIGURATION):
+        return None
+    text = _text(_read(files, CONFIGURATION))
+    _check_size(CONFIGURATION, text)
+    settings = parse_configuration(text)
+    if not any(settings.get(name, "").lower() == "y" for name in _SWITCHES):
+        raise _NothingError(f"{', '.join(_SWITCHES[:-1])} and {_SWITCHES[-1]} are off in {CONFIGURATION}")
+    return settings
+
+
+def _check_rdma_addresses(files: FileStore, settings: dict[str, str], notes: list[str]) -> None:
+    """Raise _NothingError if SharedConfig.xml has no RDMA addresses; if it cannot be read, it counts as if it had."""
+    folder = settings.get(_LIBRARY, _DEFAULT_LIBRARY)
+    path = f"{folder}/SharedConfig.xml"
+    present = None
+    if not _PLAIN_PATH.fullmatch(folder):
+        path = f"SharedConfig.xml in {_LIBRARY} of {CONFIGURATION}"
+    else:
+        with suppress(HostFileError):
+            text = _text(files.read(path, limit=_LARGEST + 1) or b"")
+            present = has_rdma_addresses(text) if len(text) <= _LARGEST else None
+    if present is None:
+        notes.append(f"{path} cannot be read, so its RDMA addresses count as there")
+    elif not present:
+        raise _NothingError(f"{path} has no rdmaIPv4Address and rdmaMacAddress in its first Instance")
+
+
+def _read_addresses(files: FileStore, pause: Callable[[], object], notes: list[str]) -> tuple[FabricAddress, ...]:
+    records = parse_records(_read_pool(files, pause, notes))
+    if records.get(_DRIVER):
+        raise _NothingError(f"{_DRIVER.decode()} in {POOL} selects a driver that takes no addresses from there")
+    if _DATA not in records:
+        raise _NothingError(f"{POOL} has no {_DATA.decode()} yet", awaited=True)
+    name = f"{_DATA.decode()} in {POOL}"
+    try:
+        pairs = parse_pairs(records[_DATA])
+    except ValueError as error:
+        raise _NothingError(f"{name} {error}") from None
+    invalid = [str(number) for number, pair in enumerate(pairs, 1) if pair is None]
+    if invalid:
+        notes.append(f"{name} has no IPv4 address in these of its pairs, which do not count: {', '.join(invalid)}")
+    if len(invalid) == len(pairs):
+        raise _NothingError(f"{name} has no addresses")
+    return tuple(pair for pair in pairs if pair is not None)
+
+
+def _read_pool(files: FileStore, pause: Callable[[], object], notes: list[str]) -> bytes:
+    if not _exists(files, POOL):
+        raise _NothingError(f"{POOL} does not exist yet", awaited=True)
+    pool = _read(files, POOL)
+    for _ in range(_READINGS - 1):
+        if len(pool) % _RECORD == 0 or len(pool) > _LARGEST:
+            break
+        pause()
+        pool = _read(files, POOL)
+    _check_size(POOL, pool)
+    if len(pool) % _RECORD:
+        notes.append(f"{POOL} ends within a record, which does not count")
+    return pool
+
+
+def _exists(files: FileStore, path: str) -> bool:
+    """Return False if nothing has the name, and raise _NothingError if it is no regular file."""
+    try:
+        if files.mode(path) is not None:
+            return True
+        if files.exists(path):
+            raise _NothingError(f"{path} is no regular file")
+    except HostFileError:
+        raise _NothingError(f"{path} cannot be read") from None
+    return False
+
+
+def _read(files: FileStore, path: str) -> bytes:
+    try:
+        return files.read(path, limit=_LARGEST + 1) or b""
+    except HostFileError:
+        raise _NothingError(f"{path} cannot be read") from None
+
+
+def _check_size(path: str, content: bytes) -> None:
+    if len(content) > _LARGEST:
+        raise _NothingError(f"{path} is larger than {_LARGEST // 1024} KiB")
+
+
+def _age(files: FileStore, now: float, uptime: float | None) -> str:
+    """Return when the pool was written, to follow its path; empty if that is not known."""
+    with suppress(HostFileError):
+        modified = files.modified(POOL)
+        if modified is not None:
+            return _age_in_words(int(now) - int(modified), uptime)
+    return ""
+
+
+def _age_in_words(seconds: int, uptime: float | None) -> str:
+    if seconds < 0:
+        return ", written in the future"
+    length, unit = next(((length, unit) for length, unit in _UNITS if seconds >= 2 * length), (1, "s"))
+    boot = ", in an earlier boot" if uptime is not None and seconds > int(uptime) else ""
+    return f", written {seconds // length} {unit} ago{boot}"
+
+
+# --- parsers ---------------------------------------------------------------------------------------------------------
+
+
+def parse_configuration(content: bytes) -> dict[str, str]:
+    r"""Return the settings of waagent.conf that matter here, as the agent reads them.
+
+    >>> parse_configuration(b'OS.EnableRDMA=n\n#OS.EnableRDMA=n\n OS.EnableRDMA = "y" # on\nLib.Dir=None\n')
+    {'OS.EnableRDMA': 'y'}
+    """
+    settings: dict[str, str] = {}
+    for line in content.split(b"\n"):
+        key, equals, value = line.partition(b"=")
+        name = key.strip().decode("latin-1")
+        if line.startswith(b"#") or not equals or name not in _SETTINGS or len(line) > _LONGEST_LINE:
+            continue
+        text = value.partition(b"#")[0].strip(b'" ').strip().decode("latin-1")
+        settings[name] = text
+        if text == "None":
+            del settings[name]
+    return settings
+
+
+def parse_records(pool: bytes) -> dict[bytes, bytes]:
+    """Return the values of a pool by key; of two records with one key the first counts, and a torn one does not."""
+    records: dict[bytes, bytes] = {}
+    for start in range(0, len(pool) - _RECORD + 1, _RECORD):
+        value = start + _KEY
+        records.setdefault(_text(pool[start:value]), _text(pool[value : start + _RECORD]))
+    return records
+
+
+def _text(padded: bytes) -> bytes:
+    """Return the bytes before the first NUL, or all of them."""
+    return padded.partition(b"\0")[0]
+
+
+def parse_pairs(data: bytes) -> list[FabricAddress | None]:
+    """Return the pairs of a value of IPoIB_Data, with None for one that has no IPv4 address.
+
+    Raise ValueError if the agent would take none of them; the message goes on after the name of the value.
+
+    >>> parse_pairs(b"NUMPAIRS:2|00155D33FF1D:172.16.1.4|00155D33FF1E:172.16.1.400")
+    [FabricAddress(mac='00155D33FF1D', address=2886729988), None]
+    >>> parse_pairs(b"NUMPAIRS:2|00155D33FF1D:172.16.1.4")
+    Traceback (most recent call last):
+    ValueError: has another number of pairs (1) than its NUMPAIRS says
+    """
+    head, *words = data.split(b"|")
+    number = _NUMBER_OF_PAIRS.match(head)
+    if number is None:
+        raise ValueError("does not begin with NUMPAIRS and a number")
+    # As text: the number may have a thousand digits.
+    if (number[1].lstrip(b"0") or b"0") != b"%d" % len(words):
+        raise ValueError(f"has another number of pairs ({len(words)}) than its NUMPAIRS says")
+    pairs = list(map(_PAIR.match, words))
+    if None in pairs:
+        raise ValueError(f"has no hardware address with an IPv4 address in its pair {pairs.index(None) + 1}")
+    return [_address(*pair.groups()) for pair in pairs if pair is not None]
+
+
+def _address(mac: bytes, quad: bytes) -> FabricAddress | None:
+    try:
+        address = parse_ipv4(quad.decode())
+    except ValueError:
+        return None
+    # The kernel takes 0.0.0.0 and adds nothing.
+    return FabricAddress(mac.decode() if _AGENT_MAC.fullmatch(mac) else "", address) if address else None
+
+
+def has_rdma_addresses(shared: bytes) -> bool | None:
+    """Return True if the first Instance of a SharedConfig.xml has both RDMA addresses; None if the text is incomplete.
+
+    >>> has_rdma_addresses(b'<Instance rdmaIPv4Address="172.16.1.4" rdmaMacAddress="00155D33FF1D"/>')
+    True
+    >>> has_rdma_addresses(b"<SharedConfig></SharedConfig>"), has_rdma_addresses(b"<SharedConfig><Inst")
+    (False, None)
+    """
+    section_end = b""
+    # No value may have a `<`, so each begins a tag; the text after it does not matter.
+    for tag in shared.split(b"<")[1:]:
+        if not section_end:
+            section_end = next((end for begin, end in _SECTIONS.items() if tag.startswith(begin)), b"")
+        if section_end:
+            section_end = b"" if section_end in tag else section_end
+        elif _INSTANCE.match(tag):
+            return all(attribute.search(tag) for attribute in _RDMA_ATTRIBUTES) if b">" in tag else None
+        elif tag.startswith(b"/SharedConfig>"):
+            return False
+    return None
+
+
+def agent_mac(name: str, mac: str) -> str | None:
+    """Return the hardware address of a device in the form of the pool; None if the agent takes no such device.
+
+    >>> agent_mac("ib0", "80:00:01:48:fe:80:00:00:00:00:00:00:00:15:5d:ff:fd:33:ff:1d")
+    '00155D33FF1D'
+    >>> agent_mac("eth1", "00:15:5d:33:ff:1d"), agent_mac("ib0", "00:15:5d:33:ff:1d")
+    ('00155D33FF1D', None)
+    """
+    octets = mac.upper().split(":")
+    if _IPOIB_NAME.match(name):
+        # The agent's pattern wants something before the last eight octets.
+        return "".join(octets[-8:-5] + octets[-3:]) if len(octets) > 8 else None
+    return "".join(octets) if len(octets) == 6 else None
