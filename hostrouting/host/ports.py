@@ -106,8 +106,11 @@ class FileStore(Protocol):
     path, the action and the reason; an absent file is an answer and no error.
     """
 
-    def read(self, path: str) -> bytes | None:
-        """Return the content, following symbolic links; None for an absent file or a broken link."""
+    def read(self, path: str, *, limit: int | None = None) -> bytes | None:
+        """Return the content, following symbolic links; None for an absent file or a broken link.
+
+        With `limit`, return the first bytes only, at most so many, and read no more of the file.
+        """
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """Make `path` a file with exactly this content and these permission bits; return True if that changed anything.
@@ -127,6 +130,12 @@ class FileStore(Protocol):
 
     def mode(self, path: str) -> int | None:
         """Return the permission bits of a file, following symbolic links; None if there is no file."""
+
+    def modified(self, path: str) -> float | None:
+        """Return when the content of a file last changed, in seconds since the epoch, following symbolic links.
+
+        None if there is no file.
+        """
 
     def exposed(self, path: str) -> str | None:
         """Return why another user could change the target of `path`: its owner or mode, or a folder on the way.

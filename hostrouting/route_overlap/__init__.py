@@ -2,6 +2,8 @@
 
 proof       prove_egress: the parts of each CIDR, the kernel's answer for each, and the findings
 parts       the snapshot of a node, the parts of a CIDR with their answers, and the route or rule that decides each
+fabric      the networks that the cloud's agent will connect, read from its files
+assumed     the routing of the node once they are connected
 suggest     the fewest routes that resolve the findings
 report      OverlapReport: the result of a proof, as value, JSON and text
 explain     the route and the device that decide each part of a range

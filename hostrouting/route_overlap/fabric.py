@@ -309,7 +309,7 @@ def has_rdma_addresses(shared: bytes) -> bool | None:
     >>> has_rdma_addresses(b"<SharedConfig></SharedConfig>"), has_rdma_addresses(b"<SharedConfig><Inst")
     (False, None)
     """
-    section_end, tag = b"", b""
+    section_end = b""
     # No value may have a `<`, so each begins a tag; the text after it does not matter.
     for tag in shared.split(b"<")[1:]:
         if not section_end:
@@ -318,7 +318,9 @@ def has_rdma_addresses(shared: bytes) -> bool | None:
             section_end = b"" if section_end in tag else section_end
         elif _INSTANCE.match(tag):
             return all(attribute.search(tag) for attribute in _RDMA_ATTRIBUTES) if b">" in tag else None
-    return None if section_end or b">" not in tag else False
+        elif tag.startswith(b"/SharedConfig>"):
+            return False
+    return None
 
 
 def agent_mac(name: str, mac: str) -> str | None:

@@ -23,6 +23,8 @@ class MemoryFile(NamedTuple):
     #: Stands for the mtime: a number that grows with every change of any content.
     generation: int = 0
     owner: int = 0
+    #: Seconds since the epoch; a file in memory begins at 0.
+    modified: float = 0.0
 
 
 class MemoryTree:
@@ -41,7 +43,7 @@ class MemoryTree:
         self._make_parents("make", f"{self._place('make', path, follow=True)}/anything")
 
     def change(self, path: str, **fields: Any) -> None:
-        """Give an existing path, a link itself, another `mode` or `owner`."""
+        """Give an existing path, a link itself, another `mode`, `owner` or time at which it was `modified`."""
         place = self._place("change", path)
         self._entries[place] = self._entries[place]._replace(**fields)
 
@@ -61,11 +63,11 @@ class MemoryTree:
             if content is not None
         }
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """See `FileStore.read`."""
         self._record("read", path)
         content = self._no_folder("read", path, self._place("read", path, follow=True)).content
-        return content if isinstance(content, bytes) else None
+        return content[:limit] if isinstance(content, bytes) else None
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
@@ -92,6 +94,12 @@ class MemoryTree:
         self._record("mode", path)
         file = self.file(path)
         return None if file is None else file.mode
+
+    def modified(self, path: str) -> float | None:
+        """See `FileStore.modified`."""
+        self._record("modified", path)
+        file = self.file(path)
+        return None if file is None else file.modified
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""

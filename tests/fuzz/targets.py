@@ -32,6 +32,7 @@ from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.probe_snat.detect import describes_ipv6
+from hostrouting.route_overlap import fabric
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.static_routes import converge
 from hostrouting.testing import FakeHost, MemoryFiles
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 CASES: Final = Path(__file__).parent / "cases"
 _BACKUPS: Final = "/var/lib/hostrouting/stale-cni"
+_SHARED_CONFIG: Final = "/var/lib/waagent/SharedConfig.xml"
 #: The seconds of processor time that one reader may take for one input of 64 KiB at most.
 LONGEST: Final = 2.0
 
@@ -150,6 +152,21 @@ def _file(path: str, read: Callable[[MemoryFiles], object]) -> Callable[[bytes],
     return reader
 
 
+def _fabric(files: MemoryFiles) -> None:
+    """Read the fabric from these files, with whole ones in the place of those that are absent."""
+    pairs = b"NUMPAIRS:1|00155D33FF1D:172.16.1.4"
+    for path, content in {
+        fabric.CONFIGURATION: b"OS.EnableRDMA=y\n",
+        fabric.POOL: b"IPoIB_Data".ljust(512, b"\0") + pairs.ljust(2048, b"\0"),
+        _SHARED_CONFIG: b"<Instance rdmaIPv4Address='172.16.1.4' rdmaMacAddress='00155D33FF1D'/>",
+    }.items():
+        if not files.exists(path):
+            files.write(path, content, mode=0o644)
+    found = fabric.read_fabric(files, now=0, uptime=None, pause=lambda: None)
+    assert all(map(str.isprintable, (found.source, *found.notes))), "a terminal may not obey a note"
+    assert found.addresses or found.notes
+
+
 def _displaced(files: MemoryFiles) -> list[str]:
     return list(map(str, converge.read_records(files).routes))
 
@@ -209,6 +226,9 @@ TARGETS: Final = (
     _target("azure-cns-endpoints", azure_vnet.parse_endpoints, raises=[ValueError]),
     _target("azure-vnet-locks", _file("/var/run/azure-vnet.json.lock", azure_vnet.locked)),
     _target("conflists", _file("/etc/cni/net.d/10-azure.conflist", azure_vnet.configured)),
+    _target("fabric-configuration", _file(fabric.CONFIGURATION, _fabric)),
+    _target("fabric-pool", _file(fabric.POOL, _fabric)),
+    _target("fabric-shared-config", _file(_SHARED_CONFIG, _fabric)),
     _target("displaced-routes", _file(converge.RECORDS_PATH, _displaced)),
     _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
     _target("metadata-http", _metadata, raises=[BackendError]),

@@ -46,6 +46,11 @@ class TestMemoryFiles(FileStoreContract):
         assert isinstance(files, MemoryFiles)
         files.tree.change(path, owner=user)
 
+    def touch(self, files: FileStore, path: str, seconds: float) -> None:
+        """See the contract."""
+        assert isinstance(files, MemoryFiles)
+        files.tree.change(path, modified=seconds)
+
     def open_up(self, files: FileStore, folder: str, mode: int) -> None:
         """See the contract."""
         assert isinstance(files, MemoryFiles)

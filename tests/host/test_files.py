@@ -54,6 +54,10 @@ class TestRootedFiles(FileStoreContract):
         require("root")
         os.chown(self.outside(files, path), user, -1, follow_symlinks=False)
 
+    def touch(self, files: FileStore, path: str, seconds: float) -> None:
+        """See the contract."""
+        os.utime(self.outside(files, path), (seconds, seconds))
+
     def open_up(self, files: FileStore, folder: str, mode: int) -> None:
         """See the contract."""
         self.outside(files, folder).chmod(mode)

@@ -43,9 +43,9 @@ class RootedFiles:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(root={self._root!r})"
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """See `FileStore.read`."""
-        return self._find("read", path, _read, follow=True)
+        return self._find("read", path, partial(_read, limit=limit), follow=True)
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
@@ -77,6 +77,11 @@ class RootedFiles:
         """See `FileStore.mode`."""
         status = self._find("look at", path, _status, follow=True)
         return stat.S_IMODE(status.st_mode) if status is not None and stat.S_ISREG(status.st_mode) else None
+
+    def modified(self, path: str) -> float | None:
+        """See `FileStore.modified`."""
+        status = self._find("look at", path, _status, follow=True)
+        return status.st_mtime if status is not None and stat.S_ISREG(status.st_mode) else None
 
     def exposed(self, path: str) -> str | None:
         """See `FileStore.exposed`."""
@@ -164,9 +169,9 @@ def _status(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _read(folder: int, name: str) -> bytes:
+def _read(folder: int, name: str, *, limit: int | None = None) -> bytes:
     with open_file(folder, name, _FILE) as descriptor, open(descriptor, "rb", closefd=False) as file:
-        return file.read()
+        return file.read(limit)
 
 
 def _names(folder: int, name: str) -> list[str]:

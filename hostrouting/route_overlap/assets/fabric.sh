@@ -95,9 +95,10 @@ check_rdma_addresses() {
 }
 
 look_for_rdma_addresses() { # -> present: yes or no, and empty if the content is incomplete
-  local tags tag='' section_end='' IFS='<' blank=$'[ \t\r\n]'
+  local tags tag section_end='' IFS='<' blank=$'[ \t\r\n]'
   local value="$blank*=$blank*(\"[^\"]|'[^'])"
   # No value may have a `<`, so each begins a tag; the text after it does not matter.
+  content+=' '
   # shellcheck disable=SC2206 # Split at each of them.
   tags=($content)
   for tag in "${tags[@]:1}"; do
@@ -115,9 +116,11 @@ look_for_rdma_addresses() { # -> present: yes or no, and empty if the content is
       present=no
       [[ $tag =~ ${blank}rdmaIPv4Address$value && $tag =~ ${blank}rdmaMacAddress$value ]] && present=yes
       return
+    elif [[ $tag == '/SharedConfig>'* ]]; then
+      present=no
+      return
     fi
   done
-  [[ ! $section_end && $tag == *'>'* ]] && present=no
 }
 
 # The pool has records of 512 bytes for a key and 2048 for its value, both padded with NULs.
@@ -170,23 +173,30 @@ pool_status() { # -> REPLY: its size and the time of its last change
   REPLY=$(stat -Lc '%s %Y' "$fabric_pool" 2>&1)
 }
 
+# Nearly always there is nothing but NULs after a key and after a value. Then the places of the keys and values are known,
+# and together they are as long as all that the file has beside NULs.
 parse_records() { # number of whole records -> keys, values
-  local fields key value i at=0 seen=0 IFS=$'\n'
+  local field key value i skip=0 seen=0
   keys=() values=()
-  mapfile -td '' fields <"$fabric_pool"
-  # A field ends at each NUL. Nearly always there is nothing but NULs after a key and after a value. Then their places
-  # are known, and together they are as long as all that the file has beside NULs.
   for ((i = 0; i < $1; i++)); do
-    key=${fields[at]-}
+    # A field ends at each NUL. mapfile takes seven times as long if it keeps them all.
+    mapfile -td '' -s "$skip" -n 1 field
+    key=${field-}
     ((${#key} < 512)) || break
-    value=${fields[at + 512 - ${#key}]-}
+    mapfile -td '' -s "$((511 - ${#key}))" -n 1 field
+    value=${field-}
     ((${#value} < 2048)) || break
     keys[i]=$key values[i]=$value
-    ((at += 2560 - ${#key} - ${#value}, seen += ${#key} + ${#value}))
-  done
-  ((i == $1 && seen == ${#content})) && return
-  # Else NULs become line ends and line ends blanks, neither of which belongs to a key or a pair.
-  [[ $content == *$'\n'* || ${fields[-1]} == *$'\n' ]] && fields=("${fields[@]//$'\n'/ }")
+    ((skip = 2047 - ${#value}, seen += ${#key} + ${#value}))
+  done <"$fabric_pool"
+  ((i == $1 && seen == ${#content})) || parse_odd_records "$1"
+}
+
+parse_odd_records() { # as above, by the bytes of the whole file
+  local fields key value i IFS=$'\n'
+  mapfile -td '' fields <"$fabric_pool"
+  # NULs become line ends and line ends blanks, neither of which belongs to a key or a pair.
+  [[ $content == *$'\n'* || ${fields[*]: -1} == *$'\n' ]] && fields=("${fields[@]//$'\n'/ }")
   content="${fields[*]}"$'\n'
   for ((i = 0; i < $1; i++)); do
     key=${content:i * 2560:512} value=${content:i * 2560 + 512:2048}

@@ -32,6 +32,10 @@ class FileStoreContract:
         """Let another user own the path; skip the test if that is impossible."""
         raise NotImplementedError
 
+    def touch(self, files: FileStore, path: str, seconds: float) -> None:
+        """Set the time of the last change of an existing file, in seconds since the epoch."""
+        raise NotImplementedError
+
     def open_up(self, files: FileStore, folder: str, mode: int) -> None:
         """Give a folder other permission bits."""
         raise NotImplementedError
@@ -171,6 +175,26 @@ class FileStoreContract:
         files.link("/etc/ours/broken", "b")
         assert [files.mode(f"/etc/ours/{name}") for name in ("a", "link", "broken", "c")] == [0o750, 0o750, None, None]
         assert files.mode("/etc/ours") is None
+
+    def test_a_limit_ends_a_read(self, files: FileStore) -> None:
+        """No more than the first bytes are returned; a limit of the whole file or beyond changes nothing."""
+        files.write("/etc/ours/a", b"\0one\n", mode=0o644)
+        read = [files.read("/etc/ours/a", limit=limit) for limit in (0, 3, 5, 6)]
+        assert read == [b"", b"\0on", b"\0one\n", b"\0one\n"]
+        assert files.read("/etc/ours/b", limit=3) is None
+
+    def test_a_time_is_of_the_last_change(self, files: FileStore) -> None:
+        """A link has the time of its file; a folder, a broken link and an absent path have none."""
+        files.write("/etc/ours/a", b"one\n", mode=0o644)
+        files.link("/etc/ours/link", "a")
+        files.link("/etc/ours/broken", "b")
+        self.touch(files, "/etc/ours/a", 1700000000.5)
+        paths = ("/etc/ours/a", "/etc/ours/link", "/etc/ours/broken", "/etc/ours/c", "/etc/ours")
+        assert list(map(files.modified, paths)) == [1700000000.5, 1700000000.5, None, None, None]
+        files.write("/etc/ours/a", b"one\n", mode=0o600)
+        assert files.modified("/etc/ours/a") == 1700000000.5
+        files.write("/etc/ours/a", b"two\n", mode=0o600)
+        assert files.modified("/etc/ours/a") != 1700000000.5
 
     def test_what_only_root_can_change_is_not_exposed(self, files: FileStore) -> None:
         """Folders of mode 0755 and less expose nothing, and neither does an absent path."""
