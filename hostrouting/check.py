@@ -81,11 +81,11 @@ def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: 
     """
     refuse_unbuilt(config)
     if host.is_live:
-        overlap = check_now(ctx.child(timeout=seconds), config, host.routes)
+        overlap = check_now(ctx.child(timeout=seconds), config, host)
     else:
         overlap = OverlapReport(expected_devs=(), cidrs=())
     look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host)
-    findings = tuple(look.everything() if host.is_live else look.image())
+    findings = (*overlap.notes, *(look.everything() if host.is_live else look.image()))
     return NodeReport(
         overlap=overlap,
         mode=config.route_overlap.mode,

@@ -35,7 +35,14 @@ FULL: dict[str, Any] = {
             {"destination": "172.16.2.0/24"},
         ],
     },
-    "routeOverlap": {"expectedCidrs": ["172.16.0.0/16"], "mode": "STRICT", "allowedDevs": ["mesh*"]},
+    "routeOverlap": {
+        "expectedCidrs": ["172.16.0.0/16"],
+        "expected": ["azure"],
+        "mode": "STRICT",
+        "allowedDevs": ["mesh*"],
+        "expectedDevs": ["eth0"],
+        "fabric": ["172.16.0.0/16"],
+    },
     "probeSnat": {
         "enabled": True,
         "dev": "eth0",

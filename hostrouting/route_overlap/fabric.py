@@ -10,6 +10,7 @@ A file may hold anything: no text of it goes into a result, except for addresses
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -71,9 +72,6 @@ _RDMA_ATTRIBUTES: Final = [
 #: The sections of XML in which a tag is only text, by their beginnings after the `<`.
 _SECTIONS: Final = {b"!--": b"-->", b"![CDATA[": b"]]>", b"?": b"?>"}
 
-#: Seconds and names of the units of an age; each is used from two of it on.
-_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
-
 
 class _NothingError(Exception):
     """Why no fabric is announced; `awaited` as in `Fabric`."""
@@ -99,7 +97,7 @@ class Fabric:
     addresses: tuple[FabricAddress, ...] = ()
     #: CIDRs of the operator's config.
     networks: tuple[str, ...] = ()
-    #: Where it was read, and how old it is; empty if no fabric is announced.
+    #: Where it was read, and when that was written; empty if no fabric is announced.
     source: str = ""
     #: Why no fabric is announced, and anything odd: one sentence each.
     notes: tuple[str, ...] = ()
@@ -220,16 +218,11 @@ def _age(files: FileStore, now: float, uptime: float | None) -> str:
     with suppress(HostFileError):
         modified = files.modified(POOL)
         if modified is not None:
-            return _age_in_words(int(now) - int(modified), uptime)
+            # A date and no age: an unchanged verdict has an unchanged text, which is not logged again.
+            date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(int(modified)))
+            is_old = uptime is not None and int(now) - int(modified) > int(uptime)
+            return f", written {date}{', in an earlier boot' if is_old else ''}"
     return ""
-
-
-def _age_in_words(seconds: int, uptime: float | None) -> str:
-    if seconds < 0:
-        return ", written in the future"
-    length, unit = next(((length, unit) for length, unit in _UNITS if seconds >= 2 * length), (1, "s"))
-    boot = ", in an earlier boot" if uptime is not None and seconds > int(uptime) else ""
-    return f", written {seconds // length} {unit} ago{boot}"
 
 
 # --- parsers ---------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def prove_egress(
     raises `BackendError` if the kernel cannot be asked.
     """
     assumed = None
-    if fabric:
+    if fabric and (fabric.addresses or fabric.networks):
         # Imported late: most nodes have no announced fabric.
         from hostrouting.route_overlap.assumed import Assumed
 

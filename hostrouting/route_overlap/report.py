@@ -10,7 +10,9 @@ import attrs
 from hostrouting.net.addresses import Prefix, check_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hostrouting.findings import NodeFinding
 
 __all__ = ["CidrReport", "Finding", "Kind", "OverlapReport", "SuggestedRoute"]
 
@@ -148,8 +150,8 @@ class OverlapReport:
     carriers: tuple[str, ...] = ()
     #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
     not_covered: tuple[str, ...] = ()
-    #: Facts to know that change no answer.
-    notes: tuple[str, ...] = ()
+    #: Facts that change no answer, about the fabric for example; `check` shows them with its other findings.
+    notes: Sequence[NodeFinding] = ()
 
     @property
     def ok(self) -> bool:
@@ -166,6 +168,10 @@ class OverlapReport:
         """Every suggested route, each once."""
         return tuple(dict.fromkeys(route for report in self.cidrs for route in report.suggested_routes))
 
+    def with_names(self, names: Mapping[str, str | None]) -> OverlapReport:
+        """Return the report with the names of its CIDRs."""
+        return attrs.evolve(self, cidrs=tuple(attrs.evolve(one, name=names.get(one.cidr)) for one in self.cidrs))
+
     def knowing(self, destinations: Sequence[str]) -> OverlapReport:
         """Return the report for a config with routes to these destinations, which need not be suggested."""
         return attrs.evolve(self, cidrs=tuple(report.knowing(destinations) for report in self.cidrs))
@@ -178,7 +184,6 @@ class OverlapReport:
             "expected_devs": list(self.expected_devs),
             "cidrs": [report.to_mapping() for report in self.cidrs],
             **({"not_covered": list(self.not_covered)} if self.not_covered else {}),
-            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     def lines(self) -> list[str]:
@@ -242,7 +247,6 @@ class OverlapReport:
                 f"{count} policy rule{'s' if count > 1 else ''}"
             )
             yield from (f"  {rule}" for rule in self.not_covered)
-        yield from (f"Note: {note}" for note in self.notes)
 
 
 def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:

@@ -6,21 +6,29 @@ In this order: a node that fails now must not start its machine at the next boot
 from __future__ import annotations
 
 import logging
-from math import ceil
+from contextlib import suppress
+from math import ceil, inf
 from typing import TYPE_CHECKING, Final
+
+import attrs
 
 from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, RecordedFiles
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
-from hostrouting.exceptions import RouteOverlapError
-from hostrouting.net.default_route import default_route
+from hostrouting.exceptions import HostFileError, RouteOverlapError
+from hostrouting.findings import NodeFinding
+from hostrouting.net.default_route import default_route, default_routes
 from hostrouting.net.routes import OUR_PROTOCOL
+from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import RouteBackend
+    from hostrouting.findings import Severity
+    from hostrouting.host import Host, RouteBackend
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
@@ -30,6 +38,11 @@ _logger = logging.getLogger(__name__)
 
 SECONDS_TO_WAIT: Final = 30.0
 SECONDS_BETWEEN_LOOKS: Final = 0.5
+#: A daemon that writes the pool in this moment has ended after that.
+_SECONDS_OF_A_WRITE: Final = 0.1
+#: Later, addresses that are still missing in the pool are hardly under way.
+_SECONDS_OF_A_BOOT: Final = 300
+_IPOIB_COLONS: Final = 19
 _MARKER_MODE: Final = 0o644
 
 
@@ -58,7 +71,7 @@ class CheckRouteOverlap(PairTask):
             return
         if not self._host.is_live:
             return
-        report = check_now(ctx, self._config, self._host.routes, seconds=seconds)
+        report = check_now(ctx, self._config, self._host, seconds=seconds)
         try:
             self._leave_marker(ctx, report)
         finally:
@@ -66,6 +79,9 @@ class CheckRouteOverlap(PairTask):
             self._tell(report)
 
     def _tell(self, report: OverlapReport) -> None:
+        for note in report.notes:
+            level = logging.WARNING if note.severity == "warning" else logging.DEBUG
+            self._logger.log(level, "%s", note.text, extra={"task": self.name, "kind": note.kind})
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
             return
@@ -101,19 +117,29 @@ class CheckRouteOverlap(PairTask):
 
 
 def check_now(
-    ctx: Context, config: HostRoutingConfig, backend: RouteBackend, *, seconds: float = SECONDS_TO_WAIT
+    ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: float = SECONDS_TO_WAIT
 ) -> OverlapReport:
-    """Wait for a default route until the end of `ctx`, at most `seconds`, and prove the expected CIDRs.
+    """Wait for a default route and the announced fabric until the end of `ctx`, and prove the expected CIDRs.
 
-    The end of the time is not an error, since a missing default route is an answer; a cancelled context raises.
+    It waits at most `seconds` in all. The end of the time is not an error, since a missing default route is an answer;
+    a cancelled context raises.
     """
-    section = config.route_overlap
+    section, backend = config.route_overlap, host.routes
+    fabric = Fabric()
     if section.cidrs:
-        _wait_for_default_route(ctx.child(timeout=seconds), backend)
-    allowed = (*DEFAULT_ALLOWED_DEVS, *section.allowed_devs)
+        waiting = ctx.child(timeout=seconds)
+        _wait_for_default_route(waiting, backend, section.expected_devs)
+        fabric = _announced_fabric(waiting, section.fabric, host)
     report = prove_egress(
-        backend, list(section.cidrs), allowed_devs=allowed, expected_devs=section.expected_devs or None
-    )
+        backend,
+        list(section.cidrs),
+        allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
+        expected_devs=section.expected_devs or None,
+        fabric=fabric,
+    ).with_names(section.cidrs)
+    severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
+    notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
+    report = attrs.evolve(report, notes=notes)
     if report.ok or not config.static_routes.routes:
         return report
     standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}
@@ -121,12 +147,60 @@ def check_now(
     return report.knowing([route.destination for route in absent])
 
 
-def _wait_for_default_route(ctx: Context, backend: RouteBackend) -> None:
-    """Wait until there is an IPv4 default route or the time is up: DHCP may still be at work."""
+def _wait_for_default_route(ctx: Context, backend: RouteBackend, devs: Sequence[str]) -> None:
+    """Wait until there is an IPv4 default route (by one of `devs`, if any) or the time is up: DHCP may be at work."""
+
+    def is_there() -> bool:
+        routes = backend.routes()
+        if not devs:
+            return default_route(routes) is not None
+        return any(hop.dev in devs and not hop.dead for route in default_routes(routes) for hop in route.hops)
+
+    by = f" by {' or '.join(devs)}" if devs else ""
+    _wait(ctx, is_there, f"table main has no IPv4 default route{by}")
+
+
+def _announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
+    """Return the announced fabric; soon after the boot, wait for the addresses if only they are missing."""
+    if setting == "off" or not isinstance(setting, str):
+        return Fabric(networks=() if setting == "off" else tuple(setting), source="routeOverlap.fabric")
+
+    def pause() -> None:
+        with suppress(DeadlineExceededError):
+            ctx.sleep(_SECONDS_OF_A_WRITE)
+
+    def read() -> Fabric:
+        return read_fabric(host.files, now=ctx.clock.time(), uptime=_uptime(host), pause=pause)
+
+    fabric = read()
+    if fabric.awaited and (_uptime(host) or inf) < _SECONDS_OF_A_BOOT and _has_infiniband(host):
+        reason = f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
+        _wait(ctx, lambda: not read().awaited, reason)
+        fabric = read()
+    return fabric
+
+
+def _uptime(host: Host) -> float | None:
+    """Return the seconds since the boot; None if they are unknown."""
+    with suppress(HostFileError, ValueError):
+        return float((host.files.read("/proc/uptime") or b"").partition(b" ")[0])
+    return None
+
+
+def _has_infiniband(host: Host) -> bool:
+    """Return True if the node has InfiniBand hardware, or a device for IP over it, whose address has 20 octets."""
+    with suppress(HostFileError):
+        if host.files.names("/sys/class/infiniband"):
+            return True
+    return any(device.mac.count(":") == _IPOIB_COLONS for device in host.routes.links())
+
+
+def _wait(ctx: Context, is_there: Callable[[], bool], reason: str) -> None:
+    """Wait until something is there or the time of the context is up."""
     said = False
-    while default_route(backend.routes()) is None:
+    while not is_there():
         if not said:
-            _logger.warning("waiting up to %.0f s: table main has no IPv4 default route", ceil(ctx.remaining() or 0))
+            _logger.warning("waiting up to %.0f s: %s", ceil(ctx.remaining() or 0), reason)
             said = True
         try:
             ctx.sleep(SECONDS_BETWEEN_LOOKS)

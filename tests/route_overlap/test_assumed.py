@@ -95,9 +95,7 @@ def test_announced_equals_connected(world: World, announced: list[tuple[str, str
 
 
 @needs_kernel
-@settings(
-    max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(world=worlds(), announced=_announced)
 def test_the_boot_script_finds_the_same(world: World, announced: list[tuple[str, str]], tmp_path: Path) -> None:
     """Under announced addresses the boot script finds the same addresses, with the same devices, as the proof."""

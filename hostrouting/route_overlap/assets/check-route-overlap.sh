@@ -243,12 +243,11 @@ declare -a announced=() announced_low=() announced_high=() announced_devs=() ann
 declare -a announced_at=() fates=()
 # The first device of a network by its index, and of an own address by its number: the first one that is added decides.
 declare -A first_of=() first_with=()
-fabric_addresses=() fabric_notes=()
+fabric_addresses=() fabric_notes=() fabric_source=''
 
 assume_fabric() {
   local network questions=$'link show\naddr show'
-  fabric_source=routeOverlap.fabric
-  [[ $fabric == auto ]] && read_fabric
+  [[ $fabric == list ]] && fabric_source=routeOverlap.fabric
   local -a networks=(${fabric_networks[@]+"${fabric_networks[@]}"})
   for address in ${fabric_addresses[@]+"${fabric_addresses[@]}"}; do
     dotted $((address & 0xffff0000))
@@ -280,6 +279,7 @@ announce_addresses() {
         ;;
       [0-9]*:*' link/'*)
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
+        [[ $fabric == auto ]] || continue
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
         [[ $REPLY ]] && mac_of[$REPLY]=$device
@@ -441,7 +441,33 @@ covered_by() { # address, a prefix length, table, name of a list of routes: does
   return 1
 }
 
+is_booting() {
+  local up=''
+  [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
+  # Later, addresses that are still missing in the pool are hardly under way.
+  [[ $up == +([0-9]) ]] && ((up < 300))
+}
+
+has_infiniband() {
+  compgen -G '/sys/class/infiniband/*' >/dev/null && return
+  look 'link show' && [[ $answer == *' link/infiniband '* ]]
+}
+
 # --- the check
+
+may_wait() { # count a second
+  local outcome=ok
+  if [[ ! $seconds ]]; then
+    seconds=0
+    # static-routes.service has waited for the default route already; that time counts for this run only.
+    if ((waits)) && [[ -s $folder/static-routes.waited ]]; then
+      read -r seconds outcome <"$folder/static-routes.waited"
+      { : >"$folder/static-routes.waited"; } 2>/dev/null
+      [[ $seconds == +([0-9]) && $outcome == ok ]] || seconds=$waits
+    fi
+  fi
+  ((seconds++ < waits))
+}
 
 # Cut the CIDRs: a part has its first address in starts, its last in ends and the number of its CIDR in cidr_of. Both
 # the CIDRs and the edges are read once, because a sparse array has its indexes sorted.
@@ -471,19 +497,21 @@ cut_cidrs() {
 declare -a cidr_of=() addresses=() starts=() ends=() plain=()
 
 read_tables
-if [[ ! $default ]] && ((waits)); then
-  seconds=0 outcome=ok
-  # static-routes.service has waited for it already; that time counts for this run only.
-  if [[ -s $folder/static-routes.waited ]]; then
-    read -r seconds outcome <"$folder/static-routes.waited"
-    { : >"$folder/static-routes.waited"; } 2>/dev/null
-    [[ $seconds == +([0-9]) && $outcome == ok ]] || seconds=$waits
-  fi
-  for (( ; seconds < waits; seconds++)); do
+seconds=''
+until [[ $default ]] || ! may_wait; do
+  wait_a_second
+  read_tables
+done
+if [[ $fabric == auto ]]; then
+  read_fabric
+  waited=$seconds
+  while [[ $fabric_awaited ]] && is_booting && has_infiniband && may_wait; do
     wait_a_second
-    read_tables
-    [[ $default ]] && break
+    read_fabric
   done
+  [[ $fabric_awaited ]] && has_infiniband && fabric_notes=("warning: ${fabric_notes[0]}")
+  [[ $fabric_source || $fabric_awaited ]] || fabric_notes=()
+  [[ $seconds == "$waited" ]] || read_tables
 fi
 
 if [[ $default && ${#expected[@]} == 0 ]]; then
@@ -516,7 +544,7 @@ fi
 
 notes=''
 for line in ${fabric_notes[@]+"${fabric_notes[@]}"}; do
-  notes+=$'\n'"note: $line"
+  notes+=$'\n'"$line"
 done
 for line in "${not_covered[@]}"; do
   notes+=$'\n'"not covered by this proof, as it selects by more than addresses: rule ${line% }"
@@ -662,7 +690,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
     devices_of "$4"
     printf -v by ',%s' "${devs[@]}"
     by=" by ${by#,}"
-    [[ $kind == overlap ]] && only_dead_ends && kind=dead-end
+    [[ $kind == overlap ]] && only_dead_ends && kind='dead-end'
     # A backslash and a tab precede each next hop.
     route=${route//\\$'\t'/}
     route=${route% }

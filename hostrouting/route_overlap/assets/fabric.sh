@@ -16,7 +16,7 @@ read_fabric() {
   fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited=''
   is_there "$fabric_configuration" || return 0
   if is_switched_on && check_rdma_addresses && read_pool; then
-    age_in_words "$written"
+    date_in_words "$written"
     fabric_source=$fabric_pool$REPLY
   else
     fabric_macs=() fabric_addresses=()
@@ -241,23 +241,12 @@ parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
   ((${#fabric_addresses[@]})) || reason="$name has no addresses"
 }
 
-age_in_words() { # time of a change -> REPLY
-  local up='' age=$((EPOCHSECONDS - $1))
-  if ((age < 0)); then
-    REPLY=', written in the future'
-    return
-  elif ((age >= 2 * 86400)); then
-    REPLY="$((age / 86400)) d"
-  elif ((age >= 2 * 3600)); then
-    REPLY="$((age / 3600)) h"
-  elif ((age >= 2 * 60)); then
-    REPLY="$((age / 60)) min"
-  else
-    REPLY="$age s"
-  fi
-  REPLY=", written $REPLY ago"
+# A date and no age: an unchanged verdict has an unchanged text, which is not logged again.
+date_in_words() { # time of a change -> REPLY
+  local up=''
+  TZ=UTC printf -v REPLY ', written %(%Y-%m-%d %H:%M UTC)T' "$1"
   [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
-  [[ $up == +([0-9]) ]] && ((age > up)) && REPLY+=', in an earlier boot'
+  [[ $up == +([0-9]) ]] && ((EPOCHSECONDS - $1 > up)) && REPLY+=', in an earlier boot'
   return 0
 }
 

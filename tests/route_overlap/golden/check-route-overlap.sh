@@ -1,5 +1,6 @@
 #!/bin/bash -p
-# Proves that every address of the expected CIDRs leaves by the device of the default route, or by an allowed one.
+# Proves that every address of the expected CIDRs leaves by an expected device (that of the default route, unless the
+# config names some) or by an allowed one, also when an announced fabric is connected.
 #
 #   check-route-overlap.sh [now]        now: do not wait for a default route
 #
@@ -40,6 +41,11 @@ allowed=(
   'veth*'
   'kube-*'
   'nodelocaldns'
+  'localdns'
+  'antrea-gw0'
+  'weave'
+  'ovn-k8s-mp0'
+  'genev_sys_*'
   'unbounded0'
   'wg518*'
   'geneve0'
@@ -47,6 +53,16 @@ allowed=(
   'ipip0'
   'mesh*'
   'veth[0-9]?'
+)
+# Devices by which they must leave; none stands for those of the default route.
+expected=(
+)
+# What presets call the addresses that they expect.
+declare -A names=(
+)
+# Networks that will be connected: those of `fabric_networks`, and with `auto` those that the cloud's agent will connect.
+fabric=auto
+fabric_networks=(
 )
 
 ((${#cidrs[@]})) || exit 0
@@ -214,6 +230,270 @@ own_default() {
   done
   return 0
 }
+# --- the fabric that the cloud's agent will connect: the answer of hostrouting/route_overlap/fabric.py
+
+fabric_configuration=/etc/waagent.conf
+fabric_pool=/var/lib/hyperv/.kvp_pool_0
+fabric_uptime=/proc/uptime
+fabric_pause=0.1    # Seconds before a pool that ends within a record is read again.
+fabric_most=262144  # Bytes of a file.
+fabric_longest=1024 # Bytes of a line of the configuration.
+
+# Set fabric_macs and fabric_addresses (numbers), an entry in both for each address that the agent will add with a /16
+# network; fabric_source, which is empty if no fabric is announced; fabric_notes; and fabric_awaited to `yes` if the
+# agent would act, were the addresses in the pool. A MAC is as agent_mac returns it, and empty if no device can have it.
+# shellcheck disable=SC2034
+read_fabric() {
+  local reason='' library=/var/lib/waagent written
+  fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited=''
+  is_there "$fabric_configuration" || return 0
+  if is_switched_on && check_rdma_addresses && read_pool; then
+    date_in_words "$written"
+    fabric_source=$fabric_pool$REPLY
+  else
+    fabric_macs=() fabric_addresses=()
+    fabric_notes=("no fabric is announced: $reason" "${fabric_notes[@]}")
+  fi
+}
+
+# A function that fails has set `reason`.
+
+is_there() { # path
+  [[ -e $1 || -L $1 ]]
+}
+
+is_readable() { # path
+  if [[ ! -f $1 ]]; then
+    reason="$1 is no regular file"
+  elif [[ ! -r $1 ]]; then
+    reason="$1 cannot be read"
+  fi
+  [[ ! $reason ]]
+}
+
+read_text() { # path -> content: to the first NUL, or one byte more than the most, so that no file is too large
+  IFS= read -rd '' -n "$((fabric_most + 1))" content <"$1"
+  ((${#content} <= fabric_most))
+}
+
+# shellcheck disable=SC2295 # A class of characters is meant as a pattern.
+strip() { # text, characters -> REPLY
+  REPLY=$1
+  REPLY=${REPLY#"${REPLY%%[!$2]*}"}
+  REPLY=${REPLY%"${REPLY##*[!$2]}"}
+}
+
+is_switched_on() { # -> library
+  local content lines line name
+  local setting='^[[:space:]]*(OS\.EnableRDMA|OS\.UpdateRdmaDriver|OS\.CheckRdmaDriver|Lib\.Dir)[[:space:]]*='
+  local -A settings=()
+  is_readable "$fabric_configuration" || return
+  if ! read_text "$fabric_configuration"; then
+    reason="$fabric_configuration is larger than 256 KiB"
+    return 1
+  fi
+  if [[ $content == *OS.@(EnableRDMA|UpdateRdmaDriver|CheckRdmaDriver)* ]]; then
+    split "$content"
+    for line in "${lines[@]}"; do
+      [[ ${#line} -le $fabric_longest && $line =~ $setting ]] || continue
+      name=${BASH_REMATCH[1]} line=${line:${#BASH_REMATCH[0]}}
+      strip "${line%%#*}" '" '
+      strip "$REPLY" '[:space:]'
+      settings[$name]=$REPLY
+      [[ $REPLY == None ]] && unset "settings[$name]"
+    done
+  fi
+  library=${settings[Lib.Dir]-$library}
+  for name in EnableRDMA UpdateRdmaDriver CheckRdmaDriver; do
+    [[ ${settings[OS.$name]-} == [yY] ]] && return 0
+  done
+  reason="OS.EnableRDMA, OS.UpdateRdmaDriver and OS.CheckRdmaDriver are off in $fabric_configuration"
+  return 1
+}
+
+# The agent needs the RDMA addresses in SharedConfig.xml. If that cannot be read, it counts as if it had them.
+check_rdma_addresses() {
+  local content present='' path=$library/SharedConfig.xml
+  if [[ $library != /* || ${#library} -gt 255 || $library == *[!\ -~]* ]]; then
+    path="SharedConfig.xml in Lib.Dir of $fabric_configuration"
+  elif [[ -f $path && -r $path ]] && read_text "$path"; then
+    look_for_rdma_addresses
+  fi
+  if [[ $present == no ]]; then
+    reason="$path has no rdmaIPv4Address and rdmaMacAddress in its first Instance"
+    return 1
+  fi
+  [[ $present ]] || fabric_notes+=("$path cannot be read, so its RDMA addresses count as there")
+}
+
+look_for_rdma_addresses() { # -> present: yes or no, and empty if the content is incomplete
+  local tags tag section_end='' IFS='<' blank=$'[ \t\r\n]'
+  local value="$blank*=$blank*(\"[^\"]|'[^'])"
+  # No value may have a `<`, so each begins a tag; the text after it does not matter.
+  content+=' '
+  # shellcheck disable=SC2206 # Split at each of them.
+  tags=($content)
+  for tag in "${tags[@]:1}"; do
+    if [[ ! $section_end ]]; then
+      case $tag in
+        '!--'*) section_end='-->' ;;
+        '![CDATA['*) section_end=']]>' ;;
+        '?'*) section_end='?>' ;;
+      esac
+    fi
+    if [[ $section_end ]]; then
+      [[ $tag == *"$section_end"* ]] && section_end=''
+    elif [[ $tag == Instance[$' \t\r\n/>']* ]]; then
+      [[ $tag == *'>'* ]] || return
+      present=no
+      [[ $tag =~ ${blank}rdmaIPv4Address$value && $tag =~ ${blank}rdmaMacAddress$value ]] && present=yes
+      return
+    elif [[ $tag == '/SharedConfig>'* ]]; then
+      present=no
+      return
+    fi
+  done
+}
+
+# The pool has records of 512 bytes for a key and 2048 for its value, both padded with NULs.
+read_pool() { # -> fabric_macs, fabric_addresses, written
+  local content keys values i size
+  local -A found=()
+  if ! is_there "$fabric_pool"; then
+    reason="$fabric_pool does not exist yet" fabric_awaited=yes
+    return 1
+  fi
+  is_readable "$fabric_pool" || return
+  for i in 1 2 3; do
+    pool_status
+    if [[ $REPLY != +([0-9])' '?(-)+([0-9]) ]]; then
+      reason="$fabric_pool cannot be read"
+      return 1
+    fi
+    size=${REPLY% *} written=${REPLY#* }
+    ((i == 3 || size % 2560 == 0 || size > fabric_most)) && break
+    # The daemon may be writing.
+    [[ ${never-} ]] || exec {never}<> <(:)
+    read -rt "$fabric_pause" -u "$never"
+  done
+  if ((size > fabric_most)); then
+    reason="$fabric_pool is larger than 256 KiB"
+    return 1
+  fi
+  ((size % 2560)) && fabric_notes+=("$fabric_pool ends within a record, which does not count")
+  # Without the NULs. mapfile takes ten times as long.
+  { content=$(<"$fabric_pool"); } 2>/dev/null
+  if [[ $content == *@(IPoIB_Data|NdDriverVersion)* ]]; then
+    parse_records "$((size / 2560))"
+    for i in "${!keys[@]}"; do
+      case ${keys[i]} in
+        IPoIB_Data | NdDriverVersion) [[ ${found[${keys[i]}]+yes} ]] || found[${keys[i]}]=${values[i]} ;;
+      esac
+    done
+  fi
+  if [[ ${found[NdDriverVersion]-} ]]; then
+    reason="NdDriverVersion in $fabric_pool selects a driver that takes no addresses from there"
+  elif [[ ! ${found[IPoIB_Data]+yes} ]]; then
+    reason="$fabric_pool has no IPoIB_Data yet" fabric_awaited=yes
+  else
+    parse_pairs "${found[IPoIB_Data]}"
+  fi
+  [[ ! $reason ]]
+}
+
+pool_status() { # -> REPLY: its size and the time of its last change
+  REPLY=$(stat -Lc '%s %Y' "$fabric_pool" 2>&1)
+}
+
+# Nearly always there is nothing but NULs after a key and after a value. Then the places of the keys and values are known,
+# and together they are as long as all that the file has beside NULs.
+parse_records() { # number of whole records -> keys, values
+  local field key value i skip=0 seen=0
+  keys=() values=()
+  for ((i = 0; i < $1; i++)); do
+    # A field ends at each NUL. mapfile takes seven times as long if it keeps them all.
+    mapfile -td '' -s "$skip" -n 1 field
+    key=${field-}
+    ((${#key} < 512)) || break
+    mapfile -td '' -s "$((511 - ${#key}))" -n 1 field
+    value=${field-}
+    ((${#value} < 2048)) || break
+    keys[i]=$key values[i]=$value
+    ((skip = 2047 - ${#value}, seen += ${#key} + ${#value}))
+  done <"$fabric_pool"
+  ((i == $1 && seen == ${#content})) || parse_odd_records "$1"
+}
+
+parse_odd_records() { # as above, by the bytes of the whole file
+  local fields key value i IFS=$'\n'
+  mapfile -td '' fields <"$fabric_pool"
+  # NULs become line ends and line ends blanks, neither of which belongs to a key or a pair.
+  [[ $content == *$'\n'* || ${fields[*]: -1} == *$'\n' ]] && fields=("${fields[@]//$'\n'/ }")
+  content="${fields[*]}"$'\n'
+  for ((i = 0; i < $1; i++)); do
+    key=${content:i * 2560:512} value=${content:i * 2560 + 512:2048}
+    keys[i]=${key%%$'\n'*} values[i]=${value%%$'\n'*}
+  done
+}
+
+parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
+  # The bar at its end is for the last pair, if that is empty.
+  local pairs pair mac address octet number=0 invalid=() IFS='|' value="$1|" name="IPoIB_Data in $fabric_pool"
+  # shellcheck disable=SC2206 # Split at each bar.
+  pairs=($value)
+  if [[ ! ${pairs[0]} =~ ^NUMPAIRS:0*([0-9]+) ]]; then
+    reason="$name does not begin with NUMPAIRS and a number"
+    return
+  elif [[ ${BASH_REMATCH[1]} != "$((${#pairs[@]} - 1))" ]]; then
+    reason="$name has another number of pairs ($((${#pairs[@]} - 1))) than its NUMPAIRS says"
+    return
+  fi
+  for pair in "${pairs[@]:1}"; do
+    number=$((number + 1)) address=0
+    if [[ ! $pair =~ ^([^:]+):([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+) ]]; then
+      reason="$name has no hardware address with an IPv4 address in its pair $number"
+      return
+    fi
+    mac=${BASH_REMATCH[1]}
+    [[ ${#mac} == 12 && $mac == +([0-9A-F]) ]] || mac=''
+    for octet in "${BASH_REMATCH[@]:2}"; do
+      [[ ${#octet} -le 3 && $octet != 0?* && $octet -le 255 ]] || { address=0 && break; }
+      address=$((address << 8 | octet))
+    done
+    if ((address)); then
+      fabric_macs+=("$mac") fabric_addresses+=("$address")
+    else
+      invalid+=("$number")
+    fi
+  done
+  if ((${#invalid[@]})); then
+    printf -v value ', %s' "${invalid[@]}"
+    fabric_notes+=("$name has no IPv4 address in these of its pairs, which do not count:${value#,}")
+  fi
+  ((${#fabric_addresses[@]})) || reason="$name has no addresses"
+}
+
+# A date and no age: an unchanged verdict has an unchanged text, which is not logged again.
+date_in_words() { # time of a change -> REPLY
+  local up=''
+  TZ=UTC printf -v REPLY ', written %(%Y-%m-%d %H:%M UTC)T' "$1"
+  [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
+  [[ $up == +([0-9]) ]] && ((EPOCHSECONDS - $1 > up)) && REPLY+=', in an earlier boot'
+  return 0
+}
+
+# Set REPLY to the hardware address of a device in the form of the pool; empty if the agent takes no such device.
+agent_mac() { # device, hardware address as ip prints it
+  local octets IFS=:
+  # shellcheck disable=SC2206 # Split at the colons.
+  octets=(${2^^}) REPLY=''
+  if [[ $1 != ib[[:alnum:]_]* ]]; then
+    ((${#octets[@]} == 6)) && printf -v REPLY %s "${octets[@]}"
+  # The agent's pattern wants something before the last eight octets.
+  elif ((${#octets[@]} > 8)); then
+    printf -v REPLY %s "${octets[@]: -8:3}" "${octets[@]: -3}"
+  fi
+}
 
 detected=$folder/route-overlap.detected
 ok=$folder/route-overlap.ok
@@ -244,6 +524,7 @@ edge() { # a route or selector
 read_rule() {
   local -i i
   local text=$1
+  rules+=("$text")
   # shellcheck disable=SC2206  # split at white space
   local words=($1)
   for ((i = 1; i < ${#words[@]}; i++)); do
@@ -267,7 +548,7 @@ read_rule() {
 
 read_tables() {
   local line questions rules_seen=''
-  default='' by_source='' not_covered=() blockers=()
+  default='' by_source='' rules=() not_covered=() blockers=() throws=()
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
@@ -282,18 +563,28 @@ read_tables() {
       default*)
         if [[ $rules_seen ]]; then
           edge default
-        elif [[ ! $default ]] && own_default "$line" && [[ $leads_out ]]; then
+        elif [[ ! $default ]] && own_default "$line" && leads_out_as_expected; then
           default=$line
         fi
         ;;
       [0-9]*) edge "${line%% *}" ;;
       *)
         [[ $line == blackhole* || $line == unreachable* || $line == prohibit* ]] && blockers+=("$line")
+        [[ $line == throw* ]] && throws+=("$line")
         line=${line#* }
         edge "${line%% *}"
         ;;
     esac
   done
+}
+
+leads_out_as_expected() { # after own_default
+  local i
+  ((${#expected[@]})) || { [[ $leads_out ]] && return; }
+  for i in "${!hop_dev[@]}"; do
+    [[ ! ${hop_dead[i]} && " ${expected[*]-} " == *" ${hop_dev[i]} "* ]] && return
+  done
+  return 1
 }
 
 # --- lookups
@@ -315,17 +606,20 @@ lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's
   done
 }
 
-devices_of() { # a route as ip prints it -> devs, in order, each once
+devices_of() { # a route as ip prints it -> devs, in order, each once; and those without carrier in linkdown
   local -i i
+  local dev=''
   # shellcheck disable=SC2206  # split at white space
   local words=($1)
-  devs=()
+  devs=() linkdown=' '
   for ((i = 0; i < ${#words[@]}; i++)); do
     case ${words[i]} in
       dev)
         i+=1
-        [[ " ${devs[*]-} " == *" ${words[i]} "* ]] || devs+=("${words[i]}")
+        dev=${words[i]}
+        [[ " ${devs[*]-} " == *" $dev "* ]] || devs+=("$dev")
         ;;
+      linkdown) linkdown+="$dev " ;;
       # Their value may be one of these words.
       via | table | proto | scope | src | metric | weight | nhid | tos) i+=1 ;;
     esac
@@ -356,10 +650,14 @@ is_fine() { # an answer: are all its next hops allowed?
     devices_of "$1"
     ((${#devs[@]})) && verdicts[$key]=fine
     for dev in "${devs[@]}"; do
-      is_allowed "$dev" || verdicts[$key]=bad
+      is_allowed "$dev" && ! is_dead_end "$dev" || verdicts[$key]=bad
     done
   fi
   [[ ${verdicts[$key]} == fine ]]
+}
+
+is_dead_end() { # a device, after devices_of: is it an expected one without carrier?
+  [[ $linkdown == *" $1 "* && " ${expected[*]} " == *" $1 "* ]]
 }
 
 # --- verdicts
@@ -389,7 +687,237 @@ joined() { # words -> REPLY
   REPLY=${REPLY#, }
 }
 
+# --- the fabric: networks that will be connected, in announced; with their devices and their own addresses
+
+declare -a announced=() announced_low=() announced_high=() announced_devs=() announced_own=()
+declare -a announced_at=() fates=()
+# The first device of a network by its index, and of an own address by its number: the first one that is added decides.
+declare -A first_of=() first_with=()
+fabric_addresses=() fabric_notes=() fabric_source=''
+
+assume_fabric() {
+  local network questions=$'link show\naddr show'
+  [[ $fabric == list ]] && fabric_source=routeOverlap.fabric
+  local -a networks=(${fabric_networks[@]+"${fabric_networks[@]}"})
+  for address in ${fabric_addresses[@]+"${fabric_addresses[@]}"}; do
+    dotted $((address & 0xffff0000))
+    networks+=("$REPLY/16")
+  done
+  ((${#networks[@]})) || return 0
+  for network in "${networks[@]}"; do
+    # Routes that decide inside of it, and those that refuse it whole.
+    questions+=$'\n'"route show table all root $network"$'\n'"route show table all match $network"
+  done
+  look "$questions" || cannot_prove
+  split "$answer"
+  for network in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
+    announce "$network" ''
+  done
+  announce_addresses
+}
+
+announce_addresses() {
+  local line device i own
+  local -A mac_of=() own_of=() is_up=()
+  for line in "${lines[@]}"; do
+    device=${line#*: } device=${device%%[: ]*} device=${device%@*}
+    case $line in
+      [0-9]*:*' inet '*)
+        own=${line#*' inet '}
+        [[ $line == *' peer '* ]] && own=${line#*' peer '}
+        own_of["/$device"]+=" ${own%% *}"
+        ;;
+      [0-9]*:*' link/'*)
+        [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
+        [[ $fabric == auto ]] || continue
+        own=${line#*' link/'} own=${own#* }
+        agent_mac "$device" "${own%% *}"
+        [[ $REPLY ]] && mac_of[$REPLY]=$device
+        ;;
+      blackhole* | unreachable* | prohibit*) blockers+=("$line") ;;
+      throw*) throws+=("$line") ;;
+    esac
+  done
+  for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
+    device=''
+    [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
+    dotted "${fabric_addresses[i]}"
+    [[ $device && "${own_of["/$device"]-} " == *" $REPLY/16 "* ]] || announce "$REPLY/16" "$device"
+    [[ ! $device || ${is_up["/$device"]-} ]] && continue
+    # The agent sets it up, with the addresses that it has.
+    for own in ${own_of["/$device"]-}; do
+      announce "$own" "$device"
+    done
+  done
+}
+
+announce() { # address/length, device (empty if it is not there yet)
+  local address=${1%/*} length=${1#*/} i own=''
+  bounds "$address"
+  address=$low
+  bounds "$1"
+  ((length < 31)) && own=$high
+  # The own address of a network of the config is not known.
+  [[ $fabric == auto ]] && own+=" $address"
+  dotted "$low"
+  for ((i = 0; i < ${#announced[@]}; i++)); do
+    [[ ${announced[i]} == "$REPLY/$length" ]] && break
+  done
+  [[ ${first_of[$i]-} ]] || first_of[$i]=/$2
+  announced[i]=$REPLY/$length announced_low[i]=$low announced_high[i]=$high
+  announced_own[i]="${announced_own[i]-} $own"
+  [[ $2 && "${announced_devs[i]-} " != *" $2 "* ]] && announced_devs[i]="${announced_devs[i]-} $2"
+  [[ ${announced_devs[i]-} ]] || announced_devs[i]=''
+  edges[low]=1 edges[high + 1]=1
+  for address in $own; do
+    edges[address]=1 edges[address + 1]=1
+    [[ ${first_with[$address]-} ]] || first_with[$address]=/$2
+  done
+}
+
+# Set fates[part] to the announced network that will decide it.
+find_announced() {
+  local part i
+  for part in "${!starts[@]}"; do
+    for i in "${!announced[@]}"; do
+      ((announced_low[i] <= starts[part] && starts[part] <= announced_high[i])) || continue
+      announced_at[part]=$i
+      will_decide "$i" "${starts[part]}" 0 "${plain[part]}" && fate_of "$i" "${starts[part]}" && fates[part]=$REPLY all_fine=''
+      break
+    done
+  done
+}
+
+fate_of() { # announced network that decides, address -> REPLY: the network, or `fine` if its device is allowed
+  local dev=${first_with[$2]-${first_of[$1]}}
+  REPLY=$1
+  [[ $dev != / ]] && is_allowed "${dev#/}" && REPLY=fine
+  return 0
+}
+
+will_decide() { # announced network, address, source, today's answer: will the network decide instead?
+  local length=${announced[$1]#*/} table=main prefix=0 metric=0 word
+  local -a words
+  if [[ "${announced_own[$1]} " == *" $2 "* ]]; then
+    # Another such route for this very address stays in front.
+    parse_route "$4"
+    [[ $kind != @(local|broadcast) || $destination == */* ]]
+    return
+  fi
+  if [[ $4 == '!'* ]]; then
+    table=''
+  else
+    parse_route "$4"
+    prefix=32
+    [[ $destination == default ]] && prefix=0
+    [[ $destination == */* ]] && prefix=${destination#*/}
+    [[ $elsewhere == *' table '* ]] && table=${elsewhere#*' table '} && table=${table%% *}
+    if [[ $table == main ]]; then
+      ((prefix < length || (prefix == length && metric > 0)))
+      return
+    fi
+  fi
+  network_precedes "$length" "$2" "$3" "$table" "$prefix"
+}
+
+# Succeed if the rules find an announced network in main before today's route in `table`; empty for a refusal.
+network_precedes() { # length of the network, address, source, table, prefix length
+  local rule wanted='' matches inverted action value suppressed i
+  local -a words
+  for rule in "${rules[@]}"; do
+    # shellcheck disable=SC2206  # split at white space
+    words=($rule)
+    [[ $wanted && ${words[0]} != "$wanted:" ]] && continue
+    wanted='' matches=yes inverted='' action='' value='' suppressed=-1
+    for ((i = 1; i < ${#words[@]}; i++)); do
+      case ${words[i]} in
+        not) inverted=yes ;;
+        from | to)
+          i=$((i + 1))
+          [[ ${words[i]} == all ]] && continue
+          bounds "${words[i]}"
+          if [[ ${words[i - 1]} == to ]]; then
+            ((low <= $2 && $2 <= high)) || matches=''
+          else
+            ((low <= $3 && $3 <= high)) || matches=''
+          fi
+          ;;
+        iif) i=$((i + 1)) && [[ ${words[i]} == lo ]] || matches='' ;;
+        ipproto) i=$((i + 1)) && [[ ${words[i]} == udp ]] || matches='' ;;
+        uidrange) i=$((i + 1)) && [[ ${words[i]} == 0-* ]] || matches='' ;;
+        fwmark | oif | tos | dsfield | dscp | sport | dport | tun_id) i=$((i + 1)) matches='' ;;
+        suppress_prefixlength) i=$((i + 1)) suppressed=${words[i]} ;;
+        lookup | goto) i=$((i + 1)) action=${words[i - 1]} value=${words[i]} ;;
+        blackhole | unreachable | prohibit | nop) action=${words[i]} ;;
+        '[l3mdev-table]') matches='' ;;
+      esac
+    done
+    [[ $value == '[l3mdev-table]' ]] && matches=''
+    # A rule acts on a packet that it selects, and with `not` on the others.
+    [[ $matches == "$inverted" ]] && continue
+    case $action in
+      goto) [[ " ${rules[*]} " == *" $value:"* || "${rules[*]}" == "$value:"* ]] && wanted=$value ;;
+      nop) ;;
+      lookup)
+        if [[ $value == main ]]; then
+          covered_by "$2" "$1" main throws && continue
+          [[ ! $4 ]] && covered_by "$2" "$1" main blockers && return 1
+          (($1 > suppressed)) && return 0
+        elif [[ $value == "$4" ]]; then
+          (($5 > suppressed)) && return 1
+        elif [[ ! $4 ]]; then
+          covered_by "$2" -1 "$value" blockers && return 1
+        fi
+        ;;
+      *) return 1 ;;
+    esac
+  done
+  return 1
+}
+
+covered_by() { # address, a prefix length, table, name of a list of routes: does one with a longer prefix cover it?
+  local -n routes=$4
+  local route own_length
+  for route in ${routes[@]+"${routes[@]}"}; do
+    [[ $route == [0-9]*:* ]] && continue # a rule
+    parse_route "$route"
+    [[ $3 == main && $elsewhere == *' table '* || $3 != main && "$elsewhere " != *" table $3 "* ]] && continue
+    bounds "$destination"
+    own_length=32
+    [[ $destination == default ]] && own_length=0
+    [[ $destination == */* ]] && own_length=${destination#*/}
+    ((low <= $1 && $1 <= high && (own_length > $2 || (own_length == $2 && metric == 0)))) && return 0
+  done
+  return 1
+}
+
+is_booting() {
+  local up=''
+  [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
+  # Later, addresses that are still missing in the pool are hardly under way.
+  [[ $up == +([0-9]) ]] && ((up < 300))
+}
+
+has_infiniband() {
+  compgen -G '/sys/class/infiniband/*' >/dev/null && return
+  look 'link show' && [[ $answer == *' link/infiniband '* ]]
+}
+
 # --- the check
+
+may_wait() { # count a second
+  local outcome=ok
+  if [[ ! $seconds ]]; then
+    seconds=0
+    # static-routes.service has waited for the default route already; that time counts for this run only.
+    if ((waits)) && [[ -s $folder/static-routes.waited ]]; then
+      read -r seconds outcome <"$folder/static-routes.waited"
+      { : >"$folder/static-routes.waited"; } 2>/dev/null
+      [[ $seconds == +([0-9]) && $outcome == ok ]] || seconds=$waits
+    fi
+  fi
+  ((seconds++ < waits))
+}
 
 # Cut the CIDRs: a part has its first address in starts, its last in ends and the number of its CIDR in cidr_of. Both
 # the CIDRs and the edges are read once, because a sparse array has its indexes sorted.
@@ -419,27 +947,32 @@ cut_cidrs() {
 declare -a cidr_of=() addresses=() starts=() ends=() plain=()
 
 read_tables
-if [[ ! $default ]] && ((waits)); then
-  seconds=0 outcome=ok
-  # static-routes.service has waited for it already; that time counts for this run only.
-  if [[ -s $folder/static-routes.waited ]]; then
-    read -r seconds outcome <"$folder/static-routes.waited"
-    { : >"$folder/static-routes.waited"; } 2>/dev/null
-    [[ $seconds == +([0-9]) && $outcome == ok ]] || seconds=$waits
-  fi
-  for (( ; seconds < waits; seconds++)); do
+seconds=''
+until [[ $default ]] || ! may_wait; do
+  wait_a_second
+  read_tables
+done
+if [[ $fabric == auto ]]; then
+  read_fabric
+  waited=$seconds
+  while [[ $fabric_awaited ]] && is_booting && has_infiniband && may_wait; do
     wait_a_second
-    read_tables
-    [[ $default ]] && break
+    read_fabric
   done
+  [[ $fabric_awaited ]] && has_infiniband && fabric_notes=("warning: ${fabric_notes[0]}")
+  [[ $fabric_source || $fabric_awaited ]] || fabric_notes=()
+  [[ $seconds == "$waited" ]] || read_tables
 fi
 
-if [[ $default ]]; then
+if [[ $default && ${#expected[@]} == 0 ]]; then
   devices_of "$default"
   expected=("${devs[@]}")
+fi
+if ((${#expected[@]})); then
   for dev in "${expected[@]}"; do
     permissions["/$dev"]=yes
   done
+  assume_fabric
   cut_cidrs
   for start in "${starts[@]}"; do
     dotted "$start"
@@ -454,25 +987,64 @@ if [[ $default ]]; then
   fi
   all_fine=yes
   for one in "${plain[@]}"; do
-    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || { all_fine='' && break; }
+    [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
   done
+  ((${#announced[@]})) && find_announced
 fi
 
 notes=''
+for line in ${fabric_notes[@]+"${fabric_notes[@]}"}; do
+  notes+=$'\n'"$line"
+done
 for line in "${not_covered[@]}"; do
   notes+=$'\n'"not covered by this proof, as it selects by more than addresses: rule ${line% }"
 done
 
+carriers_of() { # answers that are fine -> devs: the expected ones first, then the others in their order
+  local -A seen=()
+  local answer dev
+  local -a carriers=() others=()
+  for answer in "$@"; do
+    [[ ${verdicts[$answer]} == fine ]] || continue
+    devices_of "- $answer"
+    for dev in "${devs[@]}"; do
+      seen["/$dev"]=yes
+    done
+  done
+  for dev in "${expected[@]}"; do
+    [[ ${seen["/$dev"]-} ]] && carriers+=("$dev") && unset "seen[/$dev]"
+  done
+  for dev in "${!seen[@]}"; do
+    others+=("${dev#/}")
+  done
+  sort_words ${others[@]+"${others[@]}"}
+  devs=(${carriers[@]+"${carriers[@]}"} ${words[@]+"${words[@]}"})
+}
+
+sort_words() { # -> words
+  local -i i
+  local word
+  words=()
+  for word in "$@"; do
+    for ((i = ${#words[@]}; i > 0; i--)); do
+      [[ ${words[i - 1]} < "$word" ]] && break
+      words[i]=${words[i - 1]}
+    done
+    words[i]=$word
+  done
+}
+
 pass() {
-  local cidrs_in_words verb=leave
+  local cidrs_in_words verb=leave words
   joined "${cidrs[@]}"
   cidrs_in_words=$REPLY
-  joined "${expected[@]}"
+  carriers_of "${!verdicts[@]}"
+  joined "${devs[@]}"
   ((${#cidrs[@]} == 1)) && verb=leaves
   conclude "$ok" "$detected" "$cidrs_in_words $verb by $REPLY" 0 5 "$cidrs_in_words $verb by $REPLY$notes"
 }
 
-[[ $default && ! $by_source && $all_fine ]] && pass
+[[ ${#expected[@]} != 0 && ! $by_source && $all_fine ]] && pass
 
 # --- bash reads on if something is wrong, or if the source of a packet matters
 
@@ -481,10 +1053,10 @@ pass() {
 ask_by_source() {
   local -i i
   local questions='' part dev source
-  local -a parts=() asked=() words=()
+  local -a parts=() asked=() with_source=() words=()
   local -A seen=()
   for part in "${!plain[@]}"; do
-    [[ ${plain[part]} == '!'* ]] && continue
+    [[ ${plain[part]} == '!'* || ${fates[part]-} ]] && continue
     if [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]]; then
       # A hash of the flow selects the next hop and so the source.
       devices_of "${plain[part]}"
@@ -513,6 +1085,7 @@ ask_by_source() {
     [[ ! $source || ${seen[$part $source]-} ]] && continue
     seen[$part $source]=yes
     asked+=("$part")
+    with_source+=("$source")
     questions+="route get fibmatch ${addresses[part]} from $source uid 0"$'\n'
   done
   [[ $questions ]] || return 0
@@ -520,6 +1093,8 @@ ask_by_source() {
   for i in "${!asked[@]}"; do
     part=${asked[i]}
     [[ ${sourced[part]-} ]] || is_fine "${answers[i]}" || sourced[part]=${answers[i]}
+    [[ ${announced_at[part]-} ]] && will_decide "${announced_at[part]}" "${starts[part]}" "${with_source[i]}" "${answers[i]}" \
+      && fate_of "${announced_at[part]}" "${starts[part]}" && fates[part]=$REPLY
   done
 }
 
@@ -549,15 +1124,23 @@ report() { # number of the cidr, first, last, answer: adds a finding
     '!Network is unreachable') kind=no-route ;;
     '!'*) kind=blocked ;;
     'local '*) kind='local' ;;
+    'announced '*) kind=announced ;;
     *) kind=overlap ;;
   esac
   if [[ $4 == '!'* ]]; then
     blocker_of "$2" "${4#!}"
     route=$REPLY
+  elif [[ $kind == announced ]]; then
+    by=${announced_devs[${4#* }]// /,} route="${announced[${4#* }]}, announced by $fabric_source"
+    by=${by:+ by ${by#,}}
+    for REPLY in ${announced_own[${4#* }]}; do
+      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes
+    done
   else
     devices_of "$4"
     printf -v by ',%s' "${devs[@]}"
     by=" by ${by#,}"
+    [[ $kind == overlap ]] && only_dead_ends && kind='dead-end'
     # A backslash and a tab precede each next hop.
     route=${route//\\$'\t'/}
     route=${route% }
@@ -566,26 +1149,42 @@ report() { # number of the cidr, first, last, answer: adds a finding
   dotted "$3" && last=$REPLY
   bad[$1]=yes
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
-  findings[$1 << 32 | ${#findings[@]}]="$cidr: $kind $first-$last$by${route:+ ($route)}"
-  if [[ $default && ($kind == no-route || $kind == overlap) && ${has_route[$cidr]-} ]]; then
+  findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind $first-$last$by${route:+ ($route)}"
+  if [[ $default && ($kind == no-route || $kind == overlap || $kind == announced) && ${has_route[$cidr]-} ]]; then
     decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
   fi
-  [[ $kind == overlap ]] && suggest "$cidr" "$4"
+  [[ $kind == dead-end ]] && dead["/$dev"]=yes
+  [[ $kind == overlap || $kind == announced ]] && suggest "$cidr" "$4"
+}
+
+only_dead_ends() { # of devs -> dev
+  for dev in "${devs[@]}"; do
+    is_allowed "$dev" || return
+  done
+  for dev in "${devs[@]}"; do
+    is_dead_end "$dev" && return
+  done
 }
 
 decided_by() { # cidr, answer: succeed if the deciding route is no more specific than the CIDR
   local prefix=${2%% *}
+  [[ $prefix == announced ]] && prefix=${announced[${2#* }]}
   [[ $2 == '!'* || $prefix == default ]] || { [[ $prefix == */* ]] && ((${prefix#*/} <= ${1#*/})); }
 }
 
 suggest() { # cidr, the route that decides part of it: if that is less specific, suggest the whole CIDR
   local prefix=${2%% *} length=${1#*/} dev
   [[ ${lost[$1]-} ]] && return
+  [[ $prefix == announced ]] && prefix=${announced[${2#* }]}
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
     suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\"$out}"
   fi
-  devices_of "$2"
-  for dev in "${devs[@]}"; do
+  if [[ $2 == 'announced '* ]]; then
+    IFS=' ' read -ra devs <<<"${announced_devs[${2#* }]}"
+  else
+    devices_of "$2"
+  fi
+  for dev in ${devs[@]+"${devs[@]}"}; do
     is_allowed "$dev" && continue
     dev=${dev//[!A-Za-z0-9_.@+-]/?}
     astray["/${dev/#-/?}"]=yes
@@ -598,7 +1197,9 @@ judge() {
   local new answer='' of=''
   for part in "${!addresses[@]}"; do
     new=${sourced[part]-}
+    [[ ${fates[part]-} ]] && new="announced ${fates[part]}"
     [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
+    [[ $new == 'announced fine' ]] && new=''
     if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" ]] && ((starts[part] == last + 1)); then
       last=${ends[part]}
       continue
@@ -612,7 +1213,7 @@ judge() {
 
 explain() { # -> REPLY
   local cidr i text
-  if [[ ! $default ]]; then
+  if ((!${#expected[@]})); then
     text="the node has no IPv4 default route, so nothing leads to ${cidrs[*]}"
     text+=$'\n'"Give it one: see the log of its DHCP client, or its network configuration."
   else
@@ -633,9 +1234,17 @@ explain() { # -> REPLY
   fi
   for i in "${!bad[@]}"; do
     cidr=${cidrs[i]}
-    [[ $default && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
+    [[ ${#expected[@]} != 0 && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
       && text+=$'\n'"$cidr: for a way to fix it, run \`hostrouting check CONFIG\`."
   done
+  if ((${#dead[@]})); then
+    joined "${!dead[@]}"
+    text+=$'\n'"${REPLY//\//} has no carrier: see its cable, its switch and its driver (ip link show)."
+  fi
+  if ((${#own[@]})); then
+    joined "${!own[@]}"
+    text+=$'\n'"No route takes ${REPLY//\//} from the fabric, whose own and broadcast addresses they will be: narrow expectedCidrs."
+  fi
   if ((${#astray[@]})); then
     printf -v REPLY ', "%s"' "${!astray[@]}"
     REPLY=${REPLY//\"\//\"}
@@ -645,13 +1254,13 @@ explain() { # -> REPLY
   REPLY=$text
 }
 
-declare -A suggested=() astray=() lost=() has_route=()
+declare -A suggested=() astray=() lost=() own=() dead=() has_route=()
 for cidr in ${routed[@]+"${routed[@]}"}; do
   has_route[$cidr]=yes
 done
 declare -a findings=() bad=() sourced=()
 gateway='' out=''
-if [[ ! $default ]]; then
+if ((!${#expected[@]})); then
   for i in "${!cidrs[@]}"; do
     bounds "${cidrs[i]}"
     report "$i" "$low" "$high" '!Network is unreachable'
@@ -660,7 +1269,9 @@ else
   if [[ $default == default\ via\ [0-9]* ]]; then
     gateway=${default#default via } gateway=${gateway%% *}
     # A config has no device names with shell characters; without dev, apply looks it up.
-    [[ ${expected[0]} == [!-]* && ${expected[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${expected[0]}\""
+    devices_of "$default"
+    [[ ${devs[0]} == [!-]* && ${devs[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${devs[0]}\""
+    is_dead_end "${devs[0]}" && gateway=''
   fi
   [[ $by_source ]] && ask_by_source
   judge
