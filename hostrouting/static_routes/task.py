@@ -9,7 +9,7 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.static_routes.account import with_routes
 from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_part
+from hostrouting.static_routes.script import RUN_FILES, boot_part
 
 if TYPE_CHECKING:
     from hostrouting.host import Route
@@ -30,7 +30,6 @@ class ConfigureStaticRoutes(PairTask):
     """
 
     name = "configure-static-routes"
-    _departure = DEPARTURE
     _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
