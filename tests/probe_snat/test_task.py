@@ -80,7 +80,6 @@ class TestDo:
         assert isinstance(task, Plannable)
         assert isinstance(task, Undoable)
         assert task.name == "configure-probe-snat"
-        assert repr(task) == "<ConfigureProbeSNAT: on>"
 
     def test_live_and_for_every_boot(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """The table is exactly ours, ruleset and unit are there, others' tables as they were; again changes nothing."""
