@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot.generation import (
     GENERATION_LINK,
+    IDLE,
     LOST,
     SCRIPT_MODE,
     SCRIPT_PATHS,
@@ -103,9 +104,8 @@ class Steps:
         in_force = scripts_in_force(self._files)
         links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
         carried = {path: in_force.get(path, LOST) for path in links if _unit_of(path) in present}
-        if not carried and not _scripts_of(units):
-            return None
-        return Generation.of(units, carried=carried)
+        scripts = carried | _scripts_of(units)
+        return Generation({path: scripts.get(path, IDLE) for path in SCRIPT_PATHS}) if scripts else None
 
     def _exchange(self, units: Sequence[BootUnit], generation: Generation | None) -> tuple[list[Step], list[Step]]:
         """Return the steps that write the scripts, and the step that puts them in force once the units are written."""
@@ -123,8 +123,7 @@ class Steps:
         ]
         if now == generation.name:
             return written, []
-        known = in_force.keys() | _scripts_of(units)
-        if now and not news and all(in_force.get(path) == generation.scripts[path] for path in known):
+        if now and not news and generation.scripts.items() >= in_force.items() >= _scripts_of(units).items():
             # The same scripts in another folder, a copy: only the link differs.
             news = {GENERATION_LINK: Change("~", GENERATION_LINK)}
         switch = Step(tuple(news.values()), {GENERATION_LINK: generation.name})
@@ -204,8 +203,8 @@ class Steps:
         return Step((Change("-", path),), {path: None}, path.rpartition("/")[0])
 
 
-def _scripts_of(units: Iterable[BootUnit]) -> list[str]:
-    return [file.path for unit in units for file in unit.files if file.path in SCRIPT_PATHS]
+def _scripts_of(units: Iterable[BootUnit]) -> dict[str, bytes]:
+    return {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
 
 
 def _unit_of(script: str) -> str:
