@@ -136,7 +136,7 @@ class Boot:
                 return bool(steps)
             changed = bool(steps) or self._must_reload(ctx, units)
             if changed:
-                self._reload(ctx, *(part.name for part in parts))
+                self._reload(ctx)
             if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
             return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
@@ -327,13 +327,13 @@ class Boot:
             for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
                 files.remove_directory_if_empty(folder)
 
-    def _reload(self, ctx: Context, *removed: str) -> None:
+    def _reload(self, ctx: Context) -> None:
         """Make systemd read all files, and reset units whose files are gone: failed ones, and those of upstream."""
         self._host.services.daemon_reload(ctx)
         # Not before: while systemd still knows the gates, a gate that restarts by itself would be held again.
         self._forget_held(ctx)
         # All units of hostrouting, because a killed run may have removed others.
-        for name in sorted(OWN_UNITS.union(removed)):
+        for name in sorted(OWN_UNITS):
             gone = not self._disk.has(unit_path(name))
             if gone and self._host.services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)
