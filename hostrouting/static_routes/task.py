@@ -47,13 +47,12 @@ class ConfigureStaticRoutes(PairTask):
 
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
         """Change the routes of a live machine; wait up to `seconds` in all for DHCP."""
-        ctx.check()
-        if not self._host.is_live:
+        if not self._config.static_routes.routes:
+            self.undo_act(ctx)
             return
-        if self._config.static_routes.routes:
+        ctx.check()
+        if self._host.is_live:
             self._converge_in_time(ctx, seconds)
-        else:
-            self._remove_routes(ctx)
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
@@ -63,10 +62,8 @@ class ConfigureStaticRoutes(PairTask):
     def undo_act(self, ctx: Context) -> None:
         """Remove our routes, and restore the routes that they displaced."""
         ctx.check()
-        if self._host.is_live:
-            self._remove_routes(ctx)
-
-    def _remove_routes(self, ctx: Context) -> None:
+        if not self._host.is_live:
+            return
         Convergence(self._host, self._logger).run(ctx, ())
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
