@@ -159,14 +159,13 @@ class Boot:
     def _stop_old_runs(self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool) -> bool:
         """Stop the units that a start would not run with their new scripts; return True if there were any.
 
-        Upstream left units `active (exited)`. Runs of outdated scripts may wait 30 s for nothing that the new ones
-        need; gates ask again.
+        Upstream left units `active (exited)`; no unit of hostrouting stays so. Runs of outdated scripts may wait 30 s
+        for nothing that the new ones need; gates ask again.
         """
         old = []
         for unit in units:
             state = self._host.services.state(ctx, unit.name)
-            remains = state.sub_state == "exited" and not _remains(unit)
-            if remains or (are_outdated and state.active_state == "activating"):
+            if state.sub_state == "exited" or (are_outdated and state.active_state == "activating"):
                 old.append(unit.name)
         for name in old:
             self._stop(ctx, name)
@@ -351,7 +350,3 @@ class Boot:
 
 def _changes(steps: Iterable[Step]) -> list[Change]:
     return [change for step in steps for change in step.changes]
-
-
-def _remains(unit: BootUnit) -> bool:
-    return unit.words("RemainAfterExit")[-1:] in (["yes"], ["true"])
