@@ -24,7 +24,7 @@ from hostrouting.net.routes import Lookup
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.host.netlink.commit import Step
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.route_codec import Signature
     from hostrouting.net.changes import RouteChange
@@ -104,15 +104,15 @@ class _KernelTransport(Transport[AnyRoute]):
         self._echoes: dict[Signature, set[int]] = {}
         self._writer = RouteWriter(indexes)
 
-    def send(self, steps: Steps[AnyRoute]) -> dict[int, Failure]:
+    def send(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
         self._echoes = {}
         batches = self._writer.batches(steps, size=self._batch, echoes=self._echoes)
-        return self._kernel.deliver(batches, len(steps.things))
+        return self._kernel.deliver(batches, len(steps))
 
     def standing(self) -> list[ObservedRoute]:
         return _routes(self._kernel)
 
-    def unfulfilled(self, steps: Steps[AnyRoute]) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
         """Return `missing_after` of a fresh reading, for `steps` that end with the last that were sent.
 
         A route is sent as the kernel writes it, so the kernel shows a healthy one byte for byte as it was sent, and
@@ -120,7 +120,7 @@ class _KernelTransport(Transport[AnyRoute]):
         (after a removal, on a device without carrier, with two changes of one route), the routes are parsed and
         compared.
         """
-        if "remove" not in steps.verbs:
+        if all(verb != "remove" for verb, _, _ in steps):
             self._strike_seen(self._echoes)
             if not any(self._echoes.values()):
                 return {}

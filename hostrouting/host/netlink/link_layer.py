@@ -23,7 +23,7 @@ from hostrouting.net.routes import route_order
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.host.netlink.commit import Step
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
@@ -159,18 +159,18 @@ class _KernelTransport(Transport[LinkThing]):
         self._shared = {*table.unresolved, *map(slot, routes)}
         return [*table.known, *routes]
 
-    def send(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+    def send(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
-        refused = self._not_standing(steps) if self._has_sent and "remove" in steps.verbs else {}
+        refused = self._not_standing(steps) if self._has_sent and any(verb == "remove" for verb, _, _ in steps) else {}
         self._has_sent = True
         packed = [
             self._pack(number, verb, thing) for number, (verb, thing, _) in enumerate(steps) if number not in refused
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
-        return refused | self._kernel.deliver(batches, len(steps.verbs))
+        return refused | self._kernel.deliver(batches, len(steps))
 
-    def _not_standing(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+    def _not_standing(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
         places = Places(self.standing())
         answers = {number: places.remove(thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"}
         return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}

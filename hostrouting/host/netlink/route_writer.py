@@ -42,13 +42,12 @@ from hostrouting.net.routes import signature
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import AnyRoute, Steps
+    from hostrouting.host.netlink.commit import AnyRoute, Step
     from hostrouting.host.netlink.route_codec import Signature
 
 __all__ = [
     "AFTER_DST",
     "DST_HEADER",
-    "HEADS",
     "RouteWriter",
     "dump_request",
     "pack_lookups",
@@ -68,7 +67,7 @@ _BATCH_BYTES: Final = 1 << 15
 _FLAG_LOOKUP_TABLE: Final = 0x1000
 
 #: Message type and flags by verb. Never REPLACE: it takes the first route of a place, even if that is foreign by then.
-HEADS: Final = {
+_HEADS: Final = {
     "add": (NEWROUTE, REQUEST | CREATE | EXCLUSIVE),
     "prepend": (NEWROUTE, REQUEST | CREATE),
     "append": (NEWROUTE, REQUEST | CREATE | APPEND),
@@ -87,15 +86,15 @@ class RouteWriter:
         self.protocols: set[int] = set()
 
     def batches(
-        self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]]
+        self, steps: Sequence[Step[AnyRoute]], *, size: int, echoes: dict[Signature, set[int]]
     ) -> Iterator[bytes | memoryview]:
         """Pack the steps into batches of at most `size` messages.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the
         networks by signature, as the kernel would show them.
         """
-        for start in range(0, len(steps.things), size):
-            verbs, routes = steps.verbs[start : start + size], steps.things[start : start + size]
+        for start in range(0, len(steps), size):
+            verbs, routes, _ = zip(*steps[start : start + size], strict=True)
             keys = list(map(signature, routes))
             parts = self._signatures.get(keys[0]) or self._pack_signature(keys[0], routes[0])
             fits = len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
@@ -138,7 +137,7 @@ class RouteWriter:
 
 @cache
 def _head(verb: str, length_after: int) -> bytes:
-    return struct.pack("=IHH", AFTER_DST + length_after, *HEADS[verb])
+    return struct.pack("=IHH", AFTER_DST + length_after, *_HEADS[verb])
 
 
 def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[int]) -> memoryview:
