@@ -28,7 +28,7 @@ from hostrouting.host.packets.ebtables_tools import (
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["EbtablesCommand", "insertions"]
 
@@ -71,23 +71,19 @@ class EbtablesCommand:
                 notes += [f"ebtables ({backend}): {line[2:]}" for line in text.split("\n") if "# Table `nat'" in line]
         return EbtablesReading(tuple(rules), tuple(notes), denied=denied, texts=tuple(texts))
 
-    def delete(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         change = _Change(ctx, self._prefix, rules, "deleted")
         found, absent = matches(change.before, rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
         # In the order of the chain: the program searches from its beginning, and so finds each rule at once.
-        change.make([Command("-D", rule) for rule in found], progress)
+        change.make([Command("-D", rule) for rule in found])
 
-    def insert(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
         change = _Change(ctx, self._prefix, rules, "inserted")
-        change.make(insertions(change.before, rules), progress)
+        change.make(insertions(change.before, rules))
 
 
 class _Change:
@@ -103,8 +99,8 @@ class _Change:
         self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
         self.before = self._read(ctx)
 
-    def make(self, commands: Sequence[Command], progress: Callable[[int], None] | None) -> None:
-        """Make all of the change or nothing of it."""
+    def make(self, commands: Sequence[Command]) -> None:
+        """Make all of the change or nothing of it; log each batch with its `progress`: (done, total)."""
         attempted: list[Command] = []
         done = 0
         try:
@@ -112,9 +108,8 @@ class _Change:
                 attempted += batch
                 tools.change(self._ctx, batch)
                 done = len(attempted)
-                _logger.debug("ebtables: %d of %d rules %s", done, len(commands), self._word)
-                if progress is not None:
-                    progress(done)
+                fields = {"progress": (done, len(commands))}
+                _logger.info("%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields)
             lasting, undone = self._outcome(commands, self._read(self._ctx))
         except RefusedError as error:
             culprit = error.rule.line if error.rule else f"one of these: {_titles(attempted[done:])}"
