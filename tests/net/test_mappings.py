@@ -62,7 +62,7 @@ def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
         return
     indexes = {"eth0": 1, "lo": 2}
     if route.family == IPV4:
-        assert sum(map(len, RouteWriter(indexes).batches([("add", route.to_route(), 0)], size=10, echoes={})))
+        assert sum(map(len, RouteWriter(indexes).batches([("add", route.to_route(), 0)], echoes={})))
     else:
         assert pack_route(route, indexes)
     assert route_from_mapping(route_to_mapping(route)) == route

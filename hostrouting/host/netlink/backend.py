@@ -45,10 +45,6 @@ class NetlinkBackend(Adapter):
     'lo'
     """
 
-    def __init__(self, *, netns: str | None = None) -> None:
-        super().__init__(netns=netns)
-        self._batch = BATCH
-
     def links(self) -> list[Device]:
         """Return every device with its addresses."""
         with self._open() as kernel:
@@ -76,7 +72,7 @@ class NetlinkBackend(Adapter):
         """Ask which route decides each destination."""
         if sources is not None and len(sources) != len(destinations):
             raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
-        batch = self._batch
+        batch = BATCH
         while True:
             try:
                 with self._open() as kernel, collector_paused():
@@ -91,22 +87,21 @@ class NetlinkBackend(Adapter):
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
-            transport = _KernelTransport(kernel, indexes, batch=self._batch)
+            transport = _KernelTransport(kernel, indexes)
             commit_routes(transport, changes, devices=indexes, verify=verify)
 
 
 class _KernelTransport(Transport[AnyRoute]):
     """The transport of a commit that sends routes to the kernel."""
 
-    def __init__(self, kernel: Conversation, indexes: Mapping[str, int], *, batch: int) -> None:
+    def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
         self._kernel = kernel
-        self._batch = batch
         self._echoes: dict[Signature, set[int]] = {}
         self._writer = RouteWriter(indexes)
 
     def send(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
         self._echoes = {}
-        batches = self._writer.batches(steps, size=self._batch, echoes=self._echoes)
+        batches = self._writer.batches(steps, echoes=self._echoes)
         return self._kernel.deliver(batches, len(steps))
 
     def standing(self) -> list[ObservedRoute]:
@@ -130,7 +125,7 @@ class _KernelTransport(Transport[AnyRoute]):
         """Remove every route message from `echoes` that the kernel shows; a disturbed dump leaves the rest there."""
         request = dump_request(table=_only(self._writer.tables), protocol=_only(self._writer.protocols))
         try:
-            for received in self._kernel.receive_dump(request, "ip -4 route show table all"):
+            for received in self._kernel.receive_dump(request):
                 if strike_seen(received, echoes):
                     return
         except FileNotFoundError:  # no such table, so nothing is there
@@ -143,7 +138,7 @@ def _routes(kernel: Conversation) -> list[ObservedRoute]:
     def read() -> list[ObservedRoute]:
         reader = RouteReader(kernel.names())
         routes: list[ObservedRoute] = []
-        for received in kernel.receive_dump(dump_request(), "ip -4 route show table all"):
+        for received in kernel.receive_dump(dump_request()):
             if reader.read_dump(received, routes):
                 break
         return routes

@@ -105,24 +105,23 @@ class Conversation:
 
         The request is sent when the first message is asked for, so read one dump to its end before the next.
         """
-        message = frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload)
-        for received in self.receive_dump(message, request.command):
+        for received in self.receive_dump(request):
             for one in frames.messages(received):
                 if frames.is_end_of_dump(one):
                     return
                 yield frames.payload_of(one, request.kind)
 
-    def receive_dump(self, request: bytes, command: str) -> Iterator[memoryview]:
+    def receive_dump(self, request: Request) -> Iterator[memoryview]:
         """Send the request and yield each receive, until the caller has found the end of the dump."""
-        self._asked = command
-        self._socket.send(request)
+        self._asked = request.command
+        self._socket.send(request.packed(frames.DUMP))
         while True:
             yield self._buffer[: self._receive()]
 
     def ask(self, request: Request) -> bytes:
         """Return the one message that answers a request which is no dump, without its header; OSError is a refusal."""
         self._asked = request.command
-        self._socket.send(frames.message(request.kind, frames.REQUEST, request.payload))
+        self._socket.send(request.packed())
         (answer,) = frames.messages(self._buffer[: self._receive()])
         if frames.message_start(answer)[1] == frames.ERROR:
             raise OSError(*frames.error_of(bytes(answer)))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Places",
     "commit_links",
-    "shares_place",
 ]
 
 

@@ -98,10 +98,6 @@ IPV6_ROUTES: Final = Request(GETROUTE, rtmsg.pack(IPV6, 0, 0, 0, 0, 0, 0, 0, 0),
 class UnknownDeviceError(Exception):
     """A route names an interface index that the link dump before it did not have: read both again."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        super().__init__(f"no device has the index {index}")
-
 
 # --- to the kernel
 
@@ -137,10 +133,10 @@ def pack_signature(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> 
     return before, after + _pack_attributes(route, indexes)
 
 
-def lookup_request(address: str, *, fib_match: bool) -> Request:
+def lookup_request(address: Address, *, fib_match: bool) -> Request:
     """Ask for the route that decides an IPv6 address (`fib_match`), or for the path of one packet."""
     packed = rtmsg.pack(IPV6, 128, 0, 0, 0, 0, 0, 0, FIB_MATCH if fib_match else 0)
-    packed += attribute(RTA_DST, Address.parse(address).packed)
+    packed += attribute(RTA_DST, address.packed)
     return Request(GETROUTE, packed, f"ip -6 route get{' fibmatch' if fib_match else ''} {address}")
 
 
@@ -243,7 +239,7 @@ def device_of(index: int, names: Mapping[int, str]) -> str:
     try:
         return names[index]
     except KeyError:
-        raise UnknownDeviceError(index) from None
+        raise UnknownDeviceError(f"no device has the index {index}") from None
 
 
 @lru_cache(maxsize=4096)
