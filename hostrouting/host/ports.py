@@ -168,8 +168,8 @@ class FileStore(Protocol):
         It finds a read-only or full file system, and a folder that the caller may not write to.
         """
 
-    def sweep(self, path: str) -> bool:
-        """Remove the leftovers of killed writers in a folder; return True if there were any.
+    def sweep(self, path: str) -> None:
+        """Remove the leftovers of killed writers in a folder, if there is one.
 
         A leftover has the name of a file under way, belongs to the caller, and no living process writes it.
         """

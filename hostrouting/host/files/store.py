@@ -129,9 +129,9 @@ class RootedFiles:
             if obstacles[-1] is not None:
                 raise OSError(obstacles[-1], os.strerror(obstacles[-1]))
 
-    def sweep(self, path: str) -> bool:
+    def sweep(self, path: str) -> None:
         """See `FileStore.sweep`."""
-        return bool(self._find("clean up", path, _sweep_folder, follow=True))
+        self._find("clean up", path, _sweep_folder, follow=True)
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
@@ -181,8 +181,7 @@ def _remove(folder: int, name: str) -> bool:
 
 
 def _remove_empty_folder(folder: int, name: str) -> bool:
-    with open_file(folder, name, _FOLDER) as inside:
-        _sweep(inside)
+    _sweep_folder(folder, name)
     try:
         os.rmdir(name, dir_fd=folder)
     except OSError as error:
@@ -193,12 +192,9 @@ def _remove_empty_folder(folder: int, name: str) -> bool:
     return True
 
 
-def _sweep_folder(folder: int, name: str) -> bool:
+def _sweep_folder(folder: int, name: str) -> None:
     with open_file(folder, name, _FOLDER) as inside:
-        swept = _sweep(inside)
-        if swept:
-            os.fsync(inside)
-        return swept
+        _sweep(inside)
 
 
 def _rename(new: str, folder: int, name: str) -> bool:
@@ -281,9 +277,11 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
                 return
 
 
-def _sweep(folder: int) -> bool:
-    """Remove the leftovers of killed writers, whose locks the kernel has dropped; return True if there were any."""
-    swept = False
+def _sweep(folder: int) -> None:
+    """Remove the leftovers of killed writers, whose locks the kernel has dropped.
+
+    Nothing is synced: a leftover that a loss of power brings back is swept again.
+    """
     for leftover in filter(_is_under_way, _entries(folder, ".")):
         # It is gone meanwhile, or a live writer holds its lock (BlockingIOError): leave it.
         with suppress(FileNotFoundError, BlockingIOError):
@@ -292,13 +290,10 @@ def _sweep(folder: int) -> bool:
                 continue
             if stat.S_ISLNK(status.st_mode):
                 os.unlink(leftover, dir_fd=folder)
-                swept = True
             elif stat.S_ISREG(status.st_mode):
                 with open_file(folder, leftover, _FILE) as descriptor:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(leftover, dir_fd=folder)
-                    swept = True
-    return swept
 
 
 def _has_lock(status: os.stat_result) -> bool:
