@@ -170,13 +170,10 @@ def _lookup(
 def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
     if len(answers) != len(destinations):
         raise ValueError(f"{len(answers)} answers to {len(destinations)} questions")
-    if int in set(map(type, answers)):
-        return [
-            Lookup(destination, None, answer) if isinstance(answer, int) else Lookup(destination, answer)
-            for destination, answer in zip(destinations, answers, strict=True)
-        ]
-    # Lookup(destination, route, 0) for each, without a Python call for each.
-    return map(tuple.__new__, repeat(Lookup), zip(destinations, answers, repeat(0)))
+    routes = [None if isinstance(answer, int) else answer for answer in answers]
+    refusals = [answer if isinstance(answer, int) else 0 for answer in answers]
+    # Lookup(destination, route, refusal) for each, without a Python call for each.
+    return map(tuple.__new__, repeat(Lookup), zip(destinations, routes, refusals, strict=True))
 
 
 def _only(numbers: set[int]) -> int | None:

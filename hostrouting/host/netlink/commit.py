@@ -132,10 +132,8 @@ class Batch(Generic[Thing]):
         self, part: Sequence[Step[Thing]], done: Sequence[Step[Thing]]
     ) -> tuple[Sequence[Step[Thing]], Mapping[int, Failure]]:
         """Send one part; return the accepted steps, and the failures by the change's position."""
-        try:
-            refused = self.transport.send(part)
-        except AnswersLostError:
-            _logger.warning("the kernel's answers were lost; reading back decides")
+        refused = self._refused(part)
+        if refused is None:
             return part, self.transport.unfulfilled([*done, *part])
         all_refused = not done and len(refused) == len(part)
         if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
@@ -166,13 +164,13 @@ class Batch(Generic[Thing]):
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Sequence[Step[Thing]]) -> RouteRejectedError:
         back = _inverse(done)
-        refused = self._send_back(back)
+        refused = self._refused(back)
         doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]
         standing = _near(done, self.transport.standing())
         left_behind = _unmet(_expectations(doubtful), standing.values())
         repairs = _changed_forms(doubtful, _near(done, self.before), standing)
         if repairs:
-            self._send_back(repairs)
+            self._refused(repairs)
             left_behind += _unmet(_expectations(repairs), self.transport.standing())
         repaired = {position for _, _, position in repairs}
         overtaken = [
@@ -185,12 +183,12 @@ class Batch(Generic[Thing]):
         words = [f"{'missing' if wrong.there else 'still there'}: {wrong.thing}" for wrong in left_behind]
         return self.rejection(failures, left_behind=words, overtaken=overtaken)
 
-    def _send_back(self, steps: Sequence[Step[Thing]]) -> Mapping[int, Failure] | None:
-        """Send steps of a rollback; return the refusals, or None if answers were lost."""
+    def _refused(self, steps: Sequence[Step[Thing]]) -> Mapping[int, Failure] | None:
+        """Send the steps and return the refusals by the step's number, or None if answers were lost."""
         try:
             return self.transport.send(steps)
         except AnswersLostError:
-            _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
+            _logger.warning("the kernel's answers were lost; reading back decides")
             return None
 
 
