@@ -14,7 +14,7 @@ from support.kernel_links import KernelLinks
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.netlink.conversation import open_conversation
+from hostrouting.host.netlink.conversation import Adapter
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
 from hostrouting.host.netlink.neighbour_codec import parse_stations
@@ -288,7 +288,7 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
         Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0", "azv2")
     ]
     steps = [("append", thing, position) for position, thing in enumerate(wanted)]
-    with open_conversation(node.name) as conversation:
+    with Adapter(netns=node.name)._open() as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
         node.remove_device("azv2")
@@ -302,7 +302,7 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
 def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -> None:
     """The kernel removes a neighbour by address and device alone, so the rollback reads it first."""
     ours: LinkThing = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
-    with open_conversation(node.name) as conversation:
+    with Adapter(netns=node.name)._open() as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
         assert transport.send([("add", ours, 0)]) == {}

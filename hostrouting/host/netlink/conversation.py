@@ -16,7 +16,6 @@ from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
 
     from hostrouting.host.netlink.frames import Request
     from hostrouting.host.netlink.neighbour_codec import NeighbourTable
@@ -25,7 +24,6 @@ __all__ = [
     "BATCH",
     "Adapter",
     "Conversation",
-    "open_conversation",
 ]
 
 _Result = TypeVar("_Result")
@@ -56,21 +54,17 @@ class Adapter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
 
-    def _open(self) -> AbstractContextManager[Conversation]:
-        return open_conversation(self._netns)
-
-
-@contextmanager
-def open_conversation(netns: str | None) -> Iterator[Conversation]:
-    """Open a socket in the namespace (None: this process's); OSError while it is used becomes a `BackendError`."""
-    try:
-        with in_namespace(netns, open_here) as opened:
-            yield Conversation(opened)
-    except OSError as error:
-        where = f" in network namespace {netns}" if netns else ""
-        forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
-        step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
-        raise BackendError(f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno) from error
+    @contextmanager
+    def _open(self) -> Iterator[Conversation]:
+        """Open a socket in the namespace; OSError while it is used becomes a `BackendError`."""
+        try:
+            with in_namespace(self._netns, open_here) as opened:
+                yield Conversation(opened)
+        except OSError as error:
+            where = f" in network namespace {self._netns}" if self._netns else ""
+            forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
+            step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
+            raise BackendError(f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno) from error
 
 
 class Conversation:

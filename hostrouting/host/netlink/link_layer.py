@@ -99,14 +99,10 @@ class NetlinkLinkLayer(Adapter):
             index = kernel.indexes().get(dev)
             if index is None:
                 return ()
-
-            def read() -> set[str]:
-                names: set[str] = set()
-                for request in classifiers.filter_requests(index, dev):
-                    names |= classifiers.parse_bpf_names(kernel.dump(request))
-                return names
-
-            found = kernel.consistently(read)
+            requests = classifiers.filter_requests(index, dev)
+            found = kernel.consistently(
+                lambda: classifiers.parse_bpf_names(each for request in requests for each in kernel.dump(request))
+            )
         return tuple(sorted(found | self._programs(index)))
 
     def _programs(self, index: int) -> frozenset[str]:
