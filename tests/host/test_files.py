@@ -75,7 +75,7 @@ class TestRootedFiles(FileStoreContract):
     def outside(self, files: FileStore, path: str) -> Path:
         """Return the path outside of the image."""
         assert isinstance(files, RootedFiles)
-        return Path(files._root + path)
+        return Path(files.root + path)
 
 
 class TestTheRoot:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
+
 from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path, sync_folder
 
 if TYPE_CHECKING:
@@ -31,17 +33,14 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 _Answer = TypeVar("_Answer")
 
 
+@attrs.frozen
 class RootedFiles:
     """The files below `root`, from which no symbolic link leads out: `/` is this machine, any other root an image.
 
     It implements `FileStore`.
     """
 
-    def __init__(self, root: str = "/") -> None:
-        self._root = root
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(root={self._root!r})"
+    root: str = "/"
 
     def read(self, path: str) -> bytes | None:
         """See `FileStore.read`."""
@@ -49,7 +48,7 @@ class RootedFiles:
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
-        with self._errors("write", path), open_parent(self._root, path, create=True) as (folder, name):
+        with self._errors("write", path), open_parent(self.root, path, create=True) as (folder, name):
             _sweep(folder)
             present = _inspect(folder, name, content)
             if present == mode:
@@ -65,7 +64,7 @@ class RootedFiles:
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
-        with self._errors("link", path), open_parent(self._root, path, create=True) as (folder, name):
+        with self._errors("link", path), open_parent(self.root, path, create=True) as (folder, name):
             _sweep(folder)
             if _link_text(folder, name) == target:
                 return False
@@ -88,7 +87,7 @@ class RootedFiles:
 
         status = self._find("look at", path, _status, follow=True, passing=look)
         if status is not None:
-            reasons += _exposure(shown_path(self._root, path), status)
+            reasons += _exposure(shown_path(self.root, path), status)
         return reasons[0] if reasons else None
 
     def rename(self, path: str, name: str) -> bool:
@@ -124,7 +123,7 @@ class RootedFiles:
 
         with self._errors("write below", path):
             # The walk ends at the last folder that exists; with a name after it, `path` itself is part of the walk.
-            with suppress(FileNotFoundError), open_parent(self._root, f"{path}/.anything", passing=look):
+            with suppress(FileNotFoundError), open_parent(self.root, f"{path}/.anything", passing=look):
                 pass
             if obstacles[-1] is not None:
                 raise OSError(obstacles[-1], os.strerror(obstacles[-1]))
@@ -151,13 +150,13 @@ class RootedFiles:
         with (
             self._errors(verb, path),
             suppress(FileNotFoundError, NotADirectoryError),  # a file in the place of a folder
-            open_parent(self._root, path, follow=follow, passing=passing) as place,
+            open_parent(self.root, path, follow=follow, passing=passing) as place,
         ):
             return act(*place)
         return None
 
     def _errors(self, verb: str, path: str) -> AbstractContextManager[None]:
-        return file_errors(verb, self._root, path)
+        return file_errors(verb, self.root, path)
 
 
 def _status(folder: int, name: str) -> os.stat_result:

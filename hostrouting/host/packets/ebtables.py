@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
@@ -38,17 +40,14 @@ _logger = logging.getLogger(__name__)
 _SECONDS_TO_PUT_BACK: Final = 60.0
 
 
+@attrs.frozen
 class EbtablesCommand:
     """The ebtables rules of this machine, or of another place that `prefix` enters: `("ip", "netns", "exec", NAME)`.
 
     It implements `Ebtables`. Of identical rules in a chain it deletes the first ones, whichever were named.
     """
 
-    def __init__(self, prefix: Sequence[str] = ()) -> None:
-        self._prefix = tuple(prefix)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({' '.join(self._prefix)!r})"
+    prefix: Sequence[str] = ()
 
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
@@ -60,7 +59,7 @@ class EbtablesCommand:
             if backend == "legacy" and not legacy_may_have_rules():
                 continue  # a table that was never loaded has no rules
             try:
-                text = find(ctx, self._prefix, backend).save(ctx)
+                text = find(ctx, self.prefix, backend).save(ctx)
             except UNSEEN as error:
                 notes.append(str(error))
                 denied |= isinstance(error, PermissionDeniedError)
@@ -73,7 +72,7 @@ class EbtablesCommand:
 
     def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
-        change = _Change(ctx, self._prefix, rules, "deleted")
+        change = _Change(ctx, self.prefix, rules, "deleted")
         found, absent = matches(change.before, rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
@@ -82,7 +81,7 @@ class EbtablesCommand:
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
-        change = _Change(ctx, self._prefix, rules, "inserted")
+        change = _Change(ctx, self.prefix, rules, "inserted")
         change.make(insertions(change.before, rules))
 
 
