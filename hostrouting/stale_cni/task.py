@@ -257,7 +257,7 @@ class CleanStaleCNI(NodeTask):
     def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict]) -> None:
         gone: list[Restorable] = []
         try:
-            for sort in by_sort(ctx, self._host, record.objects, self._logger):
+            for sort in by_sort(ctx, self._host, record.objects):
                 sort.remove()
                 gone += sort.objects
         except Exception as error:
@@ -296,7 +296,7 @@ class CleanStaleCNI(NodeTask):
         problems: list[str] = []
         try:
             missing = compare(gone, self._look(ctx)).missing
-            for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
+            for sort in reversed(by_sort(ctx, self._host, missing)):
                 try:
                     sort.add()
                 except HostRoutingError as error:
@@ -340,7 +340,7 @@ class CleanStaleCNI(NodeTask):
         _, missing, lost = compare(record.objects, self._look(ctx))
         for leftover, reason in lost.items():
             self._logger.warning("%s is not restored: %s", leftover, reason)
-        for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
+        for sort in reversed(by_sort(ctx, self._host, missing)):
             sort.add()
             for leftover in sort.objects:
                 ctx.record(_addition(leftover))

@@ -77,9 +77,7 @@ class MemoryEbtables(Faulty):
         texts = ((backend, self._text(backend)) for backend in BACKENDS)
         return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=tuple(texts))
 
-    def delete(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         self._begin_change(ctx, "delete", rules)
         found, absent = matches(self._rules(), rules)
@@ -90,13 +88,10 @@ class MemoryEbtables(Faulty):
                 raise BackendError(f"not deleted: {rule.line}: Invalid argument.\nnothing was deleted")
         for rule in reversed(found):
             del self._chains[rule.backend][rule.chain][rule.position - 1]
-        _report(len(found), progress)
         if self.on_delete is not None:
             self.on_delete()
 
-    def insert(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
         self._begin_change(ctx, "insert", rules)
         for rule in rules:
@@ -106,7 +101,6 @@ class MemoryEbtables(Faulty):
         for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
             chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.line)
-        _report(len(rules), progress)
 
     def _begin_change(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
         self._begin(ctx, verb, *(rule.line for rule in rules))
@@ -123,8 +117,3 @@ class MemoryEbtables(Faulty):
     def _text(self, backend: str) -> str:
         heads = [f":{chain} ACCEPT" for chain in self._chains[backend]]
         return "".join(f"{line}\n" for line in ["*nat", *heads, *self.lines(backend)])
-
-
-def _report(count: int, progress: Callable[[int], None] | None) -> None:
-    if progress is not None and count:
-        progress(count)

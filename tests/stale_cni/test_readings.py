@@ -200,14 +200,3 @@ def test_rules_that_cannot_be_seen_are_reported(caplog: pytest.LogCaptureFixture
     sweep(host).do(context())
     assert caplog.messages.count("ebtables rules may go unseen: ebtables (legacy) is not installed") == 1
     assert there(host) == []
-
-
-def test_progress_counts_the_rules(caplog: pytest.LogCaptureFixture) -> None:
-    """The log record of each batch of rules has the number done so far and the total."""
-    caplog.set_level(logging.INFO)
-    host = made_host()
-    task = sweep(host)
-    task.do(context())
-    task.undo(context())
-    told = [(record.getMessage(), record.progress) for record in caplog.records if hasattr(record, "progress")]
-    assert told == [("4 of 4 ebtables rules deleted", (4, 4)), ("4 of 4 ebtables rules restored", (4, 4))]
