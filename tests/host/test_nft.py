@@ -59,8 +59,8 @@ class TestMemoryNftables(NftablesContract):
             nftables.table(Context(), "ip6", "ours")
 
     def test_another_program_may_be_quicker(self, nftables: MemoryNftables) -> None:
-        """`after_load` is called after a script took effect; `flush` stands for another program."""
-        nftables.after_load = nftables.flush
+        """`operations.plan` lets another program act before an operation."""
+        nftables.operations.plan(2, lambda: nftables.tables.clear())
         nftables.load(Context(), "table ip6 ours")
         assert nftables.table(Context(), "ip6", "ours") is None
         assert nftables.tables == {}
