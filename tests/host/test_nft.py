@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,7 +61,7 @@ class TestMemoryNftables(NftablesContract):
 
     def test_another_program_may_be_quicker(self, nftables: MemoryNftables) -> None:
         """`operations.plan` lets another program act before an operation."""
-        nftables.operations.plan(2, lambda: nftables.tables.clear())
+        nftables.operations.plan(2, partial(setattr, nftables, "tables", {}))
         nftables.load(Context(), "table ip6 ours")
         assert nftables.table(Context(), "ip6", "ours") is None
         assert nftables.tables == {}
