@@ -202,8 +202,8 @@ def test_exactly_the_stale_objects_are_removed_and_restored(world: World) -> Non
 
 
 FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
-    "rule": lambda host, k: host.ebtables.refuse(host.ebtables.lines()[k % len(host.ebtables.lines())]),
     "reading": lambda host, k: host.ebtables.fail_at(k % 2 + 1),
+    "rules": lambda host, _: host.ebtables.fail_at(3),
     "neighbour": lambda host, k: host.link_layer.refuse_at(k),
     "route": lambda host, k: host.routes.fail_at(k),
 }
@@ -224,7 +224,7 @@ def test_a_failure_at_any_deletion_restores_everything(world: World, fault: str,
         assert not world.stale() & set(objects(host))
 
 
-@pytest.mark.parametrize(("fault", "k"), [("rule", 4), ("reading", 1), ("neighbour", 1), ("route", 1)])
+@pytest.mark.parametrize(("fault", "k"), [("rules", 1), ("reading", 1), ("neighbour", 1), ("route", 1)])
 def test_faults_are_met(fault: str, k: int) -> None:
     """The property above is not empty: with a pod that has left something of every sort each fault stops the run."""
     everything = frozenset(["arp", "ip", "ip6", "neighbour", "neighbour6", "route", "route6"])
