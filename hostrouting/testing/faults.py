@@ -12,7 +12,6 @@ from hostrouting.host.netlink.commit import Failure, Thing, Transport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hostrouting.host.netlink.commit import Steps
     from phases import Context
 
 __all__ = ["Faulty", "OneByOne", "Operations", "Refused"]
@@ -69,13 +68,14 @@ class Operations:
 
 @attrs.frozen
 class OneByOne(Transport[Thing]):
-    """A transport to a fake, which takes one step at a time; `steps` are those of rollbacks, too."""
+    """A transport to a fake, which takes one step at a time."""
 
+    #: The steps of its batches, those of rollbacks counted in.
     steps: Operations
     take: Callable[[str, Thing], None]
     standing: Callable[[], Iterable[Thing]]
 
-    def send(self, steps: Steps[Thing]) -> dict[int, Failure]:
+    def send(self, steps: Iterable[tuple[str, Thing, int]]) -> dict[int, Failure]:
         """Do all the steps and return the refusals by the step's number."""
         failures = {}
         for number, (verb, thing, _) in enumerate(steps):
