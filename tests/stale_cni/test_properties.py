@@ -19,7 +19,7 @@ from support.stale_cni_worlds import (
     write_state,
 )
 
-from hostrouting.exceptions import HostRoutingError
+from hostrouting.exceptions import BackendError, HostRoutingError
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.testing import FakeHost
 from hostrouting.testing.faults import Operations
@@ -201,9 +201,19 @@ def test_exactly_the_stale_objects_are_removed_and_restored(world: World) -> Non
     assert whole_state(host) == before
 
 
+def fail_deletion(host: FakeHost) -> None:
+    """Let the deletion of rules fail: it follows two readings. Without a rule to delete, a third reading does."""
+
+    def fault() -> None:
+        if host.ebtables.operations.calls[-1][0] == "delete":
+            raise BackendError("not deleted")
+
+    host.ebtables.operations.plan(3, fault)
+
+
 FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
     "reading": lambda host, k: host.ebtables.fail_at(k % 2 + 1),
-    "rules": lambda host, _: host.ebtables.fail_at(3),
+    "rules": lambda host, _: fail_deletion(host),
     "neighbour": lambda host, k: host.link_layer.refuse_at(k),
     "route": lambda host, k: host.routes.fail_at(k),
 }
