@@ -17,7 +17,7 @@ from hostrouting.host.packets.ebtables_rules import (
 from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from phases import Context
 
@@ -29,7 +29,7 @@ _DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permissi
 class MemoryEbtables(Faulty):
     """The table `nat` of both backends, with the chains that the kernel makes; it implements `Ebtables`.
 
-    By default, `fail_at` says that the program cannot be run.
+    By default, `fail_at` says that the program cannot be run; `operations.plan` lets another program act between calls.
 
     >>> from phases import Context
     >>> ebtables = MemoryEbtables()
@@ -45,14 +45,10 @@ class MemoryEbtables(Faulty):
         self._chains: dict[str, dict[str, list[str]]] = {
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
         }
-        self._refused: set[str] = set()
         #: The notes of each reading.
         self.notes: list[str] = []
         #: If the process may read and change rules.
         self.may_read = True
-        #: Called before each reading, and after each successful deletion: the place for another program's changes.
-        self.on_read: Callable[[], None] | None = None
-        self.on_delete: Callable[[], None] | None = None
 
     def add(self, line: str, *, backend: str = "nft") -> None:
         """Append a rule as ebtables-save prints it (`-A CHAIN ...`); make the chain if it is missing."""
@@ -63,15 +59,9 @@ class MemoryEbtables(Faulty):
         """Return the rules of a backend as ebtables-save prints them."""
         return [line for lines in self._chains[backend].values() for line in lines]
 
-    def refuse(self, line: str) -> None:
-        """Let the deletion of this rule fail."""
-        self._refused.add(line)
-
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
         self._begin(ctx, "read")
-        if self.on_read is not None:
-            self.on_read()
         if not self.may_read:
             return EbtablesReading((), (*self.notes, _DENIED), denied=True)
         texts = ((backend, self._text(backend)) for backend in BACKENDS)
@@ -83,13 +73,8 @@ class MemoryEbtables(Faulty):
         found, absent = matches(self._rules(), rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
-        for rule in found:
-            if rule.line in self._refused:
-                raise BackendError(f"not deleted: {rule.line}: Invalid argument.\nnothing was deleted")
         for rule in reversed(found):
             del self._chains[rule.backend][rule.chain][rule.position - 1]
-        if self.on_delete is not None:
-            self.on_delete()
 
     def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""

@@ -66,7 +66,7 @@ def test_a_device_that_vanishes_midway_is_told() -> None:
     layer.add_route("fd00:9::3/128", "azv9")
     things: list[Neighbour | ObservedRoute] = [*layer.neighbours(), layer.routes()[1]]
     before = [neighbour for neighbour in layer.neighbours() if neighbour.dev == "azure0"]
-    layer.vanish_at(5, "azv9")
+    layer.steps.plan(5, lambda: layer.remove_device("azv9"))
     with pytest.raises(RouteRejectedError) as caught:
         layer.apply(remove=things)
     assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]

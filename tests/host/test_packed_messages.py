@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
-from support import pyroute_reading
+from support import pyroute_reading, small_world
 
 from hostrouting.host.netlink import frames
 from hostrouting.host.netlink.route_codec import NEWROUTE, UnknownDeviceError
@@ -21,7 +21,6 @@ from hostrouting.host.netlink.route_reader import RouteReader, strike_seen
 from hostrouting.host.netlink.route_writer import RouteWriter, dump_request, pack_lookups
 from hostrouting.net.addresses import IPV4, Address, format_ipv4
 from hostrouting.net.routes import KIND_NUMBERS, ObservedRoute, Route
-from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,14 +49,14 @@ def theirs(message: bytes) -> rtmsg:
     return parsed
 
 
-@given(strategies.routes(protocols=(0, 3, 142, 255)))
+@given(small_world.routes(protocols=(0, 3, 142, 255)))
 def test_pyroute2_reads_our_messages(route: Route) -> None:
     """pyroute2 reads every route that we pack as the same route."""
     observed = pyroute_reading.route(theirs(packed([route])), NAMES)
     assert observed.fulfils(route)
 
 
-@given(strategies.routes())
+@given(small_world.routes())
 def test_we_read_the_messages_of_pyroute2(route: Route) -> None:
     """We read every route that pyroute2 packs as the same route."""
     message = rtmsg()
@@ -101,7 +100,7 @@ def test_we_read_the_messages_of_pyroute2(route: Route) -> None:
     assert observed.fulfils(route)
 
 
-@given(st.lists(strategies.routes(), max_size=8), st.integers(1, 30))
+@given(st.lists(small_world.routes(), max_size=8), st.integers(1, 30))
 def test_reading_is_the_reverse_of_packing(routes: list[Route], times: int) -> None:
     """Runs of equal and of different routes are read as they were packed, by either way of unpacking."""
     wanted = [route for route in routes for _ in range(times)]
@@ -110,7 +109,7 @@ def test_reading_is_the_reverse_of_packing(routes: list[Route], times: int) -> N
     assert all(isinstance(o, ObservedRoute) and o.fulfils(w) for o, w in zip(observed, wanted, strict=True))
 
 
-@given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=16, max_size=40), strategies.routes())
+@given(st.lists(st.integers(0, 0xFFFFFFFF), min_size=16, max_size=40), small_world.routes())
 def test_a_run_that_differs_in_its_networks_only_is_read_whole(networks: list[int], route: Route) -> None:
     """The fast path for a uniform table gives the result of the slow one."""
     wanted = [attrs.evolve(route, network=network, prefix_length=32, tos=0, extra=()) for network in networks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -145,7 +146,7 @@ class TestDo:
 
     def test_a_race_with_a_flush(self, host: FakeHost, ctx: Context, caplog: pytest.LogCaptureFixture) -> None:
         """A flush right after the load is logged and is no failure, since the unit is installed."""
-        host.nftables.after_load = host.nftables.flush
+        host.nftables.operations.plan(4, partial(setattr, host.nftables, "tables", {}))
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert host.files.exists(UNIT_PATH)
         assert says(caplog, logging.WARNING) == [

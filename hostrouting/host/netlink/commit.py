@@ -35,7 +35,6 @@ __all__ = [
     "Batch",
     "Failure",
     "LinkThing",
-    "OneByOne",
     "Step",
     "Transport",
     "identity",
@@ -89,19 +88,6 @@ class Transport(Protocol[Thing]):
         The steps end with those that were sent last.
         """
         return missing_after(steps, self.standing())
-
-
-@attrs.frozen
-class OneByOne(Transport[Thing]):
-    """A transport that sends one step at a time: `take` does it and returns the refusal, if there is one."""
-
-    take: Callable[[str, Thing], Failure | None]
-    standing: Callable[[], Iterable[Thing]]
-
-    def send(self, steps: Sequence[Step[Thing]]) -> dict[int, Failure]:
-        """Do all the steps and return the refusals by the step's number."""
-        answers = [self.take(verb, thing) for verb, thing, _ in steps]
-        return {number: answer for number, answer in enumerate(answers) if answer is not None}
 
 
 @attrs.frozen
