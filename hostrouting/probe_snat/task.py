@@ -64,9 +64,6 @@ class ConfigureProbeSNAT(NodeTask):
 
     name = "configure-probe-snat"
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {'on' if self._config.probe_snat.enabled else 'off'}>"
-
     def _unit(self, rules: ProbeRules) -> BootUnit:
         return boot_unit(rules, required=self._config.probe_snat.required)
 

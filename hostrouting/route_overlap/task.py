@@ -20,7 +20,7 @@ from hostrouting.net.default_route import default_route, default_routes
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class CheckRouteOverlap(PairTask):
     """
 
     name = "check-route-overlap"
-    _departure = DEPARTURE
     _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
