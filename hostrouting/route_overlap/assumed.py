@@ -130,7 +130,7 @@ class Assumed:
 
 
 def _model_of(backend: Routing) -> Fib:
-    """Return the model of a node, which tells from an answer if the kernel keeps the local and the main table as one."""
+    """Return the model of a node; an answer tells if the kernel keeps the local and the main table as one."""
     fib = Fib.of(backend.links(), backend.routes(), backend.rules())
     own = next((route.network for route in fib.tables if route.table == LOCAL_TABLE and route.kind == "local"), None)
     if fib.merged is not None or own is None:
