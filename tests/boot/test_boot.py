@@ -174,7 +174,7 @@ class TestRemove:
 
 
 class TestMasks:
-    """A link to /dev/null in the place of a file of ours: the decision of an administrator."""
+    """A link to /dev/null in the place of one of our files: an administrator decided so."""
 
     @pytest.mark.parametrize("path", [f"{UNITS}/static-routes.service", READY, DROP_IN])
     def test_an_install_is_refused(self, host: FakeHost, ctx: Context, path: str) -> None:

@@ -182,7 +182,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
 
 
 def test_the_message_says_that_the_rollback_of_earlier_changes_failed(node: BusyNode, host: FakeHost) -> None:
-    """The kernel refuses the removal of a hidden route, and then that of ours: the text tells what is left behind."""
+    """The kernel refuses the removal of a hidden route, and then that of our route: the text tells what is left behind."""
     node.insert_route(theirs(73))
     node.fail_at(2)
     node.fail_at(3)
@@ -221,7 +221,7 @@ class Owner:
         return {*self._deleted, *self._replaced} if self._deleted else set()
 
     def act_before(self, ways: Sequence[tuple[int, str]]) -> None:
-        """Change the place just before steps of ours; several times before one of them, if `ways` says so."""
+        """Change the place just before our steps; several times before one of them, if `ways` says so."""
 
         def act(step: int) -> None:
             for number, way in ways:
@@ -232,7 +232,7 @@ class Owner:
             self._node.steps.plan(step, partial(act, step))
 
     def act(self, way: str, *, during: bool = False) -> None:
-        """Change the place; `during` a batch of ours its order may be wrong for a moment."""
+        """Change the place; `during` our batch its order may be wrong for a moment."""
         self._next += 1
         new = self._next
         try:
