@@ -172,7 +172,9 @@ def _announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) 
         return read_fabric(host.files, now=ctx.clock.time(), uptime=_uptime(host), pause=pause)
 
     fabric = read()
-    if fabric.awaited and (_uptime(host) or inf) < _SECONDS_OF_A_BOOT and _has_infiniband(host):
+    # The first check of a boot waits, and not each one after it.
+    waits = fabric.awaited and not any(map(host.files.exists, MARKERS))
+    if waits and (_uptime(host) or inf) < _SECONDS_OF_A_BOOT and _has_infiniband(host):
         reason = f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
         _wait(ctx, lambda: not read().awaited, reason)
         fabric = read()
