@@ -512,7 +512,7 @@ if [[ $fabric == auto ]]; then
     read_fabric
   done
   [[ $fabric_awaited ]] && has_infiniband && fabric_notes=("warning: ${fabric_notes[0]}")
-  [[ $fabric_source || $fabric_awaited ]] || fabric_notes=()
+  [[ $fabric_on ]] || fabric_notes=()
   [[ $seconds == "$waited" ]] || read_tables
 fi
 
