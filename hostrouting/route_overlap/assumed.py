@@ -55,43 +55,47 @@ class Assumed:
 
     def __init__(self, backend: Routing, fabric: Fabric) -> None:
         self._backend = backend
-        fib = _model_of(backend)
         self._source = fabric.source
-        self._by_source = any(rule.source[1] for rule in fib.rules())
-        before = set(map(_identity, fib.tables))
+        self._fib = _model_of(backend)
+        self._by_source = any(rule.source[1] for rule in self.rules())
         #: The networks that will be connected, with the present devices in them.
         self._networks: dict[_Network, list[str]] = {}
         #: The networks that bring new routes.
         self._brought: dict[_Identity, _Network] = {}
-        present = {agent_mac(device.name, device.mac): device.name for device in fib.devices.values() if device.mac}
+        before = set(map(_identity, self._fib.tables))
+        present = {agent_mac(device.name, device.mac): device.name for device in backend.links() if device.mac}
         for mac, local in fabric.addresses:
-            name = present.get(mac, _ABSENT + mac)
-            was_down = name in fib.devices and not fib.devices[name].up
-            new = DeviceAddress(local, _LENGTH, local)
-            fib = _with_address(_with_device_up(fib, name), name, new)
-            device = fib.devices[name]
-            for address in device.addresses:
-                # A device that is set up now connects the networks of its other addresses, too.
-                if was_down or (address.local == local and events.same_subnet(address, new)):
-                    network = _network_of(address)
-                    self._brings(network, events.own_routes(device, address), by=name if mac in present else None)
+            self._connect(present.get(mac, _ABSENT + mac), DeviceAddress(local, _LENGTH, local))
         for cidr in fabric.networks:
-            network = parse_cidr(cidr)
-            name = _ABSENT + cidr
-            fib = _with_device_up(fib, name)
-            # Its own address is not known, and a packet without a source gets one of another device's.
-            own = events.own_routes(fib.devices[name], DeviceAddress(network[0], network[1], network[0]))
-            routes = [route._replace(source=None) for route in own[1:]]
-            for route in routes:
-                fib = events.with_route(fib, route)
-            self._brings(network, routes, by=None)
-        self._fib = fib
+            self._connect_network(cidr)
         for identity in before & self._brought.keys():
             del self._brought[identity]
 
-    def _brings(self, network: _Network, routes: Iterable[ObservedRoute], *, by: str | None) -> None:
+    def _connect(self, name: str, new: DeviceAddress) -> None:
+        device = self._fib.devices.get(name)
+        was_down = device is not None and not device.up
+        self._fib = _with_address(_with_device_up(self._fib, name), name, new)
+        device = self._fib.devices[name]
+        for address in device.addresses:
+            # A device that is set up now connects the networks of its other addresses, too.
+            if was_down or _is_same(address, new):
+                network = address.peer & netmask(address.prefix_length), address.prefix_length
+                self._note(network, events.own_routes(device, address), by=name)
+
+    def _connect_network(self, cidr: str) -> None:
+        name, network = _ABSENT + cidr, parse_cidr(cidr)
+        self._fib = _with_device_up(self._fib, name)
+        number, length = network
+        own = events.own_routes(self._fib.devices[name], DeviceAddress(number, length, number))
+        # Its own address is not known, and a packet without a source gets one of another device's.
+        routes = [route._replace(source=None) for route in own[1:]]
+        for route in routes:
+            self._fib = events.with_route(self._fib, route)
+        self._note(network, routes, by=name)
+
+    def _note(self, network: _Network, routes: Iterable[ObservedRoute], *, by: str) -> None:
         devs = self._networks.setdefault(network, [])
-        if by and by not in devs:
+        if is_present(by) and by not in devs:
             devs.append(by)
         for route in routes:
             self._brought.setdefault(_identity(route), network)
@@ -169,8 +173,8 @@ def _identity(route: ObservedRoute) -> _Identity:
     return (*route[:2], route.kind, route.dev, route.source, route.protocol, route.metric)
 
 
-def _network_of(address: DeviceAddress) -> _Network:
-    return address.peer & netmask(address.prefix_length), address.prefix_length
+def _is_same(first: DeviceAddress, second: DeviceAddress) -> bool:
+    return first.local == second.local and events.same_subnet(first, second)
 
 
 def _with_device_up(fib: Fib, name: str) -> Fib:
@@ -187,8 +191,7 @@ def _with_device_up(fib: Fib, name: str) -> Fib:
 def _with_address(fib: Fib, name: str, new: DeviceAddress) -> Fib:
     """Return the model with an address; the agent goes on if the device has it already."""
     own = fib.devices[name].addresses
-    has_it = any(other.local == new.local and events.same_subnet(other, new) for other in own)
-    return fib if has_it else events.address_added(fib, name, new)
+    return fib if any(_is_same(other, new) for other in own) else events.address_added(fib, name, new)
 
 
 def _next_index(fib: Fib) -> int:

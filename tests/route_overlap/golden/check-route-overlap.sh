@@ -549,7 +549,7 @@ read_rule() {
 
 read_tables() {
   local line questions rules_seen=''
-  default='' by_source='' rules=() not_covered=() blockers=()
+  default='' by_source='' rules=() not_covered=() blockers=() routes=()
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
@@ -564,12 +564,17 @@ read_tables() {
       default*)
         if [[ $rules_seen ]]; then
           edge default
+          routes+=("$line")
         elif [[ ! $default ]] && own_default "$line" && leads_out_as_expected; then
           default=$line
         fi
         ;;
-      [0-9]*) edge "${line%% *}" ;;
+      [0-9]*)
+        edge "${line%% *}"
+        routes+=("$line")
+        ;;
       *)
+        routes+=("$line")
         [[ $line == blackhole* || $line == unreachable* || $line == prohibit* ]] && blockers+=("$line")
         line=${line#* }
         edge "${line%% *}"
@@ -704,25 +709,23 @@ declare -a lengths=()
 must_walk='' merged=''
 
 assume_fabric() {
-  local address more=()
-  local -a networks=(${fabric_networks[@]+"${fabric_networks[@]}"}) routes=()
+  local line questions
   local -A mac_of=() own_of=() is_up=()
+  ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return
   [[ $fabric == list ]] && fabric_source=routeOverlap.fabric
-  for address in ${fabric_addresses[@]+"${fabric_addresses[@]}"}; do
-    dotted $((address & 0xffff0000))
-    networks+=("$REPLY/16")
-  done
-  ((${#networks[@]})) || return 0
-  [[ ${rules[*]% } == "$kernels_rules" ]] || must_walk=yes
-  read_around $'link show\naddr show' "${networks[@]}"
+  # The routes inside of the CIDRs are known; these are the ones around them.
+  printf -v questions '\nroute show table all match %s' "${roots[@]}"
+  look $'link show\naddr show'"$questions" || cannot_prove
+  split "$answer"
+  read_fabric_lines
   for REPLY in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
     announce "$REPLY" ''
   done
   announce_addresses
-  for REPLY in "${announced[@]}"; do
-    [[ " ${networks[*]} " == *" $REPLY "* ]] || more+=("$REPLY")
+  [[ ${rules[*]% } == "$kernels_rules" ]] || must_walk=yes
+  for line in "${routes[@]}"; do
+    [[ $line == @(blackhole|unreachable|prohibit|throw)* || $line == *' table local '*' metric '* ]] && must_walk=yes
   done
-  ((${#more[@]})) && read_around '' "${more[@]}"
   if [[ $must_walk ]]; then
     hold_routes
     [[ ${rules[*]% } == "$kernels_rules" ]] && find_merged
@@ -736,17 +739,6 @@ find_merged() {
   ((${#words[@]})) || return
   lookup "route get fibmatch ${words[0]%%[/=]*} uid 0"
   [[ ${answers[*]} == *' table local '* ]] && merged=''
-}
-
-read_around() { # questions, networks: reads the routes that decide inside of these, and those that decide one as a whole
-  local questions=$1
-  shift
-  for REPLY in "$@"; do
-    questions+=$'\n'"route show table all root $REPLY"$'\n'"route show table all match $REPLY"
-  done
-  look "$questions" || cannot_prove
-  split "$answer"
-  read_fabric_lines
 }
 
 read_fabric_lines() { # -> mac_of, own_of, is_up, routes
@@ -766,10 +758,7 @@ read_fabric_lines() { # -> mac_of, own_of, is_up, routes
         [[ $line == *' peer '* ]] && own=${own%% *}=${own#*' peer '}
         own_of["/$device"]+=" ${own%% *}"
         ;;
-      *)
-        routes+=("$line")
-        [[ $line == @(blackhole|unreachable|prohibit|throw)* || $line == *' table local '*' metric '* ]] && must_walk=yes
-        ;;
+      *) routes+=("$line") ;;
     esac
   done
 }
