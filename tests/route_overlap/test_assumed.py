@@ -26,7 +26,7 @@ from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_
 from hostrouting.testing import KernelNode, MemoryBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from hostrouting.host.ports import Routing
@@ -179,6 +179,15 @@ def test_announced_equals_connected(world: World, announced: Announced) -> None:
             assert kind == "announced" or kind == true[address][0], format_ipv4(address)
 
 
+def _addresses_in(findings: Iterable[re.Match[str] | None]) -> set[tuple[str, int]]:
+    return {
+        (found["cidr"], address)
+        for found in findings
+        if found
+        for address in range(parse_ipv4(found["first"]), parse_ipv4(found["last"]) + 1)
+    }
+
+
 def _sources(backend: Routing, cidr: str) -> dict[tuple[int, object], list[int]]:
     """Return the sources from which the node may send, by address and deciding route."""
     return {
@@ -218,7 +227,12 @@ def test_the_boot_script_finds_the_same(world: World, announced: Announced, tmp_
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     by_script = [_LINE.fullmatch(line) for line in lines]
     by_python = [_LINE.fullmatch(line) for line in report.lines()]
-    assert [found and found.groups() for found in by_script] == [found and found.groups() for found in by_python]
+    if announced.networks and any(rule.source[1] for rule in world.rules):
+        # The address from which the node will send by a network of the config is not known: the proof takes another of
+        # the node's, and the script none. So a finding of one may be of another kind, but none is missed.
+        assert _addresses_in(by_script) == _addresses_in(by_python)
+    else:
+        assert [found and found.groups() for found in by_script] == [found and found.groups() for found in by_python]
     assert "line " not in ran.output, ran.output
 
 
