@@ -182,7 +182,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
 
 
 def test_the_message_says_that_the_rollback_of_earlier_changes_failed(node: BusyNode, host: FakeHost) -> None:
-    """The kernel refuses the removal of a hidden route, and then that of our route: the text tells what is left behind."""
+    """The kernel refuses the removal of a hidden route, then that of our route; the text tells what is left behind."""
     node.insert_route(theirs(73))
     node.fail_at(2)
     node.fail_at(3)
