@@ -17,7 +17,7 @@ import attrs
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.net.addresses import Prefix, bounds, format_ipv4
-from hostrouting.net.default_route import default_route
+from hostrouting.net.default_route import default_route, leads_out_by
 from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
@@ -75,6 +75,7 @@ def prove_egress(
     return OverlapReport(
         expected_devs=tuple(expected_devs or ()),
         carriers=carriers,
+        lacks_default=not leads_out_by(node.routes, expected_devs or ()),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
             for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
@@ -126,12 +127,13 @@ class _Findings:
             ]
             return make(kind="announced", dev=next(iter(announced.devs), None), own=tuple(own), **announced._asdict())
         refused = self._allowed.refused(one.devs)
-        is_dead_end = one.kind == "overlap" and self._allowed.dead_ends.issuperset(refused)
+        wrong = [dev for dev in refused if dev not in self._allowed.dead_ends]
+        is_dead_end = one.kind == "overlap" and not wrong
         # Adjacent blackholes have one answer, but are different routes.
         texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
         return make(
             kind="dead-end" if is_dead_end else one.kind,
             devs=one.devs,
-            dev=next(iter(refused), None),
+            dev=next(iter(wrong or refused), None),
             route="; ".join(texts) or None,
         )

@@ -1,0 +1,199 @@
+"""Expected devices, dead ends and carriers: in memory, and in the kernel, where the boot script says the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.needs import require
+from support.way_out_nodes import AskedNode
+
+from hostrouting.net.addresses import parse_cidr
+from hostrouting.net.rules import Rule
+from hostrouting.testing import KernelNode, MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hostrouting.route_overlap import OverlapReport
+
+SERVICES = "10.96.0.0/16"
+
+
+@pytest.fixture(params=["memory", "kernel"])
+def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]:
+    if request.param == "memory":
+        yield AskedNode(MemoryBackend(), tmp_path)
+    else:
+        require("kernel")
+        with KernelNode.made() as node:
+            yield AskedNode(node, tmp_path)
+
+
+def shapes(report: OverlapReport) -> list[tuple[str, str, tuple[str, ...], str | None]]:
+    return [(cidr, finding.kind, finding.devs, finding.dev) for cidr, finding in report.findings]
+
+
+def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
+    return [(route.destination, route.gateway, route.dev) for route in report.suggested_routes]
+
+
+class TestExpectedDevs:
+    def test_a_default_route_by_the_wrong_device_at_a_lower_metric(self, asked: AskedNode) -> None:
+        """Without `expectedDevs` the node trusts it; with them it is found, and mended by the gateway of the right one."""
+        asked.link("ib0", "172.16.1.4/16")
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("ib0", metric=50)
+        asked.default("eth0", metric=100)
+        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0"
+        report = asked.ask(SERVICES, expectedDevs=["eth0"])
+        assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
+        assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
+
+    def test_a_default_route_over_two_devices(self, asked: AskedNode) -> None:
+        """A hash sends some of the flows by the wrong one, which the finding names."""
+        asked.link("ib0", "172.16.1.4/16")
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("ib0", "eth0")
+        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0, eth0"
+        report = asked.ask(SERVICES, expectedDevs=["eth0"])
+        assert shapes(report) == [(SERVICES, "overlap", ("ib0", "eth0"), "ib0")]
+        assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
+
+    def test_several_devices_may_be_expected(self, asked: AskedNode) -> None:
+        """By either of them an address leaves rightly, whatever the metrics."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("eth1", "10.225.0.4/16")
+        asked.default("eth1", metric=50)
+        asked.default("eth0", metric=100)
+        report = asked.ask(SERVICES, expectedDevs=["eth0", "eth1"])
+        assert report.verdict == f"{SERVICES} leaves by eth1"
+        assert report.expected_devs == ("eth0", "eth1")
+
+    def test_suggested_routes_go_by_an_expected_device(self, asked: AskedNode) -> None:
+        """Not by the default route that comes first, though its device is allowed to carry the addresses."""
+        asked.link("ib0", "172.16.1.4/16")
+        asked.link("eth1", "10.225.0.4/16")
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth1", metric=50)
+        asked.default("eth0", metric=100)
+        report = asked.ask("172.16.8.0/22", SERVICES, expectedDevs=["eth0"], allowedDevs=["eth1"])
+        assert shapes(report) == [("172.16.8.0/22", "overlap", ("ib0",), "ib0")]
+        assert suggested(report) == [("172.16.8.0/22", "10.224.0.1", "eth0")]
+
+    def test_without_any_default_route(self, asked: AskedNode) -> None:
+        """The routes by the expected device count; what they do not cover has no route, and a default route is advised."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
+        assert asked.ask(SERVICES, expectedDevs=["eth0"]).verdict == f"{SERVICES} leaves by eth0"
+        report = asked.ask(SERVICES, "10.97.0.0/16", expectedDevs=["eth0"])
+        assert shapes(report) == [("10.97.0.0/16", "no-route", (), None)]
+        assert report.expected_devs == ("eth0",)
+        assert report.advice == (
+            "Give the node a default route by eth0: see the log of its DHCP client, or its network configuration."
+        )
+
+
+class TestDeadEnds:
+    def test_the_default_device_without_carrier(self, asked: AskedNode) -> None:
+        """Its routes stand, and all that they take is lost: no route by it is suggested, and nothing to be allowed."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.default("eth0")
+        report = asked.ask(SERVICES)
+        assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
+        assert "10.96.0.0 to 10.96.255.255: dead end, eth0 has no carrier (default via 10.224.0.1 dev eth0" in str(
+            report
+        )
+        assert report.advice == "eth0 has no carrier: see its cable, its switch and its driver (ip link show)."
+
+    def test_its_own_address_is_fine(self, asked: AskedNode) -> None:
+        """The node reaches its own addresses without a wire; the rest of the connected network is lost."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.default("eth0")
+        report = asked.ask("10.224.0.4/32", "10.224.0.4/31")
+        assert [(cidr, finding.first, finding.last) for cidr, finding in report.findings] == [
+            ("10.224.0.4/31", "10.224.0.5", "10.224.0.5")
+        ]
+
+    def test_one_of_two_next_hops(self, asked: AskedNode) -> None:
+        """The kernel goes on to send some of the flows by it."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("eth1", "10.225.0.4/16", carrier=False)
+        asked.default("eth0", "eth1")
+        report = asked.ask(SERVICES)
+        assert shapes(report) == [(SERVICES, "dead-end", ("eth0", "eth1"), "eth1")]
+        assert "dead end, eth1 has no carrier, one of eth0, eth1 (" in str(report)
+
+    def test_no_route_by_it_is_suggested(self, asked: AskedNode) -> None:
+        """An overlap beside it is still found, and `allowedDevs` is proposed for the overlap's device alone."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.link("ib0", "172.16.1.4/16")
+        asked.default("eth0")
+        report = asked.ask("172.16.8.0/22", SERVICES)
+        assert shapes(report) == [
+            ("172.16.8.0/22", "overlap", ("ib0",), "ib0"),
+            (SERVICES, "dead-end", ("eth0",), "eth0"),
+        ]
+        assert suggested(report) == []
+        assert report.advice.endswith('"allowedDevs": ["ib0"]}')
+
+    def test_a_wrong_device_beside_a_dead_one_is_an_overlap(self, asked: AskedNode) -> None:
+        """The carrier comes back by itself, the other device stays wrong."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.link("ib0", "172.16.1.4/16")
+        asked.default("eth0", "ib0")
+        report = asked.ask(SERVICES, expectedDevs=["eth0"])
+        assert shapes(report) == [(SERVICES, "overlap", ("eth0", "ib0"), "ib0")]
+        assert report.advice.endswith('"allowedDevs": ["ib0"]}')
+
+    def test_to_allow_a_dead_device_makes_it_no_better(self, asked: AskedNode) -> None:
+        """An expected device needs a carrier, also if a pattern matches it."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.default("eth0")
+        report = asked.ask(SERVICES, allowedDevs=["eth*"])
+        assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
+
+    def test_an_allowed_device_may_be_dead(self, asked: AskedNode) -> None:
+        """A CNI's bridge has no carrier while no pod runs."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("cni0", "10.244.0.1/24", carrier=False)
+        asked.default("eth0")
+        assert asked.ask("10.244.0.0/16").verdict == "10.244.0.0/16 leaves by eth0, cni0"
+
+
+class TestCarriers:
+    def test_all_that_carry_are_named(self, asked: AskedNode) -> None:
+        """The expected ones first, in their order, then the others by name; none that carries nothing."""
+        for dev, address in (
+            ("weave", "10.246.0.1/24"),
+            ("cni0", "10.244.0.1/24"),
+            ("flannel.1", "10.245.0.1/32"),
+            ("eth1", "10.225.0.4/16"),
+            ("eth0", "10.224.0.4/16"),
+        ):
+            asked.link(dev, address)
+        asked.default("eth0")
+        asked.node.add_route("10.97.0.0/16", gateway="10.225.0.1", dev="eth1")
+        asked.node.add_route("10.244.7.0/24", dev="flannel.1")
+        expected = ["eth1", "eth0"]
+        report = asked.ask("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
+        assert report.verdict == "10.244.0.0/16, 10.97.0.0/16 leave by eth1, eth0, cni0, flannel.1"
+        assert asked.ask("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
+
+    def test_with_rules_by_source(self, asked: AskedNode) -> None:
+        """The device of the second answer is one of them: a connection leaves by it."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("cni0", "10.244.0.1/24")
+        asked.default("eth0")
+        asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
+        asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
+        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
+
+    @pytest.mark.parametrize("dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"])
+    def test_devices_of_more_cnis_are_allowed_by_default(self, dev: str, asked: AskedNode) -> None:
+        """Each carries addresses of the cluster without a word in the config."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link(dev, "10.244.0.1/24")
+        asked.default("eth0")
+        assert asked.ask("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"
