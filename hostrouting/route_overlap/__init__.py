@@ -5,6 +5,7 @@ parts       the snapshot of a node, the parts of a CIDR with their answers, and 
 fabric      the networks that the cloud's agent will connect, read from its files
 assumed     the routing of the node once they are connected
 suggest     the fewest routes that resolve the findings
+routers     the gateways by which the node leaves, and those that are silent
 report      OverlapReport: the result of a proof, as value, JSON and text
 explain     the route and the device that decide each part of a range
 task        CheckRouteOverlap: install the check, prove the routing, write the marker

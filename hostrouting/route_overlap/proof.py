@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import Prefix, bounds, format_ipv4
 from hostrouting.net.default_route import default_route, leads_out_by
 from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import Routing
+    from hostrouting.net.links import Device
     from hostrouting.route_overlap.assumed import Announcement, Assumed
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
@@ -75,6 +77,7 @@ def prove_egress(
     return OverlapReport(
         expected_devs=tuple(expected_devs or ()),
         carriers=carriers,
+        notes=tuple(_notes(backend.links(), set(carriers).difference(expected_devs or ()))),
         lacks_default=not leads_out_by(node.routes, expected_devs or ()),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
@@ -82,6 +85,18 @@ def prove_egress(
         ),
         not_covered=tuple(str(rule) for rule in node.rules if rule.other_selectors),
     )
+
+
+def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFinding]:
+    """Yield a note on each device that carries expected addresses because it is allowed to, but leads nowhere."""
+    masters = {link.master for link in links}
+    for link in links:
+        if link.name in allowed and not (link.carrier and (link.kind != "bridge" or link.name in masters)):
+            trouble = "has no carrier"
+            if link.kind == "bridge" and link.name not in masters:
+                trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
+            yield NodeFinding("idle-device", link.name, reason, "note")
 
 
 def _without_default(cidr: str) -> Finding:

@@ -152,7 +152,7 @@ class OverlapReport:
     lacks_default: bool = False
     #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
     not_covered: tuple[str, ...] = ()
-    #: Facts that change no answer, about the fabric for example; `check` shows them with its other findings.
+    #: Facts that change no answer, about the fabric and about devices; `check` shows them with its other findings.
     notes: Sequence[NodeFinding] = ()
 
     @property

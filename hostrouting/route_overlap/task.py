@@ -137,8 +137,8 @@ def check_now(
         fabric=fabric,
     ).with_names(section.cidrs)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
-    notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
-    report = attrs.evolve(report, notes=notes)
+    notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
+    report = attrs.evolve(report, notes=(*notes, *report.notes))
     if report.ok or not config.static_routes.routes:
         return report
     standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}
