@@ -11,8 +11,7 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
-from hostrouting.route_overlap import OverlapReport, check_now
-from hostrouting.route_overlap.routers import silent_routers
+from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from phases import CommandFailedError, DeadlineExceededError
 
 if TYPE_CHECKING:

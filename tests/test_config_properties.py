@@ -41,7 +41,9 @@ SCALARS = (
     | st.integers()
     | st.floats()
     | st.text()
-    | st.sampled_from(["", "10.0.0.0/8", "10.0.0.1", "eth0", "STRICT", "azure", "off", "60s", "a.service", "fe80::1", "/x", "\ud800"])
+    | st.sampled_from(
+        ["", "10.0.0.0/8", "10.0.0.1", "eth0", "STRICT", "azure", "off", "60s", "a.service", "fe80::1", "/x", "\ud800"]
+    )
 )
 JSON_VALUES = st.recursive(
     SCALARS,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
+from hostrouting.route_overlap.routers import silent_routers
 from hostrouting.route_overlap.script import render_script
 from hostrouting.route_overlap.task import CheckRouteOverlap, check_now
 
@@ -28,4 +29,5 @@ __all__ = [
     "check_now",
     "prove_egress",
     "render_script",
+    "silent_routers",
 ]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from support.kernel import needs_kernel
 from support.needs import require
 from support.way_out_nodes import AskedNode
 
+from hostrouting.config import HostRoutingConfig
+from hostrouting.findings import NodeFinding
+from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_cidr
 from hostrouting.net.rules import Rule
-from hostrouting.testing import KernelNode, MemoryBackend
+from hostrouting.route_overlap import check_now, prove_egress
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import Context
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hostrouting.host import ObservedRoute
     from hostrouting.route_overlap import OverlapReport
 
 SERVICES = "10.96.0.0/16"
@@ -41,7 +50,7 @@ def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
 
 class TestExpectedDevs:
     def test_a_default_route_by_the_wrong_device_at_a_lower_metric(self, asked: AskedNode) -> None:
-        """Without `expectedDevs` the node trusts it; with them it is found, and mended by the gateway of the right one."""
+        """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of the right one."""
         asked.link("ib0", "172.16.1.4/16")
         asked.link("eth0", "10.224.0.4/16")
         asked.default("ib0", metric=50)
@@ -83,7 +92,7 @@ class TestExpectedDevs:
         assert suggested(report) == [("172.16.8.0/22", "10.224.0.1", "eth0")]
 
     def test_without_any_default_route(self, asked: AskedNode) -> None:
-        """The routes by the expected device count; what they do not cover has no route, and a default route is advised."""
+        """The routes by the expected device count; all else has no route, and a default route is advised."""
         asked.link("eth0", "10.224.0.4/16")
         asked.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
         assert asked.ask(SERVICES, expectedDevs=["eth0"]).verdict == f"{SERVICES} leaves by eth0"
@@ -159,7 +168,97 @@ class TestDeadEnds:
         asked.link("eth0", "10.224.0.4/16")
         asked.link("cni0", "10.244.0.1/24", carrier=False)
         asked.default("eth0")
-        assert asked.ask("10.244.0.0/16").verdict == "10.244.0.0/16 leaves by eth0, cni0"
+        report = asked.ask("10.244.0.0/16")
+        assert report.verdict == "10.244.0.0/16 leaves by eth0, cni0"
+        reason = "carries expected addresses, as it is allowed to, but has no carrier"
+        assert report.notes == (NodeFinding("idle-device", "cni0", reason, "note"),)
+        assert asked.ask(SERVICES).notes == ()
+
+    @needs_kernel
+    def test_a_bridge_without_ports_may_be_left_over(self) -> None:
+        """It is noted while it carries expected addresses, until it gets a port."""
+        with KernelNode.made() as node:
+            for dev, address in (("eth0", "10.224.0.4/16"), ("veth1", "10.9.0.1/24")):
+                node.add_link(dev)
+                node.add_address(dev, address)
+            node.ip("link", "add", "cni0", "up", "type", "bridge")
+            node.add_address("cni0", "10.244.0.1/24")
+            node.add_route("default", gateway="10.224.0.1", dev="eth0")
+            kernel = NetlinkBackend(netns=node.name)
+            trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
+            assert prove_egress(kernel, ["10.244.0.0/16"]).notes == (
+                NodeFinding("idle-device", "cni0", reason, "note"),
+            )
+            assert prove_egress(kernel, [SERVICES]).notes == ()
+            node.ip("link", "set", "veth1", "master", "cni0")
+            assert prove_egress(kernel, ["10.244.0.0/16"]).notes == ()
+
+
+class TestLocal:
+    def test_the_device_may_be_allowed(self, asked: AskedNode) -> None:
+        """Beside the other steps: the device of an address that the node itself holds may be a CNI's of any name."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("mesh0", "10.9.0.1/32")
+        asked.default("eth0")
+        report = asked.ask("10.9.0.0/24")
+        assert shapes(report) == [("10.9.0.0/24", "local", ("mesh0",), "mesh0")]
+        assert report.advice.splitlines() == [
+            "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs.",
+            "If these devices are meant to carry the addresses, allow them instead:",
+            '  "routeOverlap": {"allowedDevs": ["mesh0"]}',
+        ]
+        assert asked.ask("10.9.0.0/24", allowedDevs=["mesh0"]).ok
+
+
+class TestWaiting:
+    def test_for_a_default_route_by_an_expected_device(self) -> None:
+        """Another one is there at once, but DHCP of the expected device may be at work."""
+        node = _SlowLease()
+        clock = ManualClock(auto=True)
+        section = {"expectedCidrs": [SERVICES], "expectedDevs": ["eth0"]}
+        config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+        report = check_now(Context(clock=clock), config, FakeHost(node))
+        assert report.verdict == f"{SERVICES} leaves by eth0"
+        assert clock.monotonic() == pytest.approx(2.0)
+
+    @needs_kernel
+    def test_in_the_boot_script(self, tmp_path: Path) -> None:
+        """The route by the expected device comes between its first two looks."""
+        with KernelNode.made() as node:
+            asked = AskedNode(node, tmp_path)
+            asked.link("ib0", "172.16.1.4/16")
+            asked.link("eth0", "10.224.0.4/16")
+            asked.default("ib0", metric=100)
+            section = {"expectedDevs": ["eth0"]}
+            assert asked.run([SERVICES], section).status == 1
+            tools = tmp_path / "tools"
+            tools.mkdir()
+            ip = shutil.which("ip")
+            lease = f"{ip} route add default via 10.224.0.1 dev eth0"
+            text = f'#!/bin/bash\n[[ -e {tools}/asked ]] && {lease} 2>/dev/null\n: >{tools}/asked\nexec {ip} "$@"\n'
+            (tools / "ip").write_text(text)
+            (tools / "ip").chmod(0o755)
+            ran = asked.run([SERVICES], section, waits=30, environment={"PATH": f"{tools}:/usr/bin:/bin"})
+        assert ran.markers == {"route-overlap.ok": f"{SERVICES} leaves by eth0\n"}
+
+
+class _SlowLease(MemoryBackend):
+    """ib0 has a default route; that of eth0 comes when the routes are read for the fifth time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._readings = 0
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            self.add_link(dev)
+            self.add_address(dev, address)
+        self.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
+
+    def routes(self) -> list[ObservedRoute]:
+        self._readings += 1
+        if self._readings == 5:
+            self.add_route("default", gateway="10.224.0.1", dev="eth0")
+        return super().routes()
 
 
 class TestCarriers:

@@ -16,10 +16,12 @@ from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hostrouting.route_overlap import OverlapReport
     from support.overlap_worlds import ScriptRun
+
+    from hostrouting.route_overlap import OverlapReport
 
 __all__ = ["AskedNode"]
 
@@ -48,17 +50,22 @@ class AskedNode:
         self.node.insert_route(route, verb="append")
 
     def ask(self, *cidrs: str, **section: object) -> OverlapReport:
-        """Return the report of the check; in the kernel the boot script has left the same marker and the same verdict."""
+        """Return the report of the check; in the kernel the boot script must leave the same marker and verdict."""
         mapping = {"expectedCidrs": list(cidrs), "mode": "STRICT", **section}
         config = HostRoutingConfig.from_mapping({"routeOverlap": mapping})
         routes = NetlinkBackend(netns=self.node.name) if isinstance(self.node, KernelNode) else self.node
         report = check_now(Context(), config, FakeHost(routes), seconds=0)  # type: ignore[arg-type]  # only its lookups
         if isinstance(self.node, KernelNode):
-            self._compare(report, self.run(*cidrs, **section))
+            self._compare(report, self.run(cidrs, section))
         return report
 
     def run(
-        self, *cidrs: str, waits: int = 0, environment: dict[str, str] | None = None, **section: object
+        self,
+        cidrs: Sequence[str],
+        section: Mapping[str, object],
+        *,
+        waits: int = 0,
+        environment: Mapping[str, str] | None = None,
     ) -> ScriptRun:
         """Run the boot script."""
         assert isinstance(self.node, KernelNode)

@@ -343,7 +343,9 @@ class LinkReadingContract:
         """Nor is there a question by a device that is down or gone."""
         pods.silence("azv2", "10.240.0.8")
         pods.add_neighbour("10.240.0.8", "azv2", POD_MAC)
-        assert layer.silent(Context(), [("azv2", "10.240.0.8"), ("azv3", "10.240.0.11"), ("azv9", "10.240.0.9")]) == set()
+        assert (
+            layer.silent(Context(), [("azv2", "10.240.0.8"), ("azv3", "10.240.0.11"), ("azv9", "10.240.0.9")]) == set()
+        )
 
     def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
         """A cancelled context asks nothing."""
