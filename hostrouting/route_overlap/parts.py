@@ -204,9 +204,10 @@ class AllowedDevices(dict["str | None", bool]):
         if dev in self._expected:
             self[dev] = self.leads_out(dev)
             return self[dev]
-        # Byte for byte, as bash does in the C locale.
+        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one which
+        # is not there yet is unknown.
         name = dev.encode(errors="surrogateescape").decode("latin-1")
-        self[dev] = any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        self[dev] = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
         return self[dev]
 
     def leads_out(self, dev: str) -> bool:

@@ -13,9 +13,10 @@ from support.way_out_nodes import AskedNode
 from hostrouting.config import HostRoutingConfig
 from hostrouting.findings import NodeFinding
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.net.addresses import parse_cidr
+from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import check_now, prove_egress
+from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 from phases.testing import ManualClock
@@ -288,6 +289,15 @@ class TestCarriers:
         asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
         asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
         assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
+
+    def test_no_pattern_allows_a_device_that_is_not_there_yet(self, tmp_path: Path) -> None:
+        """Its name is not known: the boot script has none for it, and the proof's own is no name."""
+        asked = AskedNode(MemoryBackend(), tmp_path)
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth0")
+        fabric = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("10.1.0.5")),), source=POOL)
+        report = prove_egress(asked.node, ["10.1.0.0/24"], allowed_devs=["*"], fabric=fabric)  # type: ignore[arg-type]
+        assert [finding.kind for _, finding in report.findings] == ["announced"]
 
     @pytest.mark.parametrize("dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"])
     def test_devices_of_more_cnis_are_allowed_by_default(self, dev: str, asked: AskedNode) -> None:
