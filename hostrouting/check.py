@@ -11,11 +11,11 @@ from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missi
 from hostrouting.config import OverlapMode, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
-from hostrouting.route_overlap import OverlapReport, check_now
+from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
 from phases import CommandFailedError, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
@@ -84,7 +84,7 @@ def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: 
         overlap = check_now(ctx.child(timeout=seconds), config, host)
     else:
         overlap = OverlapReport(expected_devs=(), cidrs=())
-    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host)
+    look = _Look(ctx.child(timeout=_LONGEST_LOOK), config, host, overlap.expected_devs)
     findings = (*overlap.notes, *(look.everything() if host.is_live else look.image()))
     return NodeReport(
         overlap=overlap,
@@ -98,10 +98,11 @@ def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: 
 class _Look:
     """Makes each check by itself: one that cannot be made does not stop the others."""
 
-    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host) -> None:
+    def __init__(self, ctx: Context, config: HostRoutingConfig, host: Host, expected_devs: Sequence[str]) -> None:
         self._ctx = ctx
         self._config = config
         self._host = host
+        self._expected_devs = expected_devs
         self._boot = Boot(host, gates=config.gates)
         self.not_asked: list[str] = []
         self.spared: list[dict[str, object]] = []
@@ -117,6 +118,8 @@ class _Look:
                 yield from self._ask(self._gates, self._held, self._units)
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
+        if self._config.route_overlap.cidrs:
+            yield from self._ask(self._routers)
         if self._config.stale_cni.enabled:
             yield from self._ask(self._leftovers, trouble=self._finding("stale-cni", "leftovers of azure-vnet"))
 
@@ -181,6 +184,9 @@ class _Look:
             told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
             step = "" if is_refused(change.detail) else f"; {_APPLY}"
             yield NodeFinding("lost-route", change.subject, f"{told}{step}")
+
+    def _routers(self) -> Iterable[NodeFinding]:
+        return silent_routers(self._ctx, self._host, self._expected_devs)
 
     def _files(self) -> Iterator[NodeFinding]:
         for change in self._boot.drift(self._ctx, *boot_parts(self._config)):

@@ -76,7 +76,12 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             ),
         ),
         route_overlap=RouteOverlapConfig(
-            expected_cidrs=("172.16.0.0/16",), mode=OverlapMode.STRICT, allowed_devs=("mesh*",)
+            expected_cidrs=("172.16.0.0/16",),
+            expected=("azure",),
+            mode=OverlapMode.STRICT,
+            allowed_devs=("mesh*",),
+            expected_devs=("eth0",),
+            fabric=("172.16.0.0/16",),
         ),
         probe_snat=ProbeSNATConfig(
             enabled=True, dev="eth0", source="fe80::1", address="2001:db8::1", detect="address", required=True
@@ -118,7 +123,9 @@ def test_defaults_are_documented_values() -> None:
     assert config.to_mapping() == {}
     assert config.gates == DEFAULT_GATES == ("systemd-nspawn@.service", "kubelet.service")
     assert config.static_routes == StaticRoutesConfig(enabled=False, routes=())
-    assert config.route_overlap == RouteOverlapConfig(expected_cidrs=(), mode=OverlapMode.WARN, allowed_devs=())
+    assert config.route_overlap == RouteOverlapConfig(
+        expected_cidrs=(), expected=(), mode=OverlapMode.WARN, allowed_devs=(), expected_devs=(), fabric="auto"
+    )
     assert config.probe_snat == ProbeSNATConfig(
         enabled=False,
         dev=None,

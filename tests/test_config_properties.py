@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WIRE_NAMES = """
     hostRouting staticRoutes routeOverlap probeSnat staleCni watch gates enabled routes destination gateway dev metric
     expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force conflist lock
-    required interval
+    required interval expected expectedDevs fabric
 """
 KEYS = st.sampled_from(WIRE_NAMES.split())
 SCALARS = (
@@ -41,7 +41,9 @@ SCALARS = (
     | st.integers()
     | st.floats()
     | st.text()
-    | st.sampled_from(["", "10.0.0.0/8", "10.0.0.1", "eth0", "STRICT", "60s", "a.service", "fe80::1", "/x", "\ud800"])
+    | st.sampled_from(
+        ["", "10.0.0.0/8", "10.0.0.1", "eth0", "STRICT", "azure", "off", "60s", "a.service", "fe80::1", "/x", "\ud800"]
+    )
 )
 JSON_VALUES = st.recursive(
     SCALARS,

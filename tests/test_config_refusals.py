@@ -80,6 +80,66 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
             "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
         ),
         (
+            {"routeOverlap": {"expected": "azure"}},
+            "routeOverlap.expected",
+            "expected a list, found the string 'azure'",
+        ),
+        (
+            {"routeOverlap": {"expected": ["aws", "Azure"]}},
+            "routeOverlap.expected[1]",
+            "expected 'azure', 'aws' or 'gcp', found the string 'Azure'",
+        ),
+        (
+            {"routeOverlap": {"expected": [None]}},
+            "routeOverlap.expected[0]",
+            "expected 'azure', 'aws' or 'gcp', found null",
+        ),
+        (
+            {"routeOverlap": {"expectedDevs": "eth0"}},
+            "routeOverlap.expectedDevs",
+            "expected a list, found the string 'eth0'",
+        ),
+        (
+            {"routeOverlap": {"expectedDevs": ["eth0", ""]}},
+            "routeOverlap.expectedDevs[1]",
+            "'' is not a device name: it is empty",
+        ),
+        (
+            {"routeOverlap": {"expectedDevs": ["eth*"]}},
+            "routeOverlap.expectedDevs[0]",
+            "'eth*' is not a device name: '*' is not allowed in it",
+        ),
+        (
+            {"routeOverlap": {"expectedDevs": [0]}},
+            "routeOverlap.expectedDevs[0]",
+            "expected a device name such as 'eth0', found the number 0",
+        ),
+        (
+            {"routeOverlap": {"fabric": "on"}},
+            "routeOverlap.fabric",
+            "expected 'auto', 'off' or a list of IPv4 CIDRs, found the string 'on'",
+        ),
+        (
+            {"routeOverlap": {"fabric": True}},
+            "routeOverlap.fabric",
+            "expected 'auto', 'off' or a list of IPv4 CIDRs, found the boolean true",
+        ),
+        (
+            {"routeOverlap": {"fabric": {"cidrs": []}}},
+            "routeOverlap.fabric",
+            "expected 'auto', 'off' or a list of IPv4 CIDRs, found an object",
+        ),
+        (
+            {"routeOverlap": {"fabric": ["172.16.0.0/16", "172.17.0.4"]}},
+            "routeOverlap.fabric[1]",
+            "'172.17.0.4' has no prefix length; write it as '172.17.0.4/32' if one address is meant",
+        ),
+        (
+            {"routeOverlap": {"fabric": ["fd00::/8"]}},
+            "routeOverlap.fabric[0]",
+            "'fd00::/8' is not an IPv4 CIDR such as '172.16.0.0/16'",
+        ),
+        (
             {"watch": {"interval": 60}},
             "watch.interval",
             "expected a duration from '1s' to '86400s', found the number 60",

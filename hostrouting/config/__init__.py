@@ -11,6 +11,7 @@ from hostrouting.config.rules import OWN_UNITS
 from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
+    PRESETS,
     HostRoutingConfig,
     OverlapMode,
     ProbeSNATConfig,
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT_ALLOWED_DEVS",
     "DEFAULT_GATES",
     "OWN_UNITS",
+    "PRESETS",
     "HostRoutingConfig",
     "OverlapMode",
     "ProbeSNATConfig",

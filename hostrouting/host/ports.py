@@ -283,6 +283,15 @@ class LinkLayer(Protocol):
         is down or gone nothing is answered. Without CAP_NET_RAW it raises `PermissionDeniedError`.
         """
 
+    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """Return those of the pairs (device, IPv4 address) from which the kernel gets no answer.
+
+        If the kernel does not know the hardware address, a datagram to the port `discard` makes it ask: an entry of its
+        table may say for long that an address failed which answers again. It is given up to 2.5 seconds, or until all
+        have answered. A device that is gone or without carrier is not asked by. It needs no privilege, but a packet
+        filter may refuse the datagram, which is a `PermissionDeniedError`.
+        """
+
     def routes(self) -> list[ObservedRoute]:
         """Return the IPv6 routes of every table but the local one, sorted; a snapshot."""
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.net.routes import MAIN_TABLE, OUR_PROTOCOL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hostrouting.net.routes import ObservedRoute
 
-__all__ = ["best_default_devs", "default_route", "default_routes"]
+__all__ = ["best_default_devs", "default_route", "default_routes", "leads_out_by"]
 
 #: RTA_PREF: the preference that a router gave to its own IPv6 route. The kernel does not show the medium one.
 _PREF: Final = 20
@@ -39,6 +39,11 @@ def default_route(observed: Iterable[ObservedRoute]) -> ObservedRoute | None:
     The kernel marks a next hop without carrier as dead only if `ignore_routes_with_linkdown` is set.
     """
     return next((route for route in default_routes(observed) if not all(hop.dead for hop in route.hops)), None)
+
+
+def leads_out_by(observed: Iterable[ObservedRoute], devs: Sequence[str]) -> bool:
+    """Return True if a next hop of a default route by one of these devices is not dead."""
+    return any(hop.dev in devs and not hop.dead for route in default_routes(observed) for hop in route.hops)
 
 
 def best_default_devs(observed: Iterable[ObservedRoute]) -> tuple[str, ...]:

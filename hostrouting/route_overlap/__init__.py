@@ -5,6 +5,7 @@ parts       the snapshot of a node, the parts of a CIDR with their answers, and 
 fabric      the networks that the cloud's agent will connect, read from its files
 assumed     the routing of the node once they are connected
 suggest     the fewest routes that resolve the findings
+routers     the gateways by which the node leaves, and those that are silent
 report      OverlapReport: the result of a proof, as value, JSON and text
 explain     the route and the device that decide each part of a range
 task        CheckRouteOverlap: install the check, prove the routing, write the marker
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from hostrouting.route_overlap.proof import prove_egress
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport, SuggestedRoute
+from hostrouting.route_overlap.routers import silent_routers
 from hostrouting.route_overlap.script import render_script
 from hostrouting.route_overlap.task import CheckRouteOverlap, check_now
 
@@ -27,4 +29,5 @@ __all__ = [
     "check_now",
     "prove_egress",
     "render_script",
+    "silent_routers",
 ]

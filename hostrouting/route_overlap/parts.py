@@ -202,12 +202,17 @@ class AllowedDevices(dict["str | None", bool]):
         from fnmatch import fnmatchcase
 
         if dev in self._expected:
-            self[dev] = dev not in self.dead_ends
+            self[dev] = self.leads_out(dev)
             return self[dev]
-        # Byte for byte, as bash does in the C locale.
+        # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one which
+        # is not there yet is unknown.
         name = dev.encode(errors="surrogateescape").decode("latin-1")
-        self[dev] = any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        self[dev] = "/" not in dev and any(fnmatchcase(name, pattern) for pattern in self._patterns)
         return self[dev]
+
+    def leads_out(self, dev: str) -> bool:
+        """Return True for an expected device with a carrier."""
+        return dev in self._expected and dev not in self.dead_ends
 
     def refused(self, devs: Iterable[str]) -> tuple[str, ...]:
         """Return those of `devs` that are not allowed."""

@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
+from hostrouting.findings import NodeFinding
 from hostrouting.net.addresses import Prefix, bounds, format_ipv4
-from hostrouting.net.default_route import default_route
+from hostrouting.net.default_route import default_route, leads_out_by
 from hostrouting.route_overlap.parts import AllowedDevices, DecidedPart, Node, adjacent, looked_up
 from hostrouting.route_overlap.report import CidrReport, Finding, OverlapReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import Routing
+    from hostrouting.net.links import Device
     from hostrouting.route_overlap.assumed import Announcement, Assumed
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
@@ -75,12 +77,26 @@ def prove_egress(
     return OverlapReport(
         expected_devs=tuple(expected_devs or ()),
         carriers=carriers,
+        notes=tuple(_notes(backend.links(), set(carriers).difference(expected_devs or ()))),
+        lacks_default=not leads_out_by(node.routes, expected_devs or ()),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
             for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
         ),
         not_covered=tuple(str(rule) for rule in node.rules if rule.other_selectors),
     )
+
+
+def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFinding]:
+    """Yield a note on each device that carries expected addresses because it is allowed to, but leads nowhere."""
+    masters = {link.master for link in links}
+    for link in links:
+        if link.name in allowed and not (link.carrier and (link.kind != "bridge" or link.name in masters)):
+            trouble = "has no carrier"
+            if link.kind == "bridge" and link.name not in masters:
+                trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
+            yield NodeFinding("idle-device", link.name, reason, "note")
 
 
 def _without_default(cidr: str) -> Finding:
@@ -126,12 +142,13 @@ class _Findings:
             ]
             return make(kind="announced", dev=next(iter(announced.devs), None), own=tuple(own), **announced._asdict())
         refused = self._allowed.refused(one.devs)
-        is_dead_end = one.kind == "overlap" and self._allowed.dead_ends.issuperset(refused)
+        wrong = [dev for dev in refused if dev not in self._allowed.dead_ends]
+        is_dead_end = one.kind == "overlap" and not wrong
         # Adjacent blackholes have one answer, but are different routes.
         texts = dict.fromkeys(str(other.decider) for other in group if other.decider)
         return make(
             kind="dead-end" if is_dead_end else one.kind,
             devs=one.devs,
-            dev=next(iter(refused), None),
+            dev=next(iter(wrong or refused), None),
             route="; ".join(texts) or None,
         )

@@ -24,7 +24,7 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "no-route": "no route",
     "blocked": "blocked",
     "local": "local, the node itself holds it on {dev}",
-    "dead-end": "dead end, {dev} has no carrier",
+    "dead-end": "dead end, {dev} has no carrier{among}",
 }
 #: The kinds of findings that allowing their device resolves.
 _BY_DEVICE: Final = frozenset({"overlap", "local", "announced"})
@@ -148,9 +148,11 @@ class OverlapReport:
     cidrs: tuple[CidrReport, ...]
     #: The expected and allowed devices that carry them.
     carriers: tuple[str, ...] = ()
+    #: True if no default route leads out by an expected device: no gateway is known by which routes could be suggested.
+    lacks_default: bool = False
     #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
     not_covered: tuple[str, ...] = ()
-    #: Facts that change no answer, about the fabric for example; `check` shows them with its other findings.
+    #: Facts that change no answer, about the fabric and about devices; `check` shows them with its other findings.
     notes: Sequence[NodeFinding] = ()
 
     @property
@@ -225,8 +227,10 @@ class OverlapReport:
     def _advice(self) -> Iterator[str]:
         if self.ok:
             return
+        if self.lacks_default:
+            by = f" by {' or '.join(self.expected_devs)}" if self.expected_devs else ""
+            yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
         if not self.expected_devs:
-            yield "Give the node a default route: see the log of its DHCP client, or its network configuration."
             return
         configured = dict.fromkeys(name for report in self.cidrs for name in report.configured_routes)
         if configured:
@@ -265,7 +269,7 @@ def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
 def _other_steps(report: OverlapReport) -> Iterator[str]:
     kinds = {finding.kind for _, finding in report.findings}
     unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route]
-    if unmended:
+    if unmended and not report.lacks_default:
         yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
     if "dead-end" in kinds:
         dead = dict.fromkeys(

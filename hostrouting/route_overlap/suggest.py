@@ -58,9 +58,9 @@ def suggestions(
 
 
 def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _Way | None:
-    """Return the first next hop of a default route whose gateway is on the link of an allowed device."""
+    """Return the first next hop of a default route whose gateway is on the link of an expected device."""
     for default, hop in ((route, hop) for route in default_routes(node.routes) for hop in route.hops):
-        if hop.gateway is None or hop.gateway.family != IPV4 or not allowed[hop.dev]:
+        if hop.gateway is None or hop.gateway.family != IPV4 or not allowed.leads_out(hop.dev):
             continue
         there = node.backend.lookup([hop.gateway.number])[0].route
         if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == SCOPE_LINK:

@@ -16,7 +16,7 @@ from hostrouting.boot import RUNTIME_DIRECTORY, PairTask, RecordedFiles
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, OverlapMode
 from hostrouting.exceptions import HostFileError, RouteOverlapError
 from hostrouting.findings import NodeFinding
-from hostrouting.net.default_route import default_route, default_routes
+from hostrouting.net.default_route import default_route, leads_out_by
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
@@ -137,8 +137,8 @@ def check_now(
         fabric=fabric,
     ).with_names(section.cidrs)
     severity: Severity = "warning" if fabric.awaited and _has_infiniband(host) else "note"
-    notes = [NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes]
-    report = attrs.evolve(report, notes=notes)
+    notes = tuple(NodeFinding("fabric", "routeOverlap", note, severity) for note in fabric.notes)
+    report = attrs.evolve(report, notes=(*notes, *report.notes))
     if report.ok or not config.static_routes.routes:
         return report
     standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}
@@ -151,9 +151,7 @@ def _wait_for_default_route(ctx: Context, backend: RouteBackend, devs: Sequence[
 
     def is_there() -> bool:
         routes = backend.routes()
-        if not devs:
-            return default_route(routes) is not None
-        return any(hop.dev in devs and not hop.dead for route in default_routes(routes) for hop in route.hops)
+        return leads_out_by(routes, devs) if devs else default_route(routes) is not None
 
     by = f" by {' or '.join(devs)}" if devs else ""
     _wait(ctx, is_there, f"table main has no IPv4 default route{by}")

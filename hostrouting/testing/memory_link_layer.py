@@ -45,6 +45,8 @@ class MemoryLinkLayer(Faulty):
         super().__init__(_refused(errno.EPERM, "rtnetlink"))
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[tuple[str, str]] = set()
+        #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device has carrier.
+        self.mute: set[tuple[str, str]] = set()
         #: True if the process has the privilege to ask on the link.
         self.may_probe = True
         #: The seconds since an IPv6 address was added to each device that has one.
@@ -89,6 +91,10 @@ class MemoryLinkLayer(Faulty):
         """A veth whose other end is a pod that has these addresses, and answers for them."""
         self.add_device(dev, kind="veth", master=master, up=up)
         self.alive.update((dev, address) for address in addresses)
+
+    def silence(self, dev: str, address: str) -> None:
+        """No station on the link has the IPv4 address."""
+        self.mute.add((dev, address))
 
     def add_address(self, dev: str, address: str) -> None:
         """`ip address add`, usable at once; one of IPv6 brings its connected route if the device is up."""
@@ -186,6 +192,13 @@ class MemoryLinkLayer(Faulty):
         up = {name for name, device in self._devices.items() if device.carrier}
         alive = {(dev, pack_address(address)) for dev, address in self.alive if dev in up}
         return frozenset(pair for pair, place in places.items() if place in alive)
+
+    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """See `LinkLayer.silent`; it never waits."""
+        self._begin(ctx, "silent", *(f"{address} dev {dev}" for dev, address in asked))
+        known = {(thing.dev, thing.address) for thing in self._places if isinstance(thing, Neighbour)}
+        wired = {name for name, device in self._devices.items() if device.carrier}
+        return frozenset(pair for pair in asked if pair in self.mute - known and pair[0] in wired)
 
     def routes(self) -> list[ObservedRoute]:
         """See `LinkLayer.routes`."""

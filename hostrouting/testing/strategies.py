@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from hostrouting.config import (
     DEFAULT_GATES,
+    PRESETS,
     HostRoutingConfig,
     OverlapMode,
     ProbeSNATConfig,
@@ -73,12 +74,13 @@ def cidrs(min_length: int = 0, max_length: int = 32) -> SearchStrategy[str]:
 
 def destinations() -> SearchStrategy[str]:
     """Networks that a static route may lead to."""
-    return cidrs(min_length=1).filter(_accepts(rules.destination))
+    networks = st.builds(Prefix, st.just(IPV4), _unicast_numbers(), st.integers(1, 32))
+    return networks.map(lambda prefix: str(prefix.masked)).filter(_accepts(rules.destination))
 
 
 def gateways() -> SearchStrategy[str]:
     """Addresses that a router may have."""
-    return ipv4_addresses().filter(_accepts(rules.gateway))
+    return _unicast_numbers().map(format_ipv4).filter(_accepts(rules.gateway))
 
 
 def device_names() -> SearchStrategy[str]:
@@ -122,8 +124,11 @@ def route_overlap_configs() -> SearchStrategy[RouteOverlapConfig]:
     return st.builds(
         RouteOverlapConfig,
         expected_cidrs=_tuples(cidrs()),
+        expected=_tuples(st.sampled_from([*PRESETS])),
         mode=st.sampled_from(OverlapMode),
         allowed_devs=_tuples(device_patterns()),
+        expected_devs=_tuples(device_names()),
+        fabric=st.sampled_from(["auto", "off"]) | _tuples(cidrs()),
     )
 
 
@@ -177,6 +182,12 @@ def _networks(family: int, min_length: int, max_length: int) -> SearchStrategy[s
         Prefix, st.just(family), st.integers(0, (1 << address_bits(family)) - 1), st.integers(min_length, max_length)
     )
     return prefixes.map(lambda prefix: str(prefix.masked))
+
+
+def _unicast_numbers() -> SearchStrategy[int]:
+    # Hypothesis prefers small numbers, and 0.0.0.0/8 is no place for a host.
+    octets = st.integers(1, 126) | st.integers(128, 223) | st.integers(240, 255)
+    return st.builds(lambda first, rest: first << 24 | rest, octets, st.integers(0, 0xFFFFFF))
 
 
 def _tuples(members: SearchStrategy[str]) -> SearchStrategy[tuple[str, ...]]:

@@ -84,8 +84,10 @@ def build() -> int:
         "link add bench0 type veth peer name bench1",
         "link add bench2 type veth peer name bench3",
     ]
-    for device, (address, _) in _PLACES.items():
+    for device, (address, gateway) in _PLACES.items():
         lines += [f"address add {address}/24 dev {device}", f"link set {device} up"]
+        # A node knows its gateway; `check` would wait for the answer of one that it does not know.
+        lines += [f"neigh add {gateway} lladdr 02:00:00:00:00:01 nud permanent dev {device}"]
     ip_batch(lines)
     # The kernel may take a second to see a carrier, and until then shows routes as 'linkdown'.
     deadline = time.monotonic() + 10

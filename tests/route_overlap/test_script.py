@@ -82,11 +82,16 @@ class TestFiles:
         """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
         script = render_script(config)
         settings_only = script[script.index(b"mode=") : script.index(b"((${#cidrs[@]}))")]
-        program = b'LC_ALL=C\nset -f\n%b\nprintf "%%s\\n" "$mode" "${cidrs[@]}" "${allowed[@]}"\n' % settings_only
+        words = b'"$mode" "${cidrs[@]}" "${allowed[@]}" "${expected[@]}" "$fabric" "${fabric_networks[@]}"'
+        program = b'LC_ALL=C\nset -f\n%b\nprintf "%%s\\n" %b\n' % (settings_only, words)
+        program += b'for cidr in "${cidrs[@]}"; do echo "${names[$cidr]-}"; done\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
         section = config.route_overlap
         patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
-        assert done.stdout.decode().splitlines() == [section.mode, *section.expected_cidrs, *patterns]
+        fabric = [section.fabric] if isinstance(section.fabric, str) else ["list", *section.fabric]
+        names = [name or "" for name in section.cidrs.values()]
+        lines = [section.mode, *section.cidrs, *patterns, *section.expected_devs, *fabric, *names]
+        assert done.stdout.decode().splitlines() == lines
         assert done.stderr == b""
 
 

@@ -82,6 +82,9 @@ class KernelLinks(LinkNode):
             length, *nodad = ("64", "nodad") if ":" in address else ("16",)
             pod.ip("address", "add", f"{address}/{length}", "dev", "eth0", *nodad)
 
+    def silence(self, dev: str, address: str) -> None:
+        """Nothing is to be arranged: no pod has the address."""
+
     def add_address(self, dev: str, address: str) -> None:
         """`ip address add`, usable at once."""
         self.kernel.ip("address", "add", address, "dev", dev, *(["nodad"] if ":" in address else []))

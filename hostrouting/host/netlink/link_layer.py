@@ -21,7 +21,7 @@ from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from hostrouting.host.netlink.commit import Step
     from hostrouting.host.netlink.conversation import Conversation
@@ -41,6 +41,8 @@ _logger = logging.getLogger(__name__)
 _LEADS_NOWHERE: Final = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES, errno.EAFNOSUPPORT, errno.EOPNOTSUPP}
 )
+#: The kernel asks three times, a second apart.
+_SECONDS_TO_RESOLVE, _SECONDS_BETWEEN_READINGS = 2.5, 0.05
 #: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
 
@@ -84,6 +86,29 @@ class NetlinkLinkLayer(Adapter):
         from hostrouting.host.netlink import probes  # only a sweep asks
 
         return probes.ask(ctx, asked, macs, netns=self._netns)
+
+    def silent(self, ctx: Context, asked: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """Make the kernel ask for each (device, IPv4 address) that it does not know; return those without an answer."""
+        ctx.check()
+        known = {(neighbour.dev, neighbour.address) for neighbour in self.neighbours()}
+        if known.issuperset(asked):
+            return frozenset()
+        wired = {device.name for device in self.devices() if device.carrier}
+        waiting = frozenset(pair for pair in asked if pair not in known and pair[0] in wired)
+        from hostrouting.host.netlink import probes  # hardly ever: a node knows the neighbours to which it sends
+
+        probes.touch(waiting, netns=self._netns)
+        until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE
+        while waiting := self._unresolved(waiting):
+            if ctx.clock.monotonic() >= until:
+                break
+            ctx.sleep(_SECONDS_BETWEEN_READINGS)
+        return waiting
+
+    def _unresolved(self, asked: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        with self._open() as kernel:
+            unresolved = kernel.neighbours().unresolved
+        return frozenset((dev, address) for dev, address in asked if (address, dev) in unresolved)
 
     def newest_address(self, dev: str) -> float | None:
         """Return the seconds since an IPv6 address was added to a device."""

@@ -26,6 +26,7 @@ __all__ = [
     "ask",
     "pack_address",
     "question",
+    "touch",
 ]
 
 #: Seconds to wait for answers to the first question, and to the second, which is sent because a frame may be lost.
@@ -39,6 +40,7 @@ _CHUNK, _MOUTHFUL = 64, 1024
 _RECEIVE_BYTES: Final = 8 << 20
 _LONGEST_FRAME: Final = 2048
 
+_DISCARD_PORT: Final = 9
 _ETH_P_ALL, _ETH_P_ARP, _ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
 _GONE: Final = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
@@ -182,6 +184,26 @@ def ask(
         inquiry = _Inquiry(opened, macs, (place for place in places.values() if place[0] in macs))
         inquiry.run(ctx)
     return frozenset(pair for pair, place in places.items() if place in inquiry.answered)
+
+
+def touch(asked: Iterable[tuple[str, str]], *, netns: str | None) -> None:
+    """Send an empty datagram to each (device, IPv4 address), so that the kernel looks for its hardware address."""
+    for dev, address in asked:
+        try:
+            made = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            with in_namespace(netns, made) as opened:
+                opened.setblocking(False)
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, dev.encode(errors="surrogateescape"))
+                opened.sendto(b"", (address, _DISCARD_PORT))
+        except PermissionError as error:
+            raise PermissionDeniedError(
+                f"no datagram to {address} may be sent by {dev}; it was not asked if it answers", errno=error.errno
+            ) from error
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise BackendError(
+                    f"a datagram to {address} by {dev}: {error.strerror or error}", errno=error.errno
+                ) from error
 
 
 class _Inquiry:

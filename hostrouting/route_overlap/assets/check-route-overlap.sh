@@ -763,9 +763,15 @@ report() { # number of the cidr, first, last, answer: adds a finding
     printf -v by ',%s' "${devs[@]}"
     by=" by ${by#,}"
     [[ $kind == overlap ]] && only_dead_ends && kind='dead-end'
-    # A backslash and a tab precede each next hop.
+    # A backslash and a tab precede each next hop; its state is not shown, as in the proof.
     route=${route//\\$'\t'/}
     route=${route% }
+    if [[ $4 == *\\$'\t'* ]]; then
+      route+=' nexthop'
+      route=${route// linkdown nexthop/ nexthop}
+      route=${route// dead nexthop/ nexthop}
+      route=${route% nexthop}
+    fi
   fi
   dotted "$2" && first=$REPLY
   dotted "$3" && last=$REPLY
@@ -775,8 +781,16 @@ report() { # number of the cidr, first, last, answer: adds a finding
   if [[ $default && ($kind == no-route || $kind == overlap || $kind == announced) && ${has_route[$cidr]-} ]]; then
     decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
   fi
-  [[ $kind == dead-end ]] && dead["/$dev"]=yes
-  [[ $kind == overlap || $kind == announced ]] && suggest "$cidr" "$4"
+  case $kind in
+    dead-end) dead["/$dev"]=yes ;;
+    local) set_astray ;;
+    announced)
+      [[ $first == "$last" && ${own["/$first"]-} ]] || unmended[$1]=yes
+      suggest "$cidr" "$4"
+      ;;
+    overlap) unmended[$1]=yes && suggest "$cidr" "$4" ;;
+    *) unmended[$1]=yes ;;
+  esac
 }
 
 only_dead_ends() { # of devs -> dev
@@ -795,9 +809,10 @@ decided_by() { # cidr, answer: succeed if the deciding route is no more specific
 }
 
 suggest() { # cidr, the route that decides part of it: if that is less specific, suggest the whole CIDR
-  local prefix=${2%% *} length=${1#*/} dev
+  local prefix=${2%% *} length=${1#*/}
   [[ ${lost[$1]-} ]] && return
   [[ $prefix == announced ]] && prefix=${announced[${2#* }]}
+  [[ $prefix == default ]] && prefix=0.0.0.0/0
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
     suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\"$out}"
   fi
@@ -806,10 +821,33 @@ suggest() { # cidr, the route that decides part of it: if that is less specific,
   else
     devices_of "$2"
   fi
+  set_astray
+}
+
+set_astray() { # of devs
+  local dev
   for dev in ${devs[@]+"${devs[@]}"}; do
     is_allowed "$dev" && continue
     dev=${dev//[!A-Za-z0-9_.@+-]/?}
     astray["/${dev/#-/?}"]=yes
+    [[ $kind == local ]] && has_local=yes
+  done
+}
+
+# Set gateway and out for suggestions: the first next hop of the default route that leads out by an expected device.
+find_way() {
+  local i dev
+  [[ $default ]] || return
+  parse_route "$default"
+  devices_of "$default"
+  for i in "${!hop_dev[@]}"; do
+    dev=${hop_dev[i]}
+    [[ ${hop_gateway[i]} != [0-9]* || ${hop_dead[i]} || " ${expected[*]} " != *" $dev "* ]] && continue
+    is_dead_end "$dev" && continue
+    gateway=${hop_gateway[i]}
+    # A config has no device names with shell characters; without dev, apply looks it up.
+    [[ $dev == [!-]* && $dev != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"$dev\""
+    return
   done
 }
 
@@ -853,9 +891,13 @@ explain() { # -> REPLY
     joined "${!lost[@]}"
     text+=$'\n'"hostRouting has routes for $REPLY that are not in force: journalctl -b -u static-routes.service says why."
   fi
-  for i in "${!bad[@]}"; do
+  if [[ ${#expected[@]} != 0 && ! $default ]]; then
+    printf -v REPLY ' or %s' "${expected[@]}"
+    text+=$'\n'"Give the node a default route by ${REPLY# or }: see the log of its DHCP client, or its network configuration."
+  fi
+  for i in ${unmended[@]+"${!unmended[@]}"}; do
     cidr=${cidrs[i]}
-    [[ ${#expected[@]} != 0 && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
+    [[ $default && ! ${suggested[$cidr]-} && ! ${lost[$cidr]-} ]] \
       && text+=$'\n'"$cidr: for a way to fix it, run \`hostrouting check CONFIG\`."
   done
   if ((${#dead[@]})); then
@@ -866,6 +908,7 @@ explain() { # -> REPLY
     joined "${!own[@]}"
     text+=$'\n'"No route takes ${REPLY//\//} from the fabric, whose own and broadcast addresses they will be: narrow expectedCidrs."
   fi
+  [[ $has_local ]] && text+=$'\n'"The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
   if ((${#astray[@]})); then
     printf -v REPLY ', "%s"' "${!astray[@]}"
     REPLY=${REPLY//\"\//\"}
@@ -879,21 +922,15 @@ declare -A suggested=() astray=() lost=() own=() dead=() has_route=()
 for cidr in ${routed[@]+"${routed[@]}"}; do
   has_route[$cidr]=yes
 done
-declare -a findings=() bad=() sourced=()
-gateway='' out=''
+declare -a findings=() bad=() unmended=() sourced=()
+gateway='' out='' has_local=''
 if ((!${#expected[@]})); then
   for i in "${!cidrs[@]}"; do
     bounds "${cidrs[i]}"
     report "$i" "$low" "$high" '!Network is unreachable'
   done
 else
-  if [[ $default == default\ via\ [0-9]* ]]; then
-    gateway=${default#default via } gateway=${gateway%% *}
-    # A config has no device names with shell characters; without dev, apply looks it up.
-    devices_of "$default"
-    [[ ${devs[0]} == [!-]* && ${devs[0]} != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"${devs[0]}\""
-    is_dead_end "${devs[0]}" && gateway=''
-  fi
+  find_way
   [[ $by_source ]] && ask_by_source
   judge
 fi

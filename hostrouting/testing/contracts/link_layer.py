@@ -45,6 +45,9 @@ class LinkNode(Protocol):
     def add_pod(self, dev: str, *addresses: str, master: str | None = None, up: bool = True) -> None:
         """Add a veth (up or not) that leads to a pod with these addresses, which are usable at once."""
 
+    def silence(self, dev: str, address: str) -> None:
+        """Let no station on the link of the device have the IPv4 address; the node does not know it either."""
+
     def remove_device(self, name: str) -> None:
         """Remove a device with its neighbours and routes."""
 
@@ -327,9 +330,28 @@ class LinkReadingContract:
         assert caught.value.errno == errno.EINVAL
         assert str(caught.value) == f"{odd!r} is not an address; give one without a prefix length"
 
+    # --- silence
+
+    def test_the_kernel_is_made_to_ask(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """A pod that it does not know answers; for an address that nobody has there is silence."""
+        pods.silence("azv2", "10.240.0.8")
+        asked = [("azure0", "10.240.0.9"), ("azv2", "10.240.0.10")]
+        assert layer.silent(Context(), asked) == set()
+        assert layer.silent(Context(), [*asked, ("azv2", "10.240.0.8")]) == {("azv2", "10.240.0.8")}
+
+    def test_a_known_neighbour_is_not_asked(self, pods: LinkNode, layer: LinkLayer) -> None:
+        """Nor is there a question by a device that is down or gone."""
+        pods.silence("azv2", "10.240.0.8")
+        pods.add_neighbour("10.240.0.8", "azv2", POD_MAC)
+        assert (
+            layer.silent(Context(), [("azv2", "10.240.0.8"), ("azv3", "10.240.0.11"), ("azv9", "10.240.0.9")]) == set()
+        )
+
     def test_asking_ends_with_its_context(self, pods: LinkNode, layer: LinkLayer) -> None:
         """A cancelled context asks nothing."""
         ctx = Context()
         ctx.cancel("enough")
         with pytest.raises(CancelledError):
             layer.answering(ctx, ASKED)
+        with pytest.raises(CancelledError):
+            layer.silent(ctx, ASKED)

@@ -1,0 +1,154 @@
+"""Silent gateways: which are asked, and the kernel's answer, which a packet renews."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import needs_kernel, powerless
+from support.needs import needs
+
+from hostrouting.check import check_node
+from hostrouting.config import HostRoutingConfig
+from hostrouting.findings import NodeFinding
+from hostrouting.host import Host, NextHop, Route
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.net.addresses import Address
+from hostrouting.route_overlap.routers import routers, silent_routers
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REASON = "does not answer, though the kernel has asked again just now: see the router, and the link to it"
+SILENT = NodeFinding("silent-gateway", "10.224.0.1 dev eth0", REASON, "warning")
+
+
+def test_the_gateways_by_expected_devices_are_asked() -> None:
+    """Of the default routes and of our routes, each once; not of other devices, routes, or without a gateway."""
+    node = MemoryBackend()
+    for dev, address in (("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"), ("ib0", "172.16.1.4/16")):
+        node.add_link(dev)
+        node.add_address(dev, address)
+    hops = (NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1"))
+    node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=3))
+    node.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
+    node.add_route("default", dev="eth1", metric=200)
+    node.add_route("10.96.0.0/16", gateway="10.224.0.9", dev="eth0", protocol=142)
+    node.add_route("10.97.0.0/16", gateway="10.224.0.1", dev="eth0", protocol=142)
+    node.add_route("10.98.0.0/16", gateway="10.224.0.8", dev="eth0", protocol=3)
+    assert routers(node.routes(), ["eth0", "eth1"]) == [
+        ("eth0", "10.224.0.1"),
+        ("eth1", "10.225.0.1"),
+        ("eth0", "10.224.0.9"),
+    ]
+
+
+@pytest.mark.parametrize("cidrs", [["10.96.0.0/16"], []])
+def test_a_silent_gateway_is_a_warning(cidrs: list[str]) -> None:
+    """It is one of `check` alone, which stays good, and only if addresses are expected."""
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.link_layer.add_device("eth0")
+    host.link_layer.silence("eth0", "10.224.0.1")
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": cidrs, "mode": "STRICT"}})
+    report = check_node(Context(), config, host)
+    assert report.ok
+    assert [finding for finding in report.findings if finding.kind != "not-applied"] == ([SILENT] if cidrs else [])
+
+
+def test_a_question_that_is_refused_is_a_note() -> None:
+    """The link layer of this host cannot be asked, and check says that the gateway was not looked at."""
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.link_layer.fail_at(1)
+    config = HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}})
+    report = check_node(Context(), config, host)
+    assert report.ok
+    assert report.not_asked == ("rtnetlink: Operation not permitted",)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[KernelNode, KernelNode]]:
+    """A node, and a router at the other end of its eth0, which has no address yet."""
+    with KernelNode.made() as node, KernelNode.made() as router:
+        node.ip("link", "add", "eth0", "up", "type", "veth", "peer", "name", "eth0", "netns", router.name)
+        router.ip("link", "set", "eth0", "up")
+        node.add_address("eth0", "10.224.0.4/16")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        # One question, and the kernel says FAILED a second later.
+        node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=1")
+        yield node, router
+
+
+def asked(node: KernelNode) -> list[NodeFinding]:
+    link_layer = NetlinkLinkLayer(netns=node.name)
+    fake = FakeHost()
+    host = Host(
+        routes=NetlinkBackend(netns=node.name),
+        services=fake.services,
+        files=fake.files,
+        lock=fake.lock,
+        link_layer=link_layer,
+    )
+    return [*silent_routers(Context(), host, ["eth0"])]
+
+
+def state(node: KernelNode) -> str:
+    return node.ip("neigh", "show", "10.224.0.1").split()[-1]
+
+
+@needs_kernel
+def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
+    """A gateway that came back is still FAILED for the kernel; the check makes it ask, and is right at once."""
+    node, router = pair
+    assert asked(node) == [SILENT]
+    assert state(node) == "FAILED"
+    router.add_address("eth0", "10.224.0.1/16")
+    assert state(node) == "FAILED"
+    assert asked(node) == []
+    assert state(node) == "REACHABLE"
+
+
+@needs_kernel
+def test_a_wire_that_is_cut_is_another_finding(pair: tuple[KernelNode, KernelNode]) -> None:
+    """Without carrier nothing is asked: the proof calls it a dead end."""
+    node, router = pair
+    router.set_up("eth0", up=False)
+    assert asked(node) == []
+
+
+PROGRAM = """
+from hostrouting.exceptions import HostRoutingError
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from phases import Context
+try:
+    print(sorted(NetlinkLinkLayer().silent(Context(), [("eth0", "10.224.0.1")])))
+except HostRoutingError as error:
+    print(error)
+"""
+
+
+@needs_kernel
+def test_it_needs_no_privilege(pair: tuple[KernelNode, KernelNode]) -> None:
+    """Any user may send a datagram."""
+    node, router = pair
+    assert node.run(*powerless(), sys.executable, "-c", PROGRAM) == "[('eth0', '10.224.0.1')]\n"
+    router.add_address("eth0", "10.224.0.1/16")
+    assert node.run(*powerless(), sys.executable, "-c", PROGRAM) == "[]\n"
+
+
+@needs("kernel", "nft")
+def test_a_packet_filter_may_refuse(pair: tuple[KernelNode, KernelNode]) -> None:
+    """Then the kernel was not asked, and that is said."""
+    node, _ = pair
+    node.run("nft", "add table ip t; add chain ip t o { type filter hook output priority 0; policy drop; }")
+    refusal = "no datagram to 10.224.0.1 may be sent by eth0; it was not asked if it answers\n"
+    assert node.run(sys.executable, "-c", PROGRAM) == refusal

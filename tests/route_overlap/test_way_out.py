@@ -1,0 +1,308 @@
+"""Expected devices, dead ends and carriers: in memory, and in the kernel, where the boot script says the same."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import needs_kernel
+from support.needs import require
+from support.way_out_nodes import AskedNode
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.findings import NodeFinding
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.rules import Rule
+from hostrouting.route_overlap import check_now, prove_egress
+from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hostrouting.host import ObservedRoute
+    from hostrouting.route_overlap import OverlapReport
+
+SERVICES = "10.96.0.0/16"
+
+
+@pytest.fixture(params=["memory", "kernel"])
+def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AskedNode]:
+    if request.param == "memory":
+        yield AskedNode(MemoryBackend(), tmp_path)
+    else:
+        require("kernel")
+        with KernelNode.made() as node:
+            yield AskedNode(node, tmp_path)
+
+
+def shapes(report: OverlapReport) -> list[tuple[str, str, tuple[str, ...], str | None]]:
+    return [(cidr, finding.kind, finding.devs, finding.dev) for cidr, finding in report.findings]
+
+
+def suggested(report: OverlapReport) -> list[tuple[str, str, str]]:
+    return [(route.destination, route.gateway, route.dev) for route in report.suggested_routes]
+
+
+class TestExpectedDevs:
+    def test_a_default_route_by_the_wrong_device_at_a_lower_metric(self, asked: AskedNode) -> None:
+        """Without `expectedDevs` it is trusted; with them it is found, and mended by the gateway of the right one."""
+        asked.link("ib0", "172.16.1.4/16")
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("ib0", metric=50)
+        asked.default("eth0", metric=100)
+        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0"
+        report = asked.ask(SERVICES, expectedDevs=["eth0"])
+        assert shapes(report) == [(SERVICES, "overlap", ("ib0",), "ib0")]
+        assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
+
+    def test_a_default_route_over_two_devices(self, asked: AskedNode) -> None:
+        """A hash sends some of the flows by the wrong one, which the finding names."""
+        asked.link("ib0", "172.16.1.4/16")
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("ib0", "eth0")
+        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by ib0, eth0"
+        report = asked.ask(SERVICES, expectedDevs=["eth0"])
+        assert shapes(report) == [(SERVICES, "overlap", ("ib0", "eth0"), "ib0")]
+        assert suggested(report) == [(SERVICES, "10.224.0.1", "eth0")]
+
+    def test_several_devices_may_be_expected(self, asked: AskedNode) -> None:
+        """By either of them an address leaves rightly, whatever the metrics."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("eth1", "10.225.0.4/16")
+        asked.default("eth1", metric=50)
+        asked.default("eth0", metric=100)
+        report = asked.ask(SERVICES, expectedDevs=["eth0", "eth1"])
+        assert report.verdict == f"{SERVICES} leaves by eth1"
+        assert report.expected_devs == ("eth0", "eth1")
+
+    def test_suggested_routes_go_by_an_expected_device(self, asked: AskedNode) -> None:
+        """Not by the default route that comes first, though its device is allowed to carry the addresses."""
+        asked.link("ib0", "172.16.1.4/16")
+        asked.link("eth1", "10.225.0.4/16")
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth1", metric=50)
+        asked.default("eth0", metric=100)
+        report = asked.ask("172.16.8.0/22", SERVICES, expectedDevs=["eth0"], allowedDevs=["eth1"])
+        assert shapes(report) == [("172.16.8.0/22", "overlap", ("ib0",), "ib0")]
+        assert suggested(report) == [("172.16.8.0/22", "10.224.0.1", "eth0")]
+
+    def test_without_any_default_route(self, asked: AskedNode) -> None:
+        """The routes by the expected device count; all else has no route, and a default route is advised."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.node.add_route(SERVICES, gateway="10.224.0.1", dev="eth0")
+        assert asked.ask(SERVICES, expectedDevs=["eth0"]).verdict == f"{SERVICES} leaves by eth0"
+        report = asked.ask(SERVICES, "10.97.0.0/16", expectedDevs=["eth0"])
+        assert shapes(report) == [("10.97.0.0/16", "no-route", (), None)]
+        assert report.expected_devs == ("eth0",)
+        assert report.advice == (
+            "Give the node a default route by eth0: see the log of its DHCP client, or its network configuration."
+        )
+
+
+class TestDeadEnds:
+    def test_the_default_device_without_carrier(self, asked: AskedNode) -> None:
+        """Its routes stand, and all that they take is lost: no route by it is suggested, and nothing to be allowed."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.default("eth0")
+        report = asked.ask(SERVICES)
+        assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
+        assert "10.96.0.0 to 10.96.255.255: dead end, eth0 has no carrier (default via 10.224.0.1 dev eth0" in str(
+            report
+        )
+        assert report.advice == "eth0 has no carrier: see its cable, its switch and its driver (ip link show)."
+
+    def test_its_own_address_is_fine(self, asked: AskedNode) -> None:
+        """The node reaches its own addresses without a wire; the rest of the connected network is lost."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.default("eth0")
+        report = asked.ask("10.224.0.4/32", "10.224.0.4/31")
+        assert [(cidr, finding.first, finding.last) for cidr, finding in report.findings] == [
+            ("10.224.0.4/31", "10.224.0.5", "10.224.0.5")
+        ]
+
+    def test_one_of_two_next_hops(self, asked: AskedNode) -> None:
+        """The kernel goes on to send some of the flows by it."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("eth1", "10.225.0.4/16", carrier=False)
+        asked.default("eth0", "eth1")
+        report = asked.ask(SERVICES)
+        assert shapes(report) == [(SERVICES, "dead-end", ("eth0", "eth1"), "eth1")]
+        assert "dead end, eth1 has no carrier, one of eth0, eth1 (" in str(report)
+
+    def test_no_route_by_it_is_suggested(self, asked: AskedNode) -> None:
+        """An overlap beside it is still found, and `allowedDevs` is proposed for the overlap's device alone."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.link("ib0", "172.16.1.4/16")
+        asked.default("eth0")
+        report = asked.ask("172.16.8.0/22", SERVICES)
+        assert shapes(report) == [
+            ("172.16.8.0/22", "overlap", ("ib0",), "ib0"),
+            (SERVICES, "dead-end", ("eth0",), "eth0"),
+        ]
+        assert suggested(report) == []
+        assert report.advice.endswith('"allowedDevs": ["ib0"]}')
+
+    def test_a_wrong_device_beside_a_dead_one_is_an_overlap(self, asked: AskedNode) -> None:
+        """The carrier comes back by itself, the other device stays wrong."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.link("ib0", "172.16.1.4/16")
+        asked.default("eth0", "ib0")
+        report = asked.ask(SERVICES, expectedDevs=["eth0"])
+        assert shapes(report) == [(SERVICES, "overlap", ("eth0", "ib0"), "ib0")]
+        assert report.advice.endswith('"allowedDevs": ["ib0"]}')
+
+    def test_to_allow_a_dead_device_makes_it_no_better(self, asked: AskedNode) -> None:
+        """An expected device needs a carrier, also if a pattern matches it."""
+        asked.link("eth0", "10.224.0.4/16", carrier=False)
+        asked.default("eth0")
+        report = asked.ask(SERVICES, allowedDevs=["eth*"])
+        assert shapes(report) == [(SERVICES, "dead-end", ("eth0",), "eth0")]
+
+    def test_an_allowed_device_may_be_dead(self, asked: AskedNode) -> None:
+        """A CNI's bridge has no carrier while no pod runs."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("cni0", "10.244.0.1/24", carrier=False)
+        asked.default("eth0")
+        report = asked.ask("10.244.0.0/16")
+        assert report.verdict == "10.244.0.0/16 leaves by eth0, cni0"
+        reason = "carries expected addresses, as it is allowed to, but has no carrier"
+        assert report.notes == (NodeFinding("idle-device", "cni0", reason, "note"),)
+        assert asked.ask(SERVICES).notes == ()
+
+    @needs_kernel
+    def test_a_bridge_without_ports_may_be_left_over(self) -> None:
+        """It is noted while it carries expected addresses, until it gets a port."""
+        with KernelNode.made() as node:
+            for dev, address in (("eth0", "10.224.0.4/16"), ("veth1", "10.9.0.1/24")):
+                node.add_link(dev)
+                node.add_address(dev, address)
+            node.ip("link", "add", "cni0", "up", "type", "bridge")
+            node.add_address("cni0", "10.244.0.1/24")
+            node.add_route("default", gateway="10.224.0.1", dev="eth0")
+            kernel = NetlinkBackend(netns=node.name)
+            trouble = "is a bridge without ports, perhaps left behind by a CNI that was removed"
+            reason = f"carries expected addresses, as it is allowed to, but {trouble}"
+            assert prove_egress(kernel, ["10.244.0.0/16"]).notes == (
+                NodeFinding("idle-device", "cni0", reason, "note"),
+            )
+            assert prove_egress(kernel, [SERVICES]).notes == ()
+            node.ip("link", "set", "veth1", "master", "cni0")
+            assert prove_egress(kernel, ["10.244.0.0/16"]).notes == ()
+
+
+class TestLocal:
+    def test_the_device_may_be_allowed(self, asked: AskedNode) -> None:
+        """Beside the other steps: the device of an address that the node itself holds may be a CNI's of any name."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("mesh0", "10.9.0.1/32")
+        asked.default("eth0")
+        report = asked.ask("10.9.0.0/24")
+        assert shapes(report) == [("10.9.0.0/24", "local", ("mesh0",), "mesh0")]
+        assert report.advice.splitlines() == [
+            "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs.",
+            "If these devices are meant to carry the addresses, allow them instead:",
+            '  "routeOverlap": {"allowedDevs": ["mesh0"]}',
+        ]
+        assert asked.ask("10.9.0.0/24", allowedDevs=["mesh0"]).ok
+
+
+class TestWaiting:
+    def test_for_a_default_route_by_an_expected_device(self) -> None:
+        """Another one is there at once, but DHCP of the expected device may be at work."""
+        node = _SlowLease()
+        clock = ManualClock(auto=True)
+        section = {"expectedCidrs": [SERVICES], "expectedDevs": ["eth0"]}
+        config = HostRoutingConfig.from_mapping({"routeOverlap": section})
+        report = check_now(Context(clock=clock), config, FakeHost(node))
+        assert report.verdict == f"{SERVICES} leaves by eth0"
+        assert clock.monotonic() == pytest.approx(2.0)
+
+    @needs_kernel
+    def test_in_the_boot_script(self, tmp_path: Path) -> None:
+        """The route by the expected device comes between its first two looks."""
+        with KernelNode.made() as node:
+            asked = AskedNode(node, tmp_path)
+            asked.link("ib0", "172.16.1.4/16")
+            asked.link("eth0", "10.224.0.4/16")
+            asked.default("ib0", metric=100)
+            section = {"expectedDevs": ["eth0"]}
+            assert asked.run([SERVICES], section).status == 1
+            tools = tmp_path / "tools"
+            tools.mkdir()
+            ip = shutil.which("ip")
+            lease = f"{ip} route add default via 10.224.0.1 dev eth0"
+            text = f'#!/bin/bash\n[[ -e {tools}/asked ]] && {lease} 2>/dev/null\n: >{tools}/asked\nexec {ip} "$@"\n'
+            (tools / "ip").write_text(text)
+            (tools / "ip").chmod(0o755)
+            ran = asked.run([SERVICES], section, waits=30, environment={"PATH": f"{tools}:/usr/bin:/bin"})
+        assert ran.markers == {"route-overlap.ok": f"{SERVICES} leaves by eth0\n"}
+
+
+class _SlowLease(MemoryBackend):
+    """ib0 has a default route; that of eth0 comes when the routes are read for the fifth time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._readings = 0
+        for dev, address in (("eth0", "10.224.0.4/16"), ("ib0", "172.16.1.4/16")):
+            self.add_link(dev)
+            self.add_address(dev, address)
+        self.add_route("default", gateway="172.16.0.1", dev="ib0", metric=100)
+
+    def routes(self) -> list[ObservedRoute]:
+        self._readings += 1
+        if self._readings == 5:
+            self.add_route("default", gateway="10.224.0.1", dev="eth0")
+        return super().routes()
+
+
+class TestCarriers:
+    def test_all_that_carry_are_named(self, asked: AskedNode) -> None:
+        """The expected ones first, in their order, then the others by name; none that carries nothing."""
+        for dev, address in (
+            ("weave", "10.246.0.1/24"),
+            ("cni0", "10.244.0.1/24"),
+            ("flannel.1", "10.245.0.1/32"),
+            ("eth1", "10.225.0.4/16"),
+            ("eth0", "10.224.0.4/16"),
+        ):
+            asked.link(dev, address)
+        asked.default("eth0")
+        asked.node.add_route("10.97.0.0/16", gateway="10.225.0.1", dev="eth1")
+        asked.node.add_route("10.244.7.0/24", dev="flannel.1")
+        expected = ["eth1", "eth0"]
+        report = asked.ask("10.244.0.0/16", "10.97.0.0/16", expectedDevs=expected)
+        assert report.verdict == "10.244.0.0/16, 10.97.0.0/16 leave by eth1, eth0, cni0, flannel.1"
+        assert asked.ask("10.244.0.0/24").verdict == "10.244.0.0/24 leaves by cni0"
+
+    def test_with_rules_by_source(self, asked: AskedNode) -> None:
+        """The device of the second answer is one of them: a connection leaves by it."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("cni0", "10.244.0.1/24")
+        asked.default("eth0")
+        asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
+        asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
+        assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
+
+    def test_no_pattern_allows_a_device_that_is_not_there_yet(self, tmp_path: Path) -> None:
+        """Its name is not known: the boot script has none for it, and the proof's own is no name."""
+        asked = AskedNode(MemoryBackend(), tmp_path)
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth0")
+        fabric = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("10.1.0.5")),), source=POOL)
+        report = prove_egress(asked.node, ["10.1.0.0/24"], allowed_devs=["*"], fabric=fabric)  # type: ignore[arg-type]
+        assert [finding.kind for _, finding in report.findings] == ["announced"]
+
+    @pytest.mark.parametrize("dev", ["localdns", "antrea-gw0", "weave", "ovn-k8s-mp0", "genev_sys_6081"])
+    def test_devices_of_more_cnis_are_allowed_by_default(self, dev: str, asked: AskedNode) -> None:
+        """Each carries addresses of the cluster without a word in the config."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link(dev, "10.244.0.1/24")
+        asked.default("eth0")
+        assert asked.ask("10.244.0.0/16").verdict == f"10.244.0.0/16 leaves by eth0, {dev}"

@@ -1,0 +1,93 @@
+"""A node in memory or in the kernel, asked for its way out; in the kernel the boot script must give the same answer."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from support.overlap_worlds import run_script
+
+from hostrouting import HostRoutingConfig
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.net.addresses import Address
+from hostrouting.net.routes import NextHop, Route
+from hostrouting.route_overlap import check_now
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from support.overlap_worlds import ScriptRun
+
+    from hostrouting.route_overlap import OverlapReport
+
+__all__ = ["AskedNode"]
+
+
+class AskedNode:
+    """A node with eth0 and eth1, without routes; `node` is there to arrange more."""
+
+    def __init__(self, node: MemoryBackend | KernelNode, folder: Path) -> None:
+        self.node = node
+        self._folder = folder
+
+    def link(self, dev: str, address: str, *, carrier: bool = True) -> None:
+        """Add a device with an address."""
+        self.node.add_link(dev, carrier=carrier)
+        self.node.add_address(dev, address)
+
+    def default(self, *devs: str, metric: int = 0) -> None:
+        """Add a default route by each of the devices; the gateway is the first address of the network of the device."""
+        hops = tuple(NextHop(Address.parse(GATEWAYS[dev]), dev) for dev in devs)
+        [single, *others] = hops
+        route = (
+            Route(network=0, prefix_length=0, nexthops=hops, metric=metric, protocol=16)
+            if others
+            else Route(network=0, prefix_length=0, gateway=single.gateway, dev=single.dev, metric=metric, protocol=16)
+        )
+        self.node.insert_route(route, verb="append")
+
+    def ask(self, *cidrs: str, **section: object) -> OverlapReport:
+        """Return the report of the check; in the kernel the boot script must leave the same marker and verdict."""
+        mapping = {"expectedCidrs": list(cidrs), "mode": "STRICT", **section}
+        config = HostRoutingConfig.from_mapping({"routeOverlap": mapping})
+        routes = NetlinkBackend(netns=self.node.name) if isinstance(self.node, KernelNode) else self.node
+        report = check_now(Context(), config, FakeHost(routes), seconds=0)  # type: ignore[arg-type]  # only its lookups
+        if isinstance(self.node, KernelNode):
+            self._compare(report, self.run(cidrs, section))
+        return report
+
+    def run(
+        self,
+        cidrs: Sequence[str],
+        section: Mapping[str, object],
+        *,
+        waits: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> ScriptRun:
+        """Run the boot script."""
+        assert isinstance(self.node, KernelNode)
+        folder = self._folder / "markers"
+        shutil.rmtree(folder, ignore_errors=True)
+        return run_script(self.node, folder, cidrs, options=section, waits=waits, environment=environment)
+
+    def _compare(self, report: OverlapReport, ran: ScriptRun) -> None:
+        [(marker, lines)] = ran.markers.items()
+        assert marker == ("route-overlap.ok" if report.ok else "route-overlap.detected")
+        assert lines.splitlines() == ([report.verdict] if report.ok else report.lines())
+        assert ran.output.splitlines()[0] == report.verdict.splitlines()[0]
+        assert ran.status == (0 if report.ok else 1)
+        proposed = [line for line in ran.output.splitlines() if '"staticRoutes"' in line]
+        assert set(proposed) <= set(report.advice.splitlines())
+        advice = [
+            line
+            for line in report.advice.splitlines()
+            if line.startswith(("Give ", "The node's own", '  "routeOverlap'))
+        ]
+        assert set(advice) <= set(ran.output.splitlines())
+
+
+#: By device, the router on its link.
+GATEWAYS = {"eth0": "10.224.0.1", "eth1": "10.225.0.1", "ib0": "172.16.0.1", "cni0": "10.244.0.1"}
