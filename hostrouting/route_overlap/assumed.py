@@ -7,6 +7,7 @@ over every shorter prefix. The model adds them now, so the same proof finds the 
 from __future__ import annotations
 
 import errno
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
@@ -19,7 +20,7 @@ from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, Lookup, ObservedRout
 from hostrouting.route_overlap.fabric import agent_mac
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.host.ports import Routing
     from hostrouting.net.rules import Rule
@@ -33,6 +34,8 @@ _LENGTH: Final = 16
 _ABSENT: Final = "announced/"
 #: A network and its prefix length.
 _Network: TypeAlias = tuple[int, int]
+#: The fields of a route by which it is found again.
+_Identity: TypeAlias = tuple[object, ...]
 
 
 class Announcement(NamedTuple):
@@ -52,30 +55,50 @@ class Assumed:
 
     def __init__(self, backend: Routing, fabric: Fabric) -> None:
         self._backend = backend
-        fib = _model_of(backend)
         self._source = fabric.source
-        self._by_source = any(rule.source[1] for rule in fib.rules())
-        before = set(map(_identity, fib.tables))
+        self._fib = _model_of(backend)
+        self._by_source = any(rule.source[1] for rule in self.rules())
         #: The networks that will be connected, with the present devices in them.
         self._networks: dict[_Network, list[str]] = {}
-        present = {agent_mac(device.name, device.mac): device.name for device in fib.devices.values() if device.mac}
+        #: The networks that bring new routes.
+        self._brought: dict[_Identity, _Network] = {}
+        before = set(map(_identity, self._fib.tables))
+        present = {agent_mac(device.name, device.mac): device.name for device in backend.links() if device.mac}
         for mac, local in fabric.addresses:
-            name = present.get(mac, _ABSENT + mac)
-            new = DeviceAddress(local, _LENGTH, local)
-            device = fib.devices.get(name)
-            # A device that is set up now connects the networks of its other addresses, too.
-            others = device.addresses if device and not device.up else ()
-            fib = _with_address(_with_device_up(fib, name), name, new)
-            for address in (new, *others):
-                devs = self._networks.setdefault(_network_of(address), [])
-                if mac in present and name not in devs:
-                    devs.append(name)
+            self._connect(present.get(mac, _ABSENT + mac), DeviceAddress(local, _LENGTH, local))
         for cidr in fabric.networks:
-            network = parse_cidr(cidr)
-            fib = _with_network(fib, network)
-            self._networks.setdefault(network, [])
-        self._fib = fib
-        self._assumed = set(map(_identity, fib.tables)) - before
+            self._connect_network(cidr)
+        for identity in before & self._brought.keys():
+            del self._brought[identity]
+
+    def _connect(self, name: str, new: DeviceAddress) -> None:
+        device = self._fib.devices.get(name)
+        was_down = device is not None and not device.up
+        self._fib = _with_address(_with_device_up(self._fib, name), name, new)
+        device = self._fib.devices[name]
+        for address in device.addresses:
+            # A device that is set up now connects the networks of its other addresses, too.
+            if was_down or _is_same(address, new):
+                network = address.peer & netmask(address.prefix_length), address.prefix_length
+                self._note(network, events.own_routes(device, address), by=name)
+
+    def _connect_network(self, cidr: str) -> None:
+        name, network = _ABSENT + cidr, parse_cidr(cidr)
+        self._fib = _with_device_up(self._fib, name)
+        number, length = network
+        own = events.own_routes(self._fib.devices[name], DeviceAddress(number, length, number))
+        # Its own address is not known, and a packet without a source gets one of another device's.
+        routes = [route._replace(source=None) for route in own[1:]]
+        for route in routes:
+            self._fib = events.with_route(self._fib, route)
+        self._note(network, routes, by=name)
+
+    def _note(self, network: _Network, routes: Iterable[ObservedRoute], *, by: str) -> None:
+        devs = self._networks.setdefault(network, [])
+        if is_present(by) and by not in devs:
+            devs.append(by)
+        for route in routes:
+            self._brought.setdefault(_identity(route), network)
 
     def links(self) -> list[Device]:
         """See `Routing.links`; without the devices that are not there yet."""
@@ -101,13 +124,12 @@ class Assumed:
 
     def announcement(self, route: ObservedRoute) -> Announcement | None:
         """Return the announcement that brings a route; None if the node has the route now."""
-        network = self._network_around(route.network)
-        if network is None or _identity(route) not in self._assumed:
-            return None
-        return Announcement(format_cidr(*network), tuple(self._networks[network]), self._source)
+        network = self._brought.get(_identity(route))
+        return network and Announcement(format_cidr(*network), tuple(self._networks[network]), self._source)
 
     def _network_around(self, address: int) -> _Network | None:
-        return next((one for one in self._networks if not (address ^ one[0]) & netmask(one[1])), None)
+        around = [one for one in self._networks if not (address ^ one[0]) & netmask(one[1])]
+        return max(around, key=itemgetter(1), default=None)
 
     def _then(self, now: Lookup, source: int | None, *, resolve: bool) -> Lookup:
         try:
@@ -116,7 +138,9 @@ class Assumed:
             network = self._network_around(now.destination)
             if network is None or self._stands(now, network):
                 return now
-            return Lookup(now.destination, self._fib.tables.bucket((MAIN_TABLE, *network))[0])
+            connected = self._fib.tables.bucket((MAIN_TABLE, *network))
+            new = next((route for route in connected if _identity(route) in self._brought), None)
+            return Lookup(now.destination, new) if new else now
 
     def _stands(self, now: Lookup, network: _Network) -> bool:
         """Return True if the kernel's present answer certainly stays; asked where the model does not know."""
@@ -144,13 +168,13 @@ def is_present(dev: str) -> bool:
     return not dev.startswith(_ABSENT)
 
 
-def _identity(route: ObservedRoute) -> tuple[object, ...]:
+def _identity(route: ObservedRoute) -> _Identity:
     # Without the table: the kernel gives local routes the name of main until a rule is added.
     return (*route[:2], route.kind, route.dev, route.source, route.protocol, route.metric)
 
 
-def _network_of(address: DeviceAddress) -> _Network:
-    return address.peer & netmask(address.prefix_length), address.prefix_length
+def _is_same(first: DeviceAddress, second: DeviceAddress) -> bool:
+    return first.local == second.local and events.same_subnet(first, second)
 
 
 def _with_device_up(fib: Fib, name: str) -> Fib:
@@ -167,19 +191,7 @@ def _with_device_up(fib: Fib, name: str) -> Fib:
 def _with_address(fib: Fib, name: str, new: DeviceAddress) -> Fib:
     """Return the model with an address; the agent goes on if the device has it already."""
     own = fib.devices[name].addresses
-    has_it = any(other.local == new.local and events.same_subnet(other, new) for other in own)
-    return fib if has_it else events.address_added(fib, name, new)
-
-
-def _with_network(fib: Fib, network: _Network) -> Fib:
-    """Return the model with a connected network whose own address is not known."""
-    name = _ABSENT + format_cidr(*network)
-    device = Device(name, _next_index(fib), up=True)
-    fib = events.with_device(fib, device)
-    number, length = network
-    for route in events.own_routes(device, DeviceAddress(number, length, number))[1:]:
-        fib = events.with_route(fib, route)
-    return fib
+    return fib if any(_is_same(other, new) for other in own) else events.address_added(fib, name, new)
 
 
 def _next_index(fib: Fib) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hostrouting.host import RouteBackend
+    from hostrouting.host.ports import Routing
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap import OverlapReport
     from hostrouting.route_overlap.parts import Part
@@ -184,7 +184,7 @@ def run_script(
     return ScriptRun(done.returncode, done.stdout + done.stderr, markers)
 
 
-def parts_of(backend: RouteBackend, cidr: str) -> list[Part]:
+def parts_of(backend: Routing, cidr: str) -> list[Part]:
     """Return every part into which the proof cuts a CIDR, fine or not."""
     [parts] = looked_up(Node(backend), [cidr])
     return parts

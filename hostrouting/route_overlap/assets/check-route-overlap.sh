@@ -98,7 +98,7 @@ read_rule() {
 
 read_tables() {
   local line questions rules_seen=''
-  default='' by_source='' rules=() not_covered=() blockers=() throws=()
+  default='' by_source='' rules=() not_covered=() blockers=() routes=()
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
@@ -113,14 +113,18 @@ read_tables() {
       default*)
         if [[ $rules_seen ]]; then
           edge default
+          routes+=("$line")
         elif [[ ! $default ]] && own_default "$line" && leads_out_as_expected; then
           default=$line
         fi
         ;;
-      [0-9]*) edge "${line%% *}" ;;
+      [0-9]*)
+        edge "${line%% *}"
+        routes+=("$line")
+        ;;
       *)
+        routes+=("$line")
         [[ $line == blackhole* || $line == unreachable* || $line == prohibit* ]] && blockers+=("$line")
-        [[ $line == throw* ]] && throws+=("$line")
         line=${line#* }
         edge "${line%% *}"
         ;;
@@ -169,6 +173,8 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; and those
         dev=${words[i]}
         [[ " ${devs[*]-} " == *" $dev "* ]] || devs+=("$dev")
         ;;
+      # By a device that is down the kernel sends nothing.
+      dead) [[ ${words[i + 1]-} == linkdown ]] && i+=1 ;;
       linkdown) linkdown+="$dev " ;;
       # Their value may be one of these words.
       via | table | proto | scope | src | metric | weight | nhid | tos) i+=1 ;;
@@ -237,148 +243,215 @@ joined() { # words -> REPLY
   REPLY=${REPLY#, }
 }
 
-# --- the fabric: networks that will be connected, in announced; with their devices and their own addresses
+# --- the fabric: networks that will be connected, with the present devices in them, and own and broadcast addresses
 
-declare -a announced=() announced_low=() announced_high=() announced_devs=() announced_own=()
-declare -a announced_at=() fates=()
-# The first device of a network by its index, and of an own address by its number: the first one that is added decides.
-declare -A first_of=() first_with=()
+declare -a announced=() announced_devs=() announced_own=()
 fabric_addresses=() fabric_notes=() fabric_source=''
+kernels_rules=$'0:\tfrom all lookup local 32766:\tfrom all lookup main 32767:\tfrom all lookup default'
+# Routes by table, network and prefix length, as ip prints them. In the tables +local and +main are the announced ones:
+# the number of the network after a plus, its device after a slash, and the source; both are empty if not known.
+declare -A held=()
+# All prefix lengths of these, the longest first.
+declare -a lengths=()
+# Must rules and routes be gone through as the kernel does, because more than the longest prefix decides? And does it
+# search the tables local and main as one?
+must_walk='' merged=''
 
 assume_fabric() {
-  local network questions=$'link show\naddr show'
+  local line questions
+  local -A mac_of=() own_of=() is_up=()
+  ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return
   [[ $fabric == list ]] && fabric_source=routeOverlap.fabric
-  local -a networks=(${fabric_networks[@]+"${fabric_networks[@]}"})
-  for address in ${fabric_addresses[@]+"${fabric_addresses[@]}"}; do
-    dotted $((address & 0xffff0000))
-    networks+=("$REPLY/16")
-  done
-  ((${#networks[@]})) || return 0
-  for network in "${networks[@]}"; do
-    # Routes that decide inside of it, and those that refuse it whole.
-    questions+=$'\n'"route show table all root $network"$'\n'"route show table all match $network"
-  done
-  look "$questions" || cannot_prove
+  # The routes inside of the CIDRs are known; these are the ones around them.
+  printf -v questions '\nroute show table all match %s' "${roots[@]}"
+  look $'link show\naddr show'"$questions" || cannot_prove
   split "$answer"
-  for network in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
-    announce "$network" ''
+  read_fabric_lines
+  for REPLY in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
+    announce "$REPLY" ''
   done
   announce_addresses
+  [[ ${rules[*]% } == "$kernels_rules" ]] || must_walk=yes
+  for line in "${routes[@]}"; do
+    [[ $line == @(blackhole|unreachable|prohibit|throw)* || $line == *' table local '*' metric '* ]] && must_walk=yes
+  done
+  if [[ $must_walk ]]; then
+    hold_routes
+    [[ ${rules[*]% } == "$kernels_rules" ]] && find_merged
+  fi
 }
 
-announce_addresses() {
-  local line device i own
-  local -A mac_of=() own_of=() is_up=()
+# The kernel parts the tables for good when a rule is added, and then names the table of an own address.
+find_merged() {
+  local words=(${own_of[@]+${own_of[@]}})
+  merged=yes
+  ((${#words[@]})) || return
+  lookup "route get fibmatch ${words[0]%%[/=]*} uid 0"
+  [[ ${answers[*]} == *' table local '* ]] && merged=''
+}
+
+read_fabric_lines() { # -> mac_of, own_of, is_up, routes
+  local line device own
   for line in "${lines[@]}"; do
     device=${line#*: } device=${device%%[: ]*} device=${device%@*}
     case $line in
-      [0-9]*:*' inet '*)
-        own=${line#*' inet '}
-        [[ $line == *' peer '* ]] && own=${line#*' peer '}
-        own_of["/$device"]+=" ${own%% *}"
-        ;;
-      [0-9]*:*' link/'*)
+      [0-9]*': '*' link/'*)
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
         [[ $fabric == auto ]] || continue
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
         [[ $REPLY ]] && mac_of[$REPLY]=$device
         ;;
-      blackhole* | unreachable* | prohibit*) blockers+=("$line") ;;
-      throw*) throws+=("$line") ;;
+      [0-9]*': '*' inet '*)
+        own=${line#*' inet '}
+        [[ $line == *' peer '* ]] && own=${own%% *}=${own#*' peer '}
+        own_of["/$device"]+=" ${own%% *}"
+        ;;
+      *) routes+=("$line") ;;
     esac
-  done
-  for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
-    device=''
-    [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
-    dotted "${fabric_addresses[i]}"
-    [[ $device && "${own_of["/$device"]-} " == *" $REPLY/16 "* ]] || announce "$REPLY/16" "$device"
-    [[ ! $device || ${is_up["/$device"]-} ]] && continue
-    # The agent sets it up, with the addresses that it has.
-    for own in ${own_of["/$device"]-}; do
-      announce "$own" "$device"
-    done
   done
 }
 
-announce() { # address/length, device (empty if it is not there yet)
-  local address=${1%/*} length=${1#*/} i own=''
-  bounds "$address"
-  address=$low
+announce_addresses() { # as the agent adds them
+  local i device address own primary
+  for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
+    device='' address=${fabric_addresses[i]} primary=''
+    [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
+    if [[ $device ]]; then
+      for own in ${own_of["/$device"]-}; do
+        if [[ ! ${is_up["/$device"]-} ]]; then
+          # The agent sets the device up, with the addresses that it has.
+          bounds "${own%%[/=]*}"
+          announce "${own#*=}" "$device" "$low"
+        fi
+        bounds "${own#*=}"
+        if [[ ! $primary && $own == */16 ]] && ((low == (address & 0xffff0000))); then
+          bounds "${own%%[/=]*}"
+          primary=$low
+        fi
+      done
+      is_up["/$device"]=yes
+    fi
+    dotted "$address"
+    announce "$REPLY/16" "$device" "${primary:-$address}" "$address"
+    [[ $device ]] && own_of["/$device"]+=" $REPLY/16"
+  done
+}
+
+announce() { # address/length, device (empty if it is not there yet), source (empty if not known), own address if it is new
+  local -i i
+  local length=${1#*/} source=${3-} own=${4-}
   bounds "$1"
-  ((length < 31)) && own=$high
-  # The own address of a network of the config is not known.
-  [[ $fabric == auto ]] && own+=" $address"
   dotted "$low"
   for ((i = 0; i < ${#announced[@]}; i++)); do
     [[ ${announced[i]} == "$REPLY/$length" ]] && break
   done
-  [[ ${first_of[$i]-} ]] || first_of[$i]=/$2
-  announced[i]=$REPLY/$length announced_low[i]=$low announced_high[i]=$high
-  announced_own[i]="${announced_own[i]-} $own"
-  [[ $2 && "${announced_devs[i]-} " != *" $2 "* ]] && announced_devs[i]="${announced_devs[i]-} $2"
-  [[ ${announced_devs[i]-} ]] || announced_devs[i]=''
+  announced[i]=$REPLY/$length announced_devs[i]=${announced_devs[i]-} announced_own[i]=${announced_own[i]-}
+  [[ $2 && "${announced_devs[i]} " != *" $2 "* ]] && announced_devs[i]+=" $2"
+  # A second address in a network brings no route to it.
+  if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]]; then
+    hold_announced "+main $low/$length" "+$i/$2 $source"
+    ((length < 31)) && own+=" $high"
+    ((length == 32)) && must_walk=yes
+  fi
   edges[low]=1 edges[high + 1]=1
-  for address in $own; do
-    edges[address]=1 edges[address + 1]=1
-    [[ ${first_with[$address]-} ]] || first_with[$address]=/$2
+  for own in $own; do
+    hold_announced "+local $own/32" "+$i/$2 $source"
+    announced_own[i]+=" $own"
+    edges[own]=1 edges[own + 1]=1
   done
 }
 
-# Set fates[part] to the announced network that will decide it.
-find_announced() {
-  local part i
-  for part in "${!starts[@]}"; do
-    for i in "${!announced[@]}"; do
-      ((announced_low[i] <= starts[part] && starts[part] <= announced_high[i])) || continue
-      announced_at[part]=$i
-      will_decide "$i" "${starts[part]}" 0 "${plain[part]}" && fate_of "$i" "${starts[part]}" && fates[part]=$REPLY all_fine=''
-      break
+hold_announced() { # place, route: of several devices the first decides
+  [[ ${held[$1]-} ]] || held[$1]=$2
+  lengths[32 - ${1#*/}]=${1#*/}
+}
+
+# Add the routes of the node, and announced ones where no route of metric 0 precedes them.
+hold_routes() {
+  local line place table prefix
+  for place in "${!held[@]}"; do
+    held[${place#+}]=${held[$place]}
+  done
+  for line in "${routes[@]}"; do
+    parse_route "$line"
+    [[ $elsewhere == *' tos '* ]] && continue
+    table=main
+    [[ $elsewhere == *' table '* ]] && table=${elsewhere#*' table '}
+    bounds "$destination"
+    prefix_length
+    place="$table $low/$prefix"
+    lengths[32 - prefix]=$prefix
+    [[ ! ${held[$place]-} || (${held[$place]} == +* && $metric == 0) ]] && held[$place]=$line
+  done
+}
+
+prefix_length() { # of destination -> prefix
+  prefix=32
+  [[ $destination == default ]] && prefix=0
+  [[ $destination == */* ]] && prefix=${destination#*/}
+}
+
+search() { # table, address -> REPLY: the route of the longest prefix, and length
+  local table tables=$1
+  [[ $merged && $1 == local ]] && return 1
+  [[ $merged && $1 == main ]] && tables='local main'
+  for length in "${lengths[@]}"; do
+    for table in $tables; do
+      REPLY=${held["$table $(($2 & 0xffffffff << 32 - length & 0xffffffff))/$length"]-}
+      [[ $REPLY ]] && return
     done
   done
+  return 1
 }
 
-fate_of() { # announced network that decides, address -> REPLY: the network, or `fine` if its device is allowed
-  local dev=${first_with[$2]-${first_of[$1]}}
-  REPLY=$1
-  [[ $dev != / ]] && is_allowed "${dev#/}" && REPLY=fine
-  return 0
-}
-
-will_decide() { # announced network, address, source, today's answer: will the network decide instead?
-  local length=${announced[$1]#*/} table=main prefix=0 metric=0 word
-  local -a words
-  if [[ "${announced_own[$1]} " == *" $2 "* ]]; then
-    # Another such route for this very address stays in front.
-    parse_route "$4"
-    [[ $kind != @(local|broadcast) || $destination == */* ]]
-    return
-  fi
-  if [[ $4 == '!'* ]]; then
-    table=''
-  else
-    parse_route "$4"
-    prefix=32
-    [[ $destination == default ]] && prefix=0
-    [[ $destination == */* ]] && prefix=${destination#*/}
-    [[ $elsewhere == *' table '* ]] && table=${elsewhere#*' table '} && table=${table%% *}
-    if [[ $table == main ]]; then
-      ((prefix < length || (prefix == length && metric > 0)))
-      return
+# Set fates[part] to what will decide it, where that is announced.
+find_announced() {
+  local part length
+  for part in "${!starts[@]}"; do
+    search +local "${starts[part]}" || search +main "${starts[part]}" || continue
+    if [[ $must_walk ]]; then
+      walk_rules "${starts[part]}" 0
+    else
+      is_preceded "${plain[part]}" && continue
     fi
-  fi
-  network_precedes "$length" "$2" "$3" "$table" "$prefix"
+    [[ $REPLY == +* ]] || continue
+    fates[part]=$REPLY
+    will_be_fine "$REPLY" || all_fine=''
+  done
 }
 
-# Succeed if the rules find an announced network in main before today's route in `table`; empty for a refusal.
-network_precedes() { # length of the network, address, source, table, prefix length
-  local rule wanted='' matches inverted action value suppressed i
-  local -a words
+will_be_fine() { # an answer, or an announced route
+  local dev=${1#*/}
+  if [[ $1 == +* ]]; then
+    dev=${dev% *}
+    [[ $dev ]] && is_allowed "$dev"
+  else
+    is_fine "$1"
+  fi
+}
+
+# Succeed if the route of today's answer precedes the announced one that was found, where only places and metrics count.
+is_preceded() { # answer; length
+  local prefix
+  [[ $1 == '!'* ]] && return 1
+  parse_route "$1"
+  prefix_length
+  if ((length == 32)); then
+    [[ $prefix == 32 && $kind == @(local|broadcast) ]]
+  else
+    [[ $elsewhere == *' table local' ]] || ((prefix > length || (prefix == length && metric == 0)))
+  fi
+}
+
+# Set REPLY to the route that will decide a packet, or to a refusal, as the kernel goes through the rules.
+walk_rules() { # address, source
+  local rule words wanted='' matches inverted action value suppressed other number i
   for rule in "${rules[@]}"; do
     # shellcheck disable=SC2206  # split at white space
     words=($rule)
     [[ $wanted && ${words[0]} != "$wanted:" ]] && continue
-    wanted='' matches=yes inverted='' action='' value='' suppressed=-1
+    wanted='' matches=yes inverted='' action='' value='' suppressed=-1 other=''
     for ((i = 1; i < ${#words[@]}; i++)); do
       case ${words[i]} in
         not) inverted=yes ;;
@@ -386,59 +459,45 @@ network_precedes() { # length of the network, address, source, table, prefix len
           i=$((i + 1))
           [[ ${words[i]} == all ]] && continue
           bounds "${words[i]}"
-          if [[ ${words[i - 1]} == to ]]; then
-            ((low <= $2 && $2 <= high)) || matches=''
-          else
-            ((low <= $3 && $3 <= high)) || matches=''
-          fi
+          number=$2
+          [[ ${words[i - 1]} == to ]] && number=$1
+          ((low <= number && number <= high)) || matches=''
           ;;
         iif) i=$((i + 1)) && [[ ${words[i]} == lo ]] || matches='' ;;
         ipproto) i=$((i + 1)) && [[ ${words[i]} == udp ]] || matches='' ;;
         uidrange) i=$((i + 1)) && [[ ${words[i]} == 0-* ]] || matches='' ;;
-        fwmark | oif | tos | dsfield | dscp | sport | dport | tun_id) i=$((i + 1)) matches='' ;;
+        fwmark) i=$((i + 1)) && [[ ${words[i]} == @(0|0x0)/* ]] || matches='' ;;
+        oif | tos | dsfield | dscp | sport | dport | tun_id) i=$((i + 1)) matches='' ;;
         suppress_prefixlength) i=$((i + 1)) suppressed=${words[i]} ;;
+        suppress_ifgroup) i=$((i + 1)) other=yes ;;
         lookup | goto) i=$((i + 1)) action=${words[i - 1]} value=${words[i]} ;;
         blackhole | unreachable | prohibit | nop) action=${words[i]} ;;
         '[l3mdev-table]') matches='' ;;
       esac
     done
-    [[ $value == '[l3mdev-table]' ]] && matches=''
+    # Without a VRF such a rule has no table, and the kernel takes main.
+    [[ $value == '[l3mdev-table]' ]] && matches='' value=main
     # A rule acts on a packet that it selects, and with `not` on the others.
     [[ $matches == "$inverted" ]] && continue
     case $action in
-      goto) [[ " ${rules[*]} " == *" $value:"* || "${rules[*]}" == "$value:"* ]] && wanted=$value ;;
-      nop) ;;
+      goto) [[ " ${rules[*]}" == *" $value:"* ]] && wanted=$value ;;
       lookup)
-        if [[ $value == main ]]; then
-          covered_by "$2" "$1" main throws && continue
-          [[ ! $4 ]] && covered_by "$2" "$1" main blockers && return 1
-          (($1 > suppressed)) && return 0
-        elif [[ $value == "$4" ]]; then
-          (($5 > suppressed)) && return 1
-        elif [[ ! $4 ]]; then
-          covered_by "$2" -1 "$value" blockers && return 1
-        fi
+        search "$value" "$1" || continue
+        case $REPLY in
+          throw*) ;;
+          blackhole*) REPLY='!Invalid argument' && return ;;
+          unreachable*) REPLY='!No route to host' && return ;;
+          prohibit*) REPLY='!Permission denied' && return ;;
+          # Which group a device will have is not known.
+          *) ((length > suppressed)) && [[ ! $other || $REPLY == +* ]] && return ;;
+        esac
         ;;
-      *) return 1 ;;
+      blackhole) REPLY='!Invalid argument' && return ;;
+      prohibit) REPLY='!Permission denied' && return ;;
+      unreachable) break ;;
     esac
   done
-  return 1
-}
-
-covered_by() { # address, a prefix length, table, name of a list of routes: does one with a longer prefix cover it?
-  local -n routes=$4
-  local route own_length
-  for route in ${routes[@]+"${routes[@]}"}; do
-    [[ $route == [0-9]*:* ]] && continue # a rule
-    parse_route "$route"
-    [[ $3 == main && $elsewhere == *' table '* || $3 != main && "$elsewhere " != *" table $3 "* ]] && continue
-    bounds "$destination"
-    own_length=32
-    [[ $destination == default ]] && own_length=0
-    [[ $destination == */* ]] && own_length=${destination#*/}
-    ((low <= $1 && $1 <= high && (own_length > $2 || (own_length == $2 && metric == 0)))) && return 0
-  done
-  return 1
+  REPLY='!Network is unreachable'
 }
 
 is_booting() {
@@ -496,7 +555,7 @@ cut_cidrs() {
   done
 }
 
-declare -a cidr_of=() addresses=() starts=() ends=() plain=()
+declare -a cidr_of=() addresses=() starts=() ends=() plain=() fates=()
 
 read_tables
 seconds=''
@@ -604,11 +663,17 @@ pass() {
 # decides for a connected socket, the first for a datagram. Set sourced[part] to the first answer that is not fine.
 ask_by_source() {
   local -i i
-  local questions='' part dev source
+  local questions='' part dev source length
   local -a parts=() asked=() with_source=() words=()
   local -A seen=()
   for part in "${!plain[@]}"; do
-    [[ ${plain[part]} == '!'* || ${fates[part]-} ]] && continue
+    if [[ ${fates[part]-} ]]; then
+      # The kernel cannot be asked about a packet from an address that it does not have yet.
+      source=${fates[part]##* }
+      [[ $source ]] && walk_rules "${starts[part]}" "$source" && { will_be_fine "$REPLY" || sourced[part]=$REPLY; }
+      continue
+    fi
+    [[ ${plain[part]} == '!'* ]] && continue
     if [[ ${plain[part]} == *\\$'\t'* && ${plain[part]} != *' src '* ]]; then
       # A hash of the flow selects the next hop and so the source.
       devices_of "${plain[part]}"
@@ -644,9 +709,14 @@ ask_by_source() {
   lookup "${questions%$'\n'}"
   for i in "${!asked[@]}"; do
     part=${asked[i]}
-    [[ ${sourced[part]-} ]] || is_fine "${answers[i]}" || sourced[part]=${answers[i]}
-    [[ ${announced_at[part]-} ]] && will_decide "${announced_at[part]}" "${starts[part]}" "${with_source[i]}" "${answers[i]}" \
-      && fate_of "${announced_at[part]}" "${starts[part]}" && fates[part]=$REPLY
+    [[ ${sourced[part]-} ]] && continue
+    REPLY=''
+    if search +local "${starts[part]}" || search +main "${starts[part]}"; then
+      bounds "${with_source[i]}"
+      walk_rules "${starts[part]}" "$low"
+    fi
+    [[ $REPLY == +* ]] || REPLY=${answers[i]}
+    will_be_fine "$REPLY" || sourced[part]=$REPLY
   done
 }
 
@@ -787,9 +857,8 @@ judge() {
   local new answer='' of=''
   for part in "${!addresses[@]}"; do
     new=${sourced[part]-}
-    [[ ${fates[part]-} ]] && new="announced ${fates[part]}"
-    [[ $new ]] || is_fine "${plain[part]}" || new=${plain[part]}
-    [[ $new == 'announced fine' ]] && new=''
+    [[ $new ]] || will_be_fine "${fates[part]-${plain[part]}}" || new=${fates[part]-${plain[part]}}
+    [[ $new == +* ]] && new=${new%%/*} && new="announced ${new#+}"
     if [[ $new && $new == "$answer" && ${cidr_of[part]} == "$of" ]] && ((starts[part] == last + 1)); then
       last=${ends[part]}
       continue
