@@ -6,8 +6,10 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from support.fabric_files import SHARED, SWITCHED_ON, record
 from support.kernel import needs_kernel
 from support.needs import require
+from support.overlap_worlds import run_script
 from support.way_out_nodes import AskedNode
 
 from hostrouting.config import HostRoutingConfig
@@ -16,7 +18,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import check_now, prove_egress
-from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress
+from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric, FabricAddress
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from phases import Context
 from phases.testing import ManualClock
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap import OverlapReport
 
 SERVICES = "10.96.0.0/16"
+SHARED_CONFIG = "/var/lib/waagent/SharedConfig.xml"
 
 
 @pytest.fixture(params=["memory", "kernel"])
@@ -289,6 +292,26 @@ class TestCarriers:
         asked.node.add_route("default", gateway="10.244.0.2", dev="cni0", table=77)
         asked.node.add_rule(Rule(50, table=77, source=parse_cidr("10.224.0.4/32")))
         assert asked.ask(SERVICES).verdict == f"{SERVICES} leaves by eth0, cni0"
+
+    @needs_kernel
+    @pytest.mark.parametrize(("cidr", "by"), [("10.1.0.0/24", "mesh0"), ("10.0.0.0/8", "eth0, mesh0")])
+    def test_of_an_announced_network(self, cidr: str, by: str, tmp_path: Path) -> None:
+        """A device that is allowed will carry its addresses, though they leave by another one today."""
+        with KernelNode.made() as node:
+            asked = AskedNode(node, tmp_path)
+            asked.link("eth0", "10.224.0.4/16")
+            node.ip("link", "add", "mesh0", "address", "02:00:00:00:00:07", "type", "ifb")
+            asked.default("eth0")
+            fabric = Fabric(addresses=(FabricAddress("020000000007", parse_ipv4("10.1.0.5")),), source=POOL)
+            report = prove_egress(NetlinkBackend(netns=node.name), [cidr], allowed_devs=["mesh*"], fabric=fabric)
+            pool = record(b"IPoIB_Data", b"NUMPAIRS:1|020000000007:10.1.0.5")
+            for path, content in (CONFIGURATION, SWITCHED_ON), (POOL, pool), (SHARED_CONFIG, SHARED):
+                file = tmp_path / path[1:]
+                file.parent.mkdir(parents=True)
+                file.write_bytes(content)
+            ran = run_script(node, tmp_path / "markers", [cidr], allowed=["mesh*"], files=tmp_path)
+        assert report.verdict == f"{cidr} leaves by {by}"
+        assert ran.markers == {"route-overlap.ok": f"{report.verdict}\n"}
 
     def test_no_pattern_allows_a_device_that_is_not_there_yet(self, tmp_path: Path) -> None:
         """Its name is not known: the boot script has none for it, and the proof's own is no name."""

@@ -421,13 +421,15 @@ find_announced() {
   done
 }
 
+# The devices of announced routes, and the answers of today, that were found to be fine.
+declare -A will_carry=() will_stay=()
 will_be_fine() { # an answer, or an announced route
   local dev=${1#*/}
   if [[ $1 == +* ]]; then
     dev=${dev% *}
-    [[ $dev ]] && is_allowed "$dev"
+    [[ $dev ]] && is_allowed "$dev" && will_carry["/$dev"]=yes
   else
-    is_fine "$1"
+    is_fine "$1" && will_stay["${1#* }"]=yes
   fi
 }
 
@@ -611,11 +613,21 @@ for line in "${not_covered[@]}"; do
   notes+=$'\n'"not covered by this proof, as it selects by more than addresses: rule ${line% }"
 done
 
-carriers_of() { # answers that are fine -> devs: the expected ones first, then the others in their order
+find_carriers() { # -> devs: the expected ones first, then the others in their order
   local -A seen=()
-  local answer dev
-  local -a carriers=() others=()
-  for answer in "$@"; do
+  local answer dev part
+  local -a carriers=() others=() answers=("${!verdicts[@]}")
+  if ((${#fates[@]})); then
+    # The answers of today for announced addresses do not count.
+    answers=("${!will_stay[@]}")
+    for part in "${!plain[@]}"; do
+      [[ ${fates[part]-} ]] || answers+=("${plain[part]#* }")
+    done
+    for dev in "${!will_carry[@]}"; do
+      seen[$dev]=yes
+    done
+  fi
+  for answer in ${answers[@]+"${answers[@]}"}; do
     [[ ${verdicts[$answer]} == fine ]] || continue
     devices_of "- $answer"
     for dev in "${devs[@]}"; do
@@ -649,7 +661,7 @@ pass() {
   local cidrs_in_words verb=leave words
   joined "${cidrs[@]}"
   cidrs_in_words=$REPLY
-  carriers_of "${!verdicts[@]}"
+  find_carriers
   joined "${devs[@]}"
   ((${#cidrs[@]} == 1)) && verb=leaves
   conclude "$ok" "$detected" "$cidrs_in_words $verb by $REPLY" 0 5 "$cidrs_in_words $verb by $REPLY$notes"
