@@ -34,7 +34,7 @@ is a whole process, start and imports included.
 
 NETWORKS: Final = 8
 _CIDRS: Final = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
-_RECORDS: Final = ("HostName", "HostingSystemEditionId", "HostingSystemNestedLevel", "HostingSystemOsMajor")
+_RECORDS: Final = tuple(f"Hosting{number}" for number in range(9))
 _SHARED_CONFIG: Final = "/var/lib/waagent/SharedConfig.xml"
 _CHILD: Final = Path(__file__).with_name("apply_child.py")
 _MARKERS: Final = Path("/run/aks-flex-node")

@@ -34,16 +34,19 @@ expected=(
 declare -A names=(
   # @NAMES@
 )
-# Networks that will be connected: those of `fabric_networks`, and with `auto` those that the cloud's agent will connect.
-fabric=@FABRIC@
+# @if list@
+# Networks that will be connected.
 fabric_networks=(
   # @NETWORKS@
 )
+# @end@
 
 ((${#cidrs[@]})) || exit 0
 
 # @SHARED@
+# @if auto@
 # @AGENT@
+# @end@
 
 detected=$folder/route-overlap.detected
 ok=$folder/route-overlap.ok
@@ -98,10 +101,17 @@ read_rule() {
 
 read_tables() {
   local line questions rules_seen=''
-  default='' by_source='' rules=() not_covered=() blockers=() throws=()
+  default='' by_source='' rules=() not_covered=() blockers=()
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  # @if auto list@
+  throws=()
+  # @end@
+  # @if auto@
+  devices=()
+  ((${#fabric_addresses[@]})) && questions+=$'\nlink show\naddr show'
+  # @end@
   look $'route show default\nrule show'"$questions" || cannot_prove
   split "$answer"
   for line in "${lines[@]}"; do
@@ -110,6 +120,9 @@ read_tables() {
         rules_seen=yes
         read_rule "$line"
         ;;
+      # @if auto@
+      [0-9]*': '*) devices+=("$line") ;; # a device, or an address with its device
+      # @end@
       default*)
         if [[ $rules_seen ]]; then
           edge default
@@ -120,7 +133,9 @@ read_tables() {
       [0-9]*) edge "${line%% *}" ;;
       *)
         [[ $line == blackhole* || $line == unreachable* || $line == prohibit* ]] && blockers+=("$line")
+        # @if auto list@
         [[ $line == throw* ]] && throws+=("$line")
+        # @end@
         line=${line#* }
         edge "${line%% *}"
         ;;
@@ -239,76 +254,65 @@ joined() { # words -> REPLY
 
 # --- the fabric: networks that will be connected, in announced; with their devices and their own addresses
 
-declare -a announced=() announced_low=() announced_high=() announced_devs=() announced_own=()
-declare -a announced_at=() fates=()
+declare -a announced=() announced_devs=() announced_own=() fates=()
+fabric_notes=() fabric_source=''
+
+# @if auto list@
+declare -a announced_low=() announced_high=() announced_at=()
 # The first device of a network by its index, and of an own address by its number: the first one that is added decides.
 declare -A first_of=() first_with=()
-fabric_addresses=() fabric_notes=() fabric_source=''
-
+wide_routes_read=''
+# @end@
+# @if list@
 assume_fabric() {
-  local network questions=$'link show\naddr show'
-  [[ $fabric == list ]] && fabric_source=routeOverlap.fabric
-  local -a networks=(${fabric_networks[@]+"${fabric_networks[@]}"})
-  for address in ${fabric_addresses[@]+"${fabric_addresses[@]}"}; do
-    dotted $((address & 0xffff0000))
-    networks+=("$REPLY/16")
+  local network
+  fabric_source=routeOverlap.fabric
+  for network in "${fabric_networks[@]}"; do
+    announce "$network" '' ''
   done
-  ((${#networks[@]})) || return 0
-  for network in "${networks[@]}"; do
-    # Routes that decide inside of it, and those that refuse it whole.
-    questions+=$'\n'"route show table all root $network"$'\n'"route show table all match $network"
-  done
-  look "$questions" || cannot_prove
-  split "$answer"
-  for network in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
-    announce "$network" ''
-  done
-  announce_addresses
 }
-
-announce_addresses() {
+# @end@
+# @if auto@
+assume_fabric() {
+  ((${#fabric_addresses[@]})) || return 0
   local line device i own
   local -A mac_of=() own_of=() is_up=()
-  for line in "${lines[@]}"; do
+  for line in "${devices[@]}"; do
     device=${line#*: } device=${device%%[: ]*} device=${device%@*}
     case $line in
-      [0-9]*:*' inet '*)
+      *' inet '*)
         own=${line#*' inet '}
         [[ $line == *' peer '* ]] && own=${line#*' peer '}
         own_of["/$device"]+=" ${own%% *}"
         ;;
-      [0-9]*:*' link/'*)
+      *' link/'*)
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
-        [[ $fabric == auto ]] || continue
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
         [[ $REPLY ]] && mac_of[$REPLY]=$device
         ;;
-      blackhole* | unreachable* | prohibit*) blockers+=("$line") ;;
-      throw*) throws+=("$line") ;;
     esac
   done
-  for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
+  for i in "${!fabric_addresses[@]}"; do
     device=''
     [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
     dotted "${fabric_addresses[i]}"
-    [[ $device && "${own_of["/$device"]-} " == *" $REPLY/16 "* ]] || announce "$REPLY/16" "$device"
+    [[ $device && "${own_of["/$device"]-} " == *" $REPLY/16 "* ]] || announce "$REPLY/16" "$device" "${fabric_addresses[i]}"
     [[ ! $device || ${is_up["/$device"]-} ]] && continue
     # The agent sets it up, with the addresses that it has.
     for own in ${own_of["/$device"]-}; do
-      announce "$own" "$device"
+      bounds "${own%/*}"
+      announce "$own" "$device" "$low"
     done
   done
 }
+# @end@
 
-announce() { # address/length, device (empty if it is not there yet)
-  local address=${1%/*} length=${1#*/} i own=''
-  bounds "$address"
-  address=$low
+# @if auto list@
+announce() { # address/length, device (empty if it is not there yet), the address as a number (empty if not known)
+  local length=${1#*/} address i own=$3
   bounds "$1"
-  ((length < 31)) && own=$high
-  # The own address of a network of the config is not known.
-  [[ $fabric == auto ]] && own+=" $address"
+  ((length < 31)) && own+=" $high"
   dotted "$low"
   for ((i = 0; i < ${#announced[@]}; i++)); do
     [[ ${announced[i]} == "$REPLY/$length" ]] && break
@@ -372,6 +376,7 @@ will_decide() { # announced network, address, source, today's answer: will the n
 
 # Succeed if the rules find an announced network in main before today's route in `table`; empty for a refusal.
 network_precedes() { # length of the network, address, source, table, prefix length
+  [[ $wide_routes_read ]] || read_wide_routes
   local rule wanted='' matches inverted action value suppressed i
   local -a words
   for rule in "${rules[@]}"; do
@@ -425,6 +430,21 @@ network_precedes() { # length of the network, address, source, table, prefix len
   return 1
 }
 
+# Routes that are wider than a root, of which the tables were read inside only.
+read_wide_routes() {
+  local line questions lines
+  printf -v questions '\nroute show table all match %s' "${roots[@]}"
+  look "${questions#$'\n'}" || cannot_prove
+  split "$answer"
+  for line in "${lines[@]}"; do
+    case $line in
+      blackhole* | unreachable* | prohibit*) blockers+=("$line") ;;
+      throw*) throws+=("$line") ;;
+    esac
+  done
+  wide_routes_read=yes
+}
+
 covered_by() { # address, a prefix length, table, name of a list of routes: does one with a longer prefix cover it?
   local -n routes=$4
   local route own_length
@@ -441,6 +461,8 @@ covered_by() { # address, a prefix length, table, name of a list of routes: does
   return 1
 }
 
+# @end@
+# @if auto@
 is_booting() {
   local up=''
   [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
@@ -452,6 +474,7 @@ has_infiniband() {
   compgen -G '/sys/class/infiniband/*' >/dev/null && return
   look 'link show' && [[ $answer == *' link/infiniband '* ]]
 }
+# @end@
 
 # --- the check
 
@@ -496,23 +519,29 @@ cut_cidrs() {
 
 declare -a cidr_of=() addresses=() starts=() ends=() plain=()
 
-read_tables
+read_node() {
+  # @if auto@
+  read_fabric
+  # @end@
+  read_tables
+}
+
 seconds=''
+read_node
 until [[ $default ]] || ! may_wait; do
   wait_a_second
-  read_tables
+  read_node
 done
-if [[ $fabric == auto ]]; then
-  read_fabric
-  waited=$seconds
-  while [[ $fabric_awaited ]] && is_booting && has_infiniband && may_wait; do
+# @if auto@
+if [[ $fabric_awaited ]] && has_infiniband; then
+  while [[ $fabric_awaited ]] && is_booting && may_wait; do
     wait_a_second
-    read_fabric
+    read_node
   done
-  [[ $fabric_awaited ]] && has_infiniband && fabric_notes=("warning: ${fabric_notes[0]}")
-  [[ $fabric_source || $fabric_awaited ]] || fabric_notes=()
-  [[ $seconds == "$waited" ]] || read_tables
+  [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 fi
+[[ $fabric_source || $fabric_awaited ]] || fabric_notes=()
+# @end@
 
 if [[ $default && ${#expected[@]} == 0 ]]; then
   devices_of "$default"
@@ -522,7 +551,9 @@ if ((${#expected[@]})); then
   for dev in "${expected[@]}"; do
     permissions["/$dev"]=yes
   done
+  # @if auto list@
   assume_fabric
+  # @end@
   cut_cidrs
   for start in "${starts[@]}"; do
     dotted "$start"
@@ -539,7 +570,9 @@ if ((${#expected[@]})); then
   for one in "${plain[@]}"; do
     [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
   done
+  # @if auto list@
   ((${#announced[@]})) && find_announced
+  # @end@
 fi
 
 notes=''
@@ -643,8 +676,10 @@ ask_by_source() {
   for i in "${!asked[@]}"; do
     part=${asked[i]}
     [[ ${sourced[part]-} ]] || is_fine "${answers[i]}" || sourced[part]=${answers[i]}
+    # @if auto list@
     [[ ${announced_at[part]-} ]] && will_decide "${announced_at[part]}" "${starts[part]}" "${with_source[i]}" "${answers[i]}" \
       && fate_of "${announced_at[part]}" "${starts[part]}" && fates[part]=$REPLY
+    # @end@
   done
 }
 
