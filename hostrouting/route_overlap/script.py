@@ -49,7 +49,7 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "ALLOWED": [f"'{pattern}'" for pattern in patterns],
         "EXPECTED": [f"'{dev}'" for dev in overlap.expected_devs],
         "NAMES": [f'[{cidr}]="{name}"' for cidr, name in overlap.cidrs.items() if name],
-        "NETWORKS": overlap.fabric,
+        "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
     fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
     template = _SECTION.sub(lambda section: section[2] if fabric in section[1].split() else "", template)

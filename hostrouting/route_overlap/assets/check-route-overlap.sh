@@ -859,6 +859,9 @@ else
     is_dead_end "${devs[0]}" && gateway=''
   fi
   [[ $by_source ]] && ask_by_source
+  # @if auto@
+  ((${#fates[@]})) && date_fabric_source
+  # @end@
   judge
 fi
 ((${#findings[@]})) || pass
