@@ -2,8 +2,8 @@
 
 Run it with `make demo`. It creates a namespace (as an ordinary user if the system allows user namespaces), adds eth0
 and eight devices of a fabric, and runs the real tasks. At first the devices have no addresses: the files of the cloud's
-agent announce them, and the demo adds them at the end, as the agent does after the boot. Without a namespace it uses the
-model in memory, and says so. Files and units are in memory; the machine is not changed.
+agent announce them, and the demo adds them at the end, as the agent does after the boot. Without a namespace it uses
+the model in memory, and says so. Files and units are in memory; the machine is not changed.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ STORY = [
 
 @needs("kernel")
 def test_the_demo_tells_its_story_on_the_kernel() -> None:
-    """In a new namespace: all is well, the announcement, the refusal, the way out, the late fabric, and its peers unharmed."""
+    """In a new namespace: the announcement, the refusal, the way out, the late fabric, and its peers unharmed."""
     told = run("examples/demo.py")
     assert "in memory" not in told
     assert [line for line in STORY if line not in told] == []

@@ -74,10 +74,7 @@ def as_text(findings: Findings) -> Iterator[str]:
         yield _LEGEND
     if True in kinds:
         yield pair.LEGEND
-    if fabric.BOOT in findings.results:
-        yield fabric.LEGEND
-    if sweep.SWEEP in findings.results:
-        yield sweep.LEGEND
+    yield from (room.LEGEND for name, room in ((fabric.BOOT, fabric), (sweep.SWEEP, sweep)) if name in findings.results)
     for result in findings.results.values():
         yield ""
         yield f"{result.name}{f' ({result.remark})' if result.remark else ''}"

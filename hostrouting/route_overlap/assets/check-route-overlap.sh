@@ -260,7 +260,7 @@ fabric_notes=() fabric_source=''
 # @if auto list@
 declare -a announced_low=() announced_high=() announced_at=()
 # The first device of a network by its index, and of an own address by its number: the first one that is added decides.
-declare -A first_of=() first_with=()
+declare -A first_of=() first_with=() announced_index=()
 wide_routes_read=''
 # @end@
 # @if list@
@@ -268,64 +268,68 @@ assume_fabric() {
   local network
   fabric_source=routeOverlap.fabric
   for network in "${fabric_networks[@]}"; do
-    announce "$network" '' ''
+    bounds "$network"
+    announce "$low" "${network#*/}" '' ''
   done
 }
 # @end@
 # @if auto@
 assume_fabric() {
   ((${#fabric_addresses[@]})) || return 0
-  local line device i own
+  local line device i own address
+  local -a words
   local -A mac_of=() own_of=() is_up=()
   for line in "${devices[@]}"; do
-    device=${line#*: } device=${device%%[: ]*} device=${device%@*}
-    case $line in
-      *' inet '*)
-        own=${line#*' inet '}
-        [[ $line == *' peer '* ]] && own=${line#*' peer '}
-        own_of["/$device"]+=" ${own%% *}"
-        ;;
-      *' link/'*)
-        [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
-        own=${line#*' link/'} own=${own#* }
-        agent_mac "$device" "${own%% *}"
-        [[ $REPLY ]] && mac_of[$REPLY]=$device
-        ;;
-    esac
+    # shellcheck disable=SC2206  # split at white space
+    words=($line)
+    device=${words[1]%:} device=${device%@*}
+    if [[ ${words[2]} == inet ]]; then
+      own=${words[3]}
+      [[ ${words[4]} == peer ]] && own=${words[5]}
+      own_of["/$device"]+=" $own"
+      continue
+    fi
+    [[ ${words[2]} == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
+    own=${line#*' link/'} own=${own#* }
+    agent_mac "$device" "${own%% *}"
+    [[ $REPLY ]] && mac_of[$REPLY]=$device
   done
   for i in "${!fabric_addresses[@]}"; do
     device=''
     [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
+    own=''
+    [[ $device ]] && own=${own_of["/$device"]-}
     dotted "${fabric_addresses[i]}"
-    [[ $device && "${own_of["/$device"]-} " == *" $REPLY/16 "* ]] || announce "$REPLY/16" "$device" "${fabric_addresses[i]}"
-    [[ ! $device || ${is_up["/$device"]-} ]] && continue
+    [[ "$own " == *" $REPLY/16 "* ]] \
+      || announce "$((fabric_addresses[i] & 0xffff0000))" 16 "$device" "${fabric_addresses[i]}"
+    [[ ! $own || ${is_up["/$device"]-} ]] && continue
     # The agent sets it up, with the addresses that it has.
-    for own in ${own_of["/$device"]-}; do
-      bounds "${own%/*}"
-      announce "$own" "$device" "$low"
+    for own in $own; do
+      bounds "${own%/*}" && address=$low
+      bounds "$own"
+      announce "$low" "${own#*/}" "$device" "$address"
     done
   done
 }
 # @end@
 
 # @if auto list@
-announce() { # address/length, device (empty if it is not there yet), the address as a number (empty if not known)
-  local length=${1#*/} address i own=$3
-  bounds "$1"
-  ((length < 31)) && own+=" $high"
-  dotted "$low"
-  for ((i = 0; i < ${#announced[@]}; i++)); do
-    [[ ${announced[i]} == "$REPLY/$length" ]] && break
-  done
-  [[ ${first_of[$i]-} ]] || first_of[$i]=/$2
-  announced[i]=$REPLY/$length announced_low[i]=$low announced_high[i]=$high
-  announced_own[i]="${announced_own[i]-} $own"
-  [[ $2 && "${announced_devs[i]-} " != *" $2 "* ]] && announced_devs[i]="${announced_devs[i]-} $2"
-  [[ ${announced_devs[i]-} ]] || announced_devs[i]=''
-  edges[low]=1 edges[high + 1]=1
-  for address in $own; do
+announce() { # network, length, device (empty if it is not there yet), its own address there (empty if not known)
+  local address i high=$(($1 | 0xffffffff >> $2))
+  i=${announced_index["$1/$2"]-}
+  if [[ ! $i ]]; then
+    i=${#announced[@]}
+    dotted "$1"
+    announced[i]=$REPLY/$2 announced_index["$1/$2"]=$i first_of[$i]=/$3
+    announced_low[i]=$1 announced_high[i]=$high announced_devs[i]='' announced_own[i]=''
+    edges[$1]=1 edges[high + 1]=1
+  fi
+  [[ $3 && "${announced_devs[i]} " != *" $3 "* ]] && announced_devs[i]+=" $3"
+  (($2 < 31)) || high=''
+  for address in $4 $high; do
+    announced_own[i]+=" $address"
     edges[address]=1 edges[address + 1]=1
-    [[ ${first_with[$address]-} ]] || first_with[$address]=/$2
+    [[ ${first_with[$address]-} ]] || first_with[$address]=/$3
   done
 }
 

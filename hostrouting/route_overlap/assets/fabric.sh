@@ -209,7 +209,8 @@ pool_status() { # -> REPLY: its size and the time of its last change
 
 parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
   # The bar at its end is for the last pair, if that is empty.
-  local pairs pair mac address octet number=0 invalid=() IFS='|' value="$1|" name="IPoIB_Data in $fabric_pool"
+  local pairs pair mac address number=0 invalid=() IFS='|' value="$1|" name="IPoIB_Data in $fabric_pool"
+  local octet='(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])'
   # shellcheck disable=SC2206 # Split at each bar.
   pairs=($value)
   if [[ ! ${pairs[0]} =~ ^NUMPAIRS:0*([0-9]+) ]]; then
@@ -220,17 +221,17 @@ parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
     return
   fi
   for pair in "${pairs[@]:1}"; do
-    number=$((number + 1)) address=0
-    if [[ ! $pair =~ ^([^:]+):([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+) ]]; then
-      reason="$name has no hardware address with an IPv4 address in its pair $number"
-      return
+    number=$((number + 1)) mac=${pair%%:*}
+    plain_address "${pair#*:}"
+    if [[ ! $mac ]] || ((!address)); then
+      if [[ $pair =~ ^[^:]+:$octet\.$octet\.$octet\.$octet($|[^0-9]) ]]; then
+        address=$((BASH_REMATCH[1] << 24 | BASH_REMATCH[2] << 16 | BASH_REMATCH[3] << 8 | BASH_REMATCH[4]))
+      elif [[ ! $pair =~ ^[^:]+:[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ]]; then
+        reason="$name has no hardware address with an IPv4 address in its pair $number"
+        return
+      fi
     fi
-    mac=${BASH_REMATCH[1]}
-    [[ ${#mac} == 12 && $mac == +([0-9A-F]) ]] || mac=''
-    for octet in "${BASH_REMATCH[@]:2}"; do
-      [[ ${#octet} -le 3 && $octet != 0?* && $octet -le 255 ]] || { address=0 && break; }
-      address=$((address << 8 | octet))
-    done
+    [[ ${#mac} == 12 && $mac != *[!0-9A-F]* ]] || mac=''
     if ((address)); then
       fabric_macs+=("$mac") fabric_addresses+=("$address")
     else
@@ -242,6 +243,20 @@ parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
     fabric_notes+=("$name has no IPv4 address in these of its pairs, which do not count:${value#,}")
   fi
   ((${#fabric_addresses[@]})) || reason="$name has no addresses"
+}
+
+# Without a regular expression, which takes longer than all the rest.
+plain_address() { # text -> address: 0 if it is anything but the address alone
+  local octets IFS=.
+  address=0
+  [[ ${#1} -le 15 && $1 == [0-9]*.[0-9]*.[0-9]*.[0-9]* && $1 != *[!0-9.]* ]] || return 0
+  # shellcheck disable=SC2206 # Split at each point.
+  octets=($1)
+  ((${#octets[@]} == 4)) || return 0
+  address=$((10#${octets[0]} << 24 | 10#${octets[1]} << 16 | 10#${octets[2]} << 8 | 10#${octets[3]}))
+  # An octet that is too large or has a leading zero gives another text.
+  printf -v REPLY '%d.%d.%d.%d' $((address >> 24 & 255)) $((address >> 16 & 255)) $((address >> 8 & 255)) $((address & 255))
+  [[ $1 == "$REPLY" ]] || address=0
 }
 
 # Add to fabric_source when the pool was written; only a finding says it, and `stat` takes time. A date and no age: an
@@ -261,12 +276,14 @@ date_fabric_source() {
 # Set REPLY to the hardware address of a device in the form of the pool; empty if the agent takes no such device.
 agent_mac() { # device, hardware address as ip prints it
   local octets IFS=:
-  # shellcheck disable=SC2206 # Split at the colons.
-  octets=(${2^^}) REPLY=''
+  REPLY=''
   if [[ $1 != ib[[:alnum:]_]* ]]; then
-    ((${#octets[@]} == 6)) && printf -v REPLY %s "${octets[@]}"
-  # The agent's pattern wants something before the last eight octets.
-  elif ((${#octets[@]} > 8)); then
-    printf -v REPLY %s "${octets[@]: -8:3}" "${octets[@]: -3}"
+    [[ $2 == ??:??:??:??:??:?? ]] && REPLY=${2//:/} && REPLY=${REPLY^^}
+    return 0
   fi
+  # shellcheck disable=SC2206 # Split at the colons.
+  octets=(${2^^})
+  # The agent's pattern wants something before the last eight octets.
+  ((${#octets[@]} > 8)) && printf -v REPLY %s "${octets[@]: -8:3}" "${octets[@]: -3}"
+  return 0
 }
