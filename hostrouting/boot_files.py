@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from phases import Context
 
 __all__ = [
-    "DEPARTURES",
     "PROBE_UNIT",
     "boot_files",
     "boot_parts",
@@ -27,8 +26,6 @@ __all__ = [
     "missing_tools",
 ]
 
-#: The removal of the pair.
-DEPARTURES: Final = (routes.DEPARTURE, overlap.DEPARTURE)
 #: Repeated here, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
 

@@ -81,7 +81,7 @@ def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
         added.as_json = as_json
-        added.set_defaults(run=run)
+        added.set_defaults(run=run, root=None)
         added.add_argument("--json", action="store_true", help="the answer as JSON")
         added.add_argument("-v", "--verbose", action="store_true", help="say more on stderr")
         added.add_argument("--timeout", type=_seconds, metavar="S", help="the limit for the run, in seconds")
@@ -227,12 +227,11 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from hostrouting.host import Host
     from hostrouting.stale_cni import sweep_node
 
     config = _config(arguments)
     with _context(arguments.timeout or _DEFAULT_TIMEOUT) as ctx:
-        report = sweep_node(ctx, config, Host.live(), dry_run=arguments.dry_run, logger=_logger)
+        report = sweep_node(ctx, config, _host(arguments), dry_run=arguments.dry_run, logger=_logger)
     _answer(arguments, report.to_mapping(), report.lines(verbose=arguments.verbose))
     if report.error:
         _logger.error("%s", report.error)
@@ -243,11 +242,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from hostrouting.host import Host
     from hostrouting.route_overlap.explain import explain
 
     try:
-        explanations = explain(Host.live().routes, arguments.asked)
+        explanations = explain(_host(arguments).routes, arguments.asked)
     except ValueError as error:
         return _refuse(arguments, error, USAGE)
     _answer(
@@ -261,11 +259,10 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _render(arguments: argparse.Namespace) -> int:
     from hostrouting.boot_files import boot_files
     from hostrouting.config import refuse_unbuilt
-    from hostrouting.host import Host
 
     config = _config(arguments)
     refuse_unbuilt(config)
-    files = boot_files(config, host=Host.live())
+    files = boot_files(config, host=_host(arguments))
     if arguments.name is not None:
         known = [file.path for file in files]
         files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]

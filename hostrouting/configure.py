@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import Boot, is_refusal
-from hostrouting.boot_files import DEPARTURES, boot_parts
+from hostrouting.boot_files import boot_parts
 from hostrouting.config import HostRoutingConfig, refuse_unbuilt, require_config
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Host
@@ -98,7 +98,7 @@ class _Pipeline(ABC):
             return self._boot.plan_install(ctx, *self._present(ctx))
 
         def remove(ctx: Context) -> None:
-            self._boot.install(ctx, *DEPARTURES)
+            self._boot.install(ctx, *boot_parts(HostRoutingConfig()))
 
         @task("install-boot-files", plan=plan_files, undo=remove, records=True)
         def install(ctx: Context) -> None:

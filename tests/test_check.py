@@ -383,7 +383,7 @@ def test_a_gate_whose_unit_is_gone(host: FakeHost) -> None:
 
 
 def no_table(host: FakeHost) -> None:
-    host.nftables.flush()
+    host.nftables.tables.clear()
 
 
 def no_nft(host: FakeHost) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hostrouting.config import HostRoutingConfig, rules
 from hostrouting.exceptions import InvalidConfigError
-from hostrouting.testing.config_strategies import (
+from hostrouting.testing.strategies import (
     cidrs,
     configs,
     destinations,

@@ -237,16 +237,12 @@ def test_the_report_lists_changes_made_and_not_planned(crowded: FakeHost) -> Non
     other = DEAD_POD.replace("10.240.0.9", "10.240.0.10")
     crowded.ebtables.add(other)
     task = configure(crowded, **SWEEP)
-    readings: list[None] = []
 
     def one_goes() -> None:
-        readings.append(None)
-        if len(readings) == 2:
-            crowded.ebtables.on_read = None
-            lines = crowded.ebtables.read(Context()).rules
-            crowded.ebtables.delete(Context(), [rule for rule in lines if rule.line == other])
+        lines = crowded.ebtables.read(Context()).rules
+        crowded.ebtables.delete(Context(), [rule for rule in lines if rule.line == other])
 
-    crowded.ebtables.on_read = one_goes
+    crowded.ebtables.operations.plan(2, one_goes)
     report = run(task, ctx=Context(clock=ManualClock(auto=True)))
     assert report.ok, report.error
     (sweep,) = [each for each in report.walk() if each.name == "clean-stale-cni"]

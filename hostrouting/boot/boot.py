@@ -136,7 +136,7 @@ class Boot:
                 return bool(steps)
             changed = bool(steps) or self._must_reload(ctx, units)
             if changed:
-                self._reload(ctx, *(part.name for part in parts))
+                self._reload(ctx)
             if changed and not steps:
                 ctx.record(RELOAD, undo=lambda _: None)
             return self._stop_old_runs(ctx, units, are_outdated=bool(steps)) or changed
@@ -159,14 +159,13 @@ class Boot:
     def _stop_old_runs(self, ctx: Context, units: Sequence[BootUnit], *, are_outdated: bool) -> bool:
         """Stop the units that a start would not run with their new scripts; return True if there were any.
 
-        Upstream left units `active (exited)`. Runs of outdated scripts may wait 30 s for nothing that the new ones
-        need; gates ask again.
+        Upstream left units `active (exited)`; no unit of hostrouting stays so. Runs of outdated scripts may wait 30 s
+        for nothing that the new ones need; gates ask again.
         """
         old = []
         for unit in units:
             state = self._host.services.state(ctx, unit.name)
-            remains = state.sub_state == "exited" and not _remains(unit)
-            if remains or (are_outdated and state.active_state == "activating"):
+            if state.sub_state == "exited" or (are_outdated and state.active_state == "activating"):
                 old.append(unit.name)
         for name in old:
             self._stop(ctx, name)
@@ -327,13 +326,13 @@ class Boot:
             for folder in (SCRIPT_DIRECTORY, RUNTIME_DIRECTORY):
                 files.remove_directory_if_empty(folder)
 
-    def _reload(self, ctx: Context, *removed: str) -> None:
+    def _reload(self, ctx: Context) -> None:
         """Make systemd read all files, and reset units whose files are gone: failed ones, and those of upstream."""
         self._host.services.daemon_reload(ctx)
         # Not before: while systemd still knows the gates, a gate that restarts by itself would be held again.
         self._forget_held(ctx)
         # All units of hostrouting, because a killed run may have removed others.
-        for name in sorted(OWN_UNITS.union(removed)):
+        for name in sorted(OWN_UNITS):
             gone = not self._disk.has(unit_path(name))
             if gone and self._host.services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)
@@ -351,7 +350,3 @@ class Boot:
 
 def _changes(steps: Iterable[Step]) -> list[Change]:
     return [change for step in steps for change in step.changes]
-
-
-def _remains(unit: BootUnit) -> bool:
-    return unit.words("RemainAfterExit")[-1:] in (["yes"], ["true"])

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from phases import Context
 
 __all__ = [
-    "BREAK_GLASS",
     "broken_glass",
     "gate_faults",
     "is_unsuitable",
@@ -28,7 +27,7 @@ __all__ = [
 ]
 
 #: While one of these files exists, every gate is open. The drop-in and the retry script name them, too.
-BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
+_BREAK_GLASS: Final = (f"{SCRIPT_DIRECTORY}/hostrouting.disabled", "/run/hostrouting.disabled")
 #: With this word on the kernel's command line, every gate is open as well.
 _BREAK_GLASS_WORD: Final = "hostrouting.disabled"
 #: The settings that can leave a gate open, shut it for ever, or make it dangerous.
@@ -85,7 +84,7 @@ def _is_gated(drop_ins: frozenset[str]) -> bool:
 
 def broken_glass(files: FileStore) -> str | None:
     """Return the reason why every gate is open, or None."""
-    for path in BREAK_GLASS:
+    for path in _BREAK_GLASS:
         if files.exists(path):
             return f"{path} exists"
     words = (files.read("/proc/cmdline") or b"").split()

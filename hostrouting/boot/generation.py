@@ -21,12 +21,11 @@ import attrs
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from hostrouting.boot.layout import BootUnit
     from hostrouting.host import FileStore
 
-__all__ = ["GENERATION_LINK", "LOST", "SCRIPT_MODE", "SCRIPT_PATHS", "Generation"]
+__all__ = ["GENERATION_LINK", "IDLE", "LOST", "SCRIPT_MODE", "SCRIPT_PATHS", "Generation"]
 
 #: The link that leads to the scripts in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
@@ -34,7 +33,8 @@ GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
 _PREFIX: Final = "hostrouting-"
 SCRIPT_MODE: Final = 0o755
-_IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
+#: Stands for a script that is not configured.
+IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 #: Replaces a configured script that was lost, until its task installs it again: no gate opens unchecked.
 LOST: Final = b"""#!/bin/bash
 # Installed by hostrouting in place of a script that was lost.
@@ -47,17 +47,11 @@ exit 1
 class Generation:
     """Scripts by path, one for each of `SCRIPT_PATHS`.
 
-    >>> Generation.of([], carried={}).folder
+    >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-a8f1d520'
     """
 
     scripts: Mapping[str, bytes]
-
-    @classmethod
-    def of(cls, units: Iterable[BootUnit], *, carried: Mapping[str, bytes]) -> Generation:
-        """Return the scripts of `units`; for the others those `carried` over, or else a script that does nothing."""
-        given = {file.path: file.content for unit in units for file in unit.files}
-        return cls({path: given.get(path, carried.get(path, _IDLE)) for path in SCRIPT_PATHS})
 
     @property
     def name(self) -> str:

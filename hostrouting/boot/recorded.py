@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore, Host
     from phases import Context
 
-__all__ = ["FileState", "RecordedFiles", "change_to", "state_of"]
+__all__ = ["FileState", "RecordedFiles", "change_of", "state_of"]
 
 _logger = logging.getLogger(__name__)
 
@@ -33,9 +33,9 @@ def state_of(files: FileStore, path: str) -> FileState:
     return None if content is None or mode is None else (content, mode)
 
 
-def change_to(files: FileStore, path: str, state: FileState) -> Change:
-    """Return the change that gives a path another state."""
-    return Change("-" if state is None else "~" if files.exists(path) else "+", path)
+def change_of(path: str, before: FileState, after: FileState) -> Change:
+    """Return the change of a path from one state to another."""
+    return Change("-" if after is None else "+" if before is None else "~", path)
 
 
 class RecordedFiles:
@@ -68,7 +68,7 @@ class RecordedFiles:
         return self._change(path, None)
 
     def _change(self, path: str, state: FileState) -> bool:
-        return self.put({path: state}, [change_to(self._host.files, path, state)])
+        return self.put({path: state}, [change_of(path, state_of(self._host.files, path), state)])
 
     def put(self, after: Mapping[str, FileState], changes: Iterable[Change]) -> bool:
         """Give the paths these states, and record `changes`; return False if they have them already."""
@@ -92,7 +92,7 @@ class RecordedFiles:
             for path, (before, _) in self._states.items():
                 now = state_of(self._host.files, path)
                 if now != before:
-                    self._record([Change("-" if now is None else "+" if before is None else "~", path)])
+                    self._record([change_of(path, before, now)])
 
     def _record(self, changes: Iterable[Change]) -> None:
         for change in changes:

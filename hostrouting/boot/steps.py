@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hostrouting.boot.generation import (
     GENERATION_LINK,
+    IDLE,
     LOST,
     SCRIPT_MODE,
     SCRIPT_PATHS,
@@ -24,7 +25,7 @@ from hostrouting.boot.layout import (
     unit_path,
     units_in,
 )
-from hostrouting.boot.recorded import FileState, change_to, state_of
+from hostrouting.boot.recorded import FileState, change_of, state_of
 from hostrouting.config import OWN_UNITS
 from hostrouting.findings import refused
 from hostrouting.host.units import MASK
@@ -78,12 +79,12 @@ class Steps:
             return self._farewell(gone)
         present = remaining - leaving
         generation = self._generation(units, present)
-        news = {} if generation is None else self._news(units, generation)
+        written, switched = self._exchange(units, generation)
         return [
-            *self._write_generation(generation, news),
+            *written,
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
-            *self._switch_to(units, generation, news),
+            *switched,
             *(step for departure in gone for step in self._depart(departure)),
             *(step for gate in (self._gates if units else ()) for step in self._put_file(gate_drop_in(gate))),
             *(self._remove_with_folder(link) for link in self._disk.foreign_links(*units)),
@@ -103,43 +104,36 @@ class Steps:
         in_force = scripts_in_force(self._files)
         links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
         carried = {path: in_force.get(path, LOST) for path in links if _unit_of(path) in present}
-        if not carried and not _scripts_of(units):
-            return None
-        return Generation.of(units, carried=carried)
+        scripts = carried | _scripts_of(units)
+        return Generation({path: scripts.get(path, IDLE) for path in SCRIPT_PATHS}) if scripts else None
 
-    def _write_generation(self, generation: Generation | None, news: Mapping[str, Change]) -> list[Step]:
+    def _exchange(self, units: Sequence[BootUnit], generation: Generation | None) -> tuple[list[Step], list[Step]]:
+        """Return the steps that write the scripts, and the step that puts them in force once the units are written."""
         if generation is None:
-            return []
+            return [], []
         now = self._files.read_link(GENERATION_LINK)
+        in_force = scripts_in_force(self._files)
+        news = self._news(units, generation, in_force)
         # Scripts that are not in force yet are reported with the link that puts them in force.
         told = news if now == generation.name else {}
-        steps = [
+        written = [
             Step((told[path],) if path in told else (), {file.path: file.state})
             for path, file in zip(generation.scripts, generation.files, strict=True)
             if self._disk.differs(file)
         ]
-        # The first generation: the links to its scripts must lead somewhere before a unit runs them.
-        return steps if now is not None else [*steps, self._lead_to(generation, news)]
-
-    def _switch_to(
-        self, units: Sequence[BootUnit], generation: Generation | None, news: Mapping[str, Change]
-    ) -> list[Step]:
-        now = self._files.read_link(GENERATION_LINK)
-        if generation is None or now in {None, generation.name}:
-            return []
-        in_force = scripts_in_force(self._files)
-        known = in_force.keys() | _scripts_of(units)
-        if not news and all(in_force.get(path) == generation.scripts[path] for path in known):
+        if now == generation.name:
+            return written, []
+        if now and not news and generation.scripts.items() >= in_force.items() >= _scripts_of(units).items():
             # The same scripts in another folder, a copy: only the link differs.
             news = {GENERATION_LINK: Change("~", GENERATION_LINK)}
-        return [self._lead_to(generation, news)]
+        switch = Step(tuple(news.values()), {GENERATION_LINK: generation.name})
+        # The first generation: the links to its scripts must lead somewhere before a unit runs them.
+        return (written, [switch]) if now else ([*written, switch], [])
 
-    def _lead_to(self, generation: Generation, news: Mapping[str, Change]) -> Step:
-        return Step(tuple(news.values()), {GENERATION_LINK: generation.name})
-
-    def _news(self, units: Sequence[BootUnit], generation: Generation) -> dict[str, Change]:
+    def _news(
+        self, units: Sequence[BootUnit], generation: Generation, in_force: Mapping[str, bytes]
+    ) -> dict[str, Change]:
         """Return the changes of the scripts of `units` with the right link; for the others, the link is the change."""
-        in_force = scripts_in_force(self._files)
         linked = [path for path in _scripts_of(units) if self._files.read_link(path) == link_to_script(path)]
         return {
             path: Change("~" if path in in_force else "+", path)
@@ -198,7 +192,7 @@ class Steps:
             return []
         if now == MASK:
             return [Step((Change("~", file.path, refused(MASKED)),), {file.path: state})]
-        return [Step((change_to(self._files, file.path, state),), {file.path: state})]
+        return [Step((change_of(file.path, now, state),), {file.path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
         """Return the steps that remove those of the paths that exist and are not masked."""
@@ -209,8 +203,8 @@ class Steps:
         return Step((Change("-", path),), {path: None}, path.rpartition("/")[0])
 
 
-def _scripts_of(units: Iterable[BootUnit]) -> list[str]:
-    return [file.path for unit in units for file in unit.files if file.path in SCRIPT_PATHS]
+def _scripts_of(units: Iterable[BootUnit]) -> dict[str, bytes]:
+    return {file.path: file.content for unit in units for file in unit.files if file.path in SCRIPT_PATHS}
 
 
 def _unit_of(script: str) -> str:

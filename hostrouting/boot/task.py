@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from hostrouting.boot.boot import Boot
 from hostrouting.boot.layout import Departure
-from hostrouting.config import require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.host import Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.boot.layout import BootUnit
-    from hostrouting.config import HostRoutingConfig
     from phases import Change, Context
 
 __all__ = ["NodeTask", "PairTask"]
@@ -45,7 +44,6 @@ class PairTask(NodeTask, ABC):
     `Configure` uses the live half alone, because it installs the boot files of all its tasks at once.
     """
 
-    _departure: Departure
     #: Returns the unit for a config; its departure if the config asks for nothing.
     _boot_part: Callable[[HostRoutingConfig], BootUnit | Departure]
 
@@ -74,5 +72,5 @@ class PairTask(NodeTask, ABC):
         """Remove the unit with its files, then reverse the live half."""
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would do its work again if a gated machine started meanwhile.
-            self._boot.install(held, self._departure)
+            self._boot.install(held, self._boot_part(HostRoutingConfig()))
             self.undo_act(held)

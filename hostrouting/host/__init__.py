@@ -36,15 +36,13 @@ from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
-from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
+from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Rule
 
 if TYPE_CHECKING:
     import os
 
 __all__ = [
-    "LOCAL_TABLE",
-    "MAIN_TABLE",
     "OUR_PROTOCOL",
     "Address",
     "Device",

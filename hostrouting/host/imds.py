@@ -96,17 +96,19 @@ class InstanceMetadataClient:
 
     def _ask(self, ctx: Context) -> _Answer:
         """Send one request; give it up as soon as the context is over."""
+        from concurrent.futures import wait
+
         exchange = _Exchange(self._host, self._port, self._path, self._timeout)
         # In real time, whatever clock the context has: the network does not follow a test's clock.
         until = time.monotonic() + self._timeout
         try:
-            while (answer := exchange.answer(min(_SECONDS_BETWEEN_LOOKS, self._timeout))) is None:
+            while not wait([exchange.outcome], min(_SECONDS_BETWEEN_LOOKS, self._timeout)).done:
                 ctx.check()
                 if time.monotonic() >= until:
                     return _too_slow(self._timeout)
         finally:
             exchange.abandon()
-        return answer
+        return exchange.outcome.result()
 
     def _document(self, answer: _Answer) -> object:
         if answer.status != 200:
@@ -167,6 +169,7 @@ class _Exchange:
 
     def __init__(self, host: str, port: int, path: str, timeout: float) -> None:
         import threading
+        from concurrent.futures import Future
         from http.client import HTTPConnection  # with all that it needs 30 ms
 
         self._connection: HTTPConnection = HTTPConnection(host, port, timeout=timeout)
@@ -174,17 +177,9 @@ class _Exchange:
         self._timeout = timeout
         self._socket: socket.socket | None = None
         self._is_abandoned = False
-        self._outcome: _Answer | BaseException | None = None
-        self._is_over = threading.Event()
+        self.outcome: Future[_Answer] = Future()
         # A daemon: the resolution of a name cannot be interrupted.
         threading.Thread(target=self._run, name=f"ask {host}", daemon=True).start()
-
-    def answer(self, seconds: float) -> _Answer | None:
-        """Return the result of the request, or None if there is none after so many seconds."""
-        self._is_over.wait(seconds)
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        return self._outcome
 
     def abandon(self) -> None:
         """End the request if it is not over: a service that sends a byte a second would hold the thread for hours."""
@@ -197,21 +192,24 @@ class _Exchange:
                 self._socket.shutdown(SHUT_RDWR)
 
     def _run(self) -> None:
+        try:
+            self.outcome.set_result(self._answer())
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+            self.outcome.set_exception(error)
+        finally:
+            self._connection.close()
+
+    def _answer(self) -> _Answer:
         from http.client import HTTPException
 
         try:
-            self._outcome = self._talk()
+            return self._talk()
         except TimeoutError:
-            self._outcome = _too_slow(self._timeout)
+            return _too_slow(self._timeout)
         except (OSError, HTTPException, ValueError) as error:
             # ValueError: an invalid host name, or an invalid number in the answer.
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            self._outcome = _Answer(None, f"no answer: {_shown(reason)}")
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
-            self._outcome = error
-        finally:
-            self._connection.close()
-            self._is_over.set()
+            return _Answer(None, f"no answer: {_shown(reason)}")
 
     def _talk(self) -> _Answer:
         self._connection.connect()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -177,8 +177,8 @@ class FileStore(Protocol):
         It finds a read-only or full file system, and a folder that the caller may not write to.
         """
 
-    def sweep(self, path: str) -> bool:
-        """Remove the leftovers of killed writers in a folder; return True if there were any.
+    def sweep(self, path: str) -> None:
+        """Remove the leftovers of killed writers in a folder, if there is one.
 
         A leftover has the name of a file under way, belongs to the caller, and no living process writes it.
         """
@@ -344,22 +344,17 @@ class Ebtables(Protocol):
     def read(self, ctx: Context) -> EbtablesReading:
         """Return every rule, chain by chain in its order, with notes on backends that could not be read."""
 
-    def delete(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """Delete the rules, each by its full description, through its backend; all or none.
 
         Of identical rules the first ones are deleted. That matters only for their order after `insert`, unless all of
         them are deleted.
 
-        `progress` is called with the number of finished rules, after each batch. If a rule is refused (it may be gone),
-        the deleted ones are restored in their places, and the `BackendError` has the program's own words and the rules
-        that could not be restored.
+        If a rule is refused (it may be gone), the deleted ones are restored in their places, and the `BackendError` has
+        the program's own words and the rules that could not be restored.
         """
 
-    def insert(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """Insert the rules into their chains at their `position`, in ascending order; at the end of a shorter chain.
 
         So the rules of a `delete` get their places back, unless another program has changed the chain. All or none.

@@ -17,10 +17,12 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
 from hostrouting.host.netlink.commit import Failure
 from hostrouting.host.netlink.conversation import Conversation
-from hostrouting.host.netlink.frames import ACK, ERROR, HEADER_LENGTH, message, message_start, messages
+from hostrouting.host.netlink.frames import ACK, DUMP, ERROR, HEADER_LENGTH, message, message_start, messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from hostrouting.host.netlink.frames import Request
 
 __all__ = [
     "Pyroute2Backend",
@@ -61,10 +63,10 @@ class _Pyroute2Conversation(Conversation):
         self._ipr = ipr
         self._asked = ""
 
-    def receive_dump(self, request: bytes, command: str) -> Iterator[memoryview]:
+    def receive_dump(self, request: Request) -> Iterator[memoryview]:
         """Send the message and yield the answers."""
-        self._asked = command
-        yield from self._request(memoryview(request))
+        self._asked = request.command
+        yield from self._request(memoryview(request.packed(DUMP)))
 
     def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:  # noqa: ARG002
         """Send the requests and return their answers, one after the other."""

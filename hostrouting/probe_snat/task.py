@@ -64,9 +64,6 @@ class ConfigureProbeSNAT(NodeTask):
 
     name = "configure-probe-snat"
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {'on' if self._config.probe_snat.enabled else 'off'}>"
-
     def _unit(self, rules: ProbeRules) -> BootUnit:
         return boot_unit(rules, required=self._config.probe_snat.required)
 
@@ -251,7 +248,7 @@ class ConfigureProbeSNAT(NodeTask):
         ctx.record(_change(before, after), undo=partial(self._restore_table, after, before))
 
     def _restore_table(self, left: _Standing, before: _Standing, ctx: Context) -> None:
-        """Load the earlier rules again, or delete the table if it had none of ours, unless it was changed since."""
+        """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
         earlier = before if isinstance(before, ProbeRules) else None
         with self._host.lock.hold(ctx) as held:
             now = self._standing(held)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+import attrs
+
 from hostrouting.fib import Fib, events
 from hostrouting.fib.model import UnknownDecisionError
 from hostrouting.net.addresses import format_cidr, netmask, parse_cidr
 from hostrouting.net.links import Device, DeviceAddress
-from hostrouting.net.routes import MAIN_TABLE, Lookup, ObservedRoute
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, Lookup, ObservedRoute
 from hostrouting.route_overlap.fabric import agent_mac
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class Assumed:
 
     def __init__(self, backend: Routing, fabric: Fabric) -> None:
         self._backend = backend
-        fib = Fib.of(backend.links(), backend.routes(), backend.rules())
+        fib = _model_of(backend)
         self._source = fabric.source
         self._by_source = any(rule.source[1] for rule in fib.rules())
         before = set(map(_identity, fib.tables))
@@ -125,6 +127,16 @@ class Assumed:
             return route.kind == "local" or (-route.prefix_length, route.metric) <= (-network[1], 0)
         first = next((rule.table for rule in self.rules() if rule.table in {MAIN_TABLE, route.table}), MAIN_TABLE)
         return first == route.table
+
+
+def _model_of(backend: Routing) -> Fib:
+    """Return the model of a node; an answer tells if the kernel keeps the local and the main table as one."""
+    fib = Fib.of(backend.links(), backend.routes(), backend.rules())
+    own = next((route.network for route in fib.tables if route.table == LOCAL_TABLE and route.kind == "local"), None)
+    if fib.merged is not None or own is None:
+        return fib
+    route = backend.lookup([own])[0].route
+    return attrs.evolve(fib, merged=route is not None and route.table == MAIN_TABLE)
 
 
 def is_present(dev: str) -> bool:

@@ -20,7 +20,7 @@ from hostrouting.net.default_route import default_route, default_routes
 from hostrouting.net.routes import OUR_PROTOCOL
 from hostrouting.route_overlap.fabric import POOL, Fabric, read_fabric
 from hostrouting.route_overlap.proof import prove_egress
-from hostrouting.route_overlap.script import DEPARTURE, MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK, MARKERS, TOLD, boot_part
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class CheckRouteOverlap(PairTask):
     """
 
     name = "check-route-overlap"
-    _departure = DEPARTURE
     _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
@@ -173,7 +172,9 @@ def _announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) 
         return read_fabric(host.files, now=ctx.clock.time(), uptime=_uptime(host), pause=pause)
 
     fabric = read()
-    if fabric.awaited and (_uptime(host) or inf) < _SECONDS_OF_A_BOOT and _has_infiniband(host):
+    # The first check of a boot waits, and not each one after it.
+    waits = fabric.awaited and not any(map(host.files.exists, MARKERS))
+    if waits and (_uptime(host) or inf) < _SECONDS_OF_A_BOOT and _has_infiniband(host):
         reason = f"RDMA is switched on, but {POOL} has no addresses for InfiniBand yet"
         _wait(ctx, lambda: not read().awaited, reason)
         fabric = read()

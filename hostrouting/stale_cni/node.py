@@ -167,7 +167,7 @@ class Sort(NamedTuple):
     add: Callable[[], None]
 
 
-def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable], logger: logging.Logger) -> list[Sort]:
+def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable]) -> list[Sort]:
     """Split the objects by the port that changes them, in the order in which they are removed."""
     rules: list[EbtablesRule] = []
     routes: list[ObservedRoute] = []
@@ -180,15 +180,11 @@ def by_sort(ctx: Context, host: Host, objects: Iterable[Restorable], logger: log
         else:
             others.append(each)
 
-    def tell(verb: str, done: int) -> None:
-        fields = {"progress": (done, len(rules))}
-        logger.info("%d of %d ebtables rules %s", done, len(rules), verb, extra=fields)
-
     sorts = [
         Sort(
             rules,
-            lambda: host.ebtables.delete(ctx, rules, progress=partial(tell, "deleted")),
-            lambda: host.ebtables.insert(ctx, rules, progress=partial(tell, "restored")),
+            lambda: host.ebtables.delete(ctx, rules),
+            lambda: host.ebtables.insert(ctx, rules),
         ),
         Sort(others, lambda: host.link_layer.apply(remove=others), lambda: host.link_layer.apply(add=others)),
         Sort(

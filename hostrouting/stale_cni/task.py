@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import NodeTask
@@ -27,8 +27,8 @@ from phases.exceptions import CONTEXT_OVER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.config import HostRoutingConfig, StaleCNIConfig
-    from hostrouting.host import EbtablesReading, Host
+    from hostrouting.config import StaleCNIConfig
+    from hostrouting.host import EbtablesReading
     from hostrouting.journal import Record, Restorable
     from hostrouting.stale_cni.leftovers import Snapshot
     from hostrouting.stale_cni.node import Reading
@@ -59,21 +59,27 @@ class CleanStaleCNI(NodeTask):
 
     name = "clean-stale-cni"
 
-    def __init__(
-        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
-    ) -> None:
-        super().__init__(config, host=host, logger=logger)
-        self._section: StaleCNIConfig = config.stale_cni
-        self._observer = Observer(self._section, self._logger)
-        self._sweeps = Sweeps(self._host.files, self._section.backup_dir)
-        #: The verdicts of the last reading on objects that are left alone.
-        self.spared: list[Verdict] = []
-        #: The path of the last sweep's record; None if it removed nothing.
-        self.record: str | None = None
+    #: The verdicts of the last reading on objects that are left alone.
+    spared: Sequence[Verdict] = ()
+    #: The path of the last sweep's record; None if it removed nothing.
+    record: str | None = None
+
+    @property
+    def _section(self) -> StaleCNIConfig:
+        return self._config.stale_cni
+
+    @property
+    def _sweeps(self) -> Sweeps:
+        return Sweeps(self._host.files, self._section.backup_dir)
+
+    @cached_property
+    def _observer(self) -> Observer:
+        # One for all readings, since it logs each thing once.
+        return Observer(self._section, self._logger)
 
     def do(self, ctx: Context) -> None:
         """Read until readings agree, remove the objects that are stale in all of them, and read once more."""
-        self.spared, self.record = [], None
+        self.spared, self.record = (), None
         if not self._section.enabled or not self._host.is_live:
             return
         with self._host.lock.hold(ctx) as held:
@@ -88,7 +94,7 @@ class CleanStaleCNI(NodeTask):
                 verdict.object,
                 extra=changed.to_mapping(),
             )
-            self.spared.append(changed)
+            self.spared = [*self.spared, changed]
         if not stale:
             self._logger.info("nothing stale of azure-vnet was found", extra={"removed": 0})
             return
@@ -251,7 +257,7 @@ class CleanStaleCNI(NodeTask):
     def _sweep(self, ctx: Context, record: Record, stale: Sequence[Verdict]) -> None:
         gone: list[Restorable] = []
         try:
-            for sort in by_sort(ctx, self._host, record.objects, self._logger):
+            for sort in by_sort(ctx, self._host, record.objects):
                 sort.remove()
                 gone += sort.objects
         except Exception as error:
@@ -290,7 +296,7 @@ class CleanStaleCNI(NodeTask):
         problems: list[str] = []
         try:
             missing = compare(gone, self._look(ctx)).missing
-            for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
+            for sort in reversed(by_sort(ctx, self._host, missing)):
                 try:
                     sort.add()
                 except HostRoutingError as error:
@@ -334,7 +340,7 @@ class CleanStaleCNI(NodeTask):
         _, missing, lost = compare(record.objects, self._look(ctx))
         for leftover, reason in lost.items():
             self._logger.warning("%s is not restored: %s", leftover, reason)
-        for sort in reversed(by_sort(ctx, self._host, missing, self._logger)):
+        for sort in reversed(by_sort(ctx, self._host, missing)):
             sort.add()
             for leftover in sort.objects:
                 ctx.record(_addition(leftover))

@@ -102,7 +102,7 @@ class Reconciliation:
         return [*self.changes, *back, *map(RouteChange.remove, self.clearings)]
 
     def displaced_by(self, change: RouteChange) -> Routes:
-        """Return the foreign routes that an addition of ours hides."""
+        """Return the foreign routes that our addition hides."""
         return () if change.after is None else self.prepended.get(place(change.after), ())
 
     def only_moves(self, change: RouteChange) -> bool:

@@ -9,7 +9,7 @@ from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejecte
 from hostrouting.static_routes.account import with_routes
 from hostrouting.static_routes.converge import Convergence, foresee
 from hostrouting.static_routes.resolve import resolve
-from hostrouting.static_routes.script import DEPARTURE, RUN_FILES, boot_part
+from hostrouting.static_routes.script import RUN_FILES, boot_part
 
 if TYPE_CHECKING:
     from hostrouting.host import Route
@@ -30,7 +30,6 @@ class ConfigureStaticRoutes(PairTask):
     """
 
     name = "configure-static-routes"
-    _departure = DEPARTURE
     _boot_part = staticmethod(boot_part)
 
     def do(self, ctx: Context) -> None:
@@ -48,13 +47,12 @@ class ConfigureStaticRoutes(PairTask):
 
     def act(self, ctx: Context, *, seconds: float = WAIT_SECONDS) -> None:
         """Change the routes of a live machine; wait up to `seconds` in all for DHCP."""
-        ctx.check()
-        if not self._host.is_live:
+        if not self._config.static_routes.routes:
+            self.undo_act(ctx)
             return
-        if self._config.static_routes.routes:
+        ctx.check()
+        if self._host.is_live:
             self._converge_in_time(ctx, seconds)
-        else:
-            self._remove_routes(ctx)
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the changes that `act` would make now."""
@@ -64,10 +62,8 @@ class ConfigureStaticRoutes(PairTask):
     def undo_act(self, ctx: Context) -> None:
         """Remove our routes, and restore the routes that they displaced."""
         ctx.check()
-        if self._host.is_live:
-            self._remove_routes(ctx)
-
-    def _remove_routes(self, ctx: Context) -> None:
+        if not self._host.is_live:
+            return
         Convergence(self._host, self._logger).run(ctx, ())
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):

@@ -10,7 +10,7 @@
 Two modules need the extra `testing`:
 
     hostrouting.testing.contracts     the promises of each port, as pytest classes to derive from
-    hostrouting.testing.strategies    Hypothesis strategies for addresses, routes, changes, rules and configs
+    hostrouting.testing.strategies    Hypothesis strategies for configs and the values in them
 """
 
 from hostrouting.testing.host_fakes import FakeHost, MemoryLock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from hostrouting.net.routes import (
     signature,
 )
 from hostrouting.net.rules import Rule
+from hostrouting.testing.faults import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute, Route
 
 __all__ = [
-    "Refused",
     "admitted",
     "check_rule",
     "is_named_by",
@@ -55,15 +54,6 @@ _MOST: Final = {2: 65520, 8: 65495, 10: 255}
 _LOOSE: Final = ("source", "destination", "tos")
 _IGNORED: Final = frozenset({*_LOOSE, "inverted", "goto", "unknown", "family"})
 _COMPARED: Final = tuple(name for name in Rule._fields if name not in _IGNORED)
-
-
-class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our error; MemoryBackend translates it
-    """The kernel's refusal: an errno, and its sentence where it has one."""
-
-    def __init__(self, number: int, sentence: str = "") -> None:
-        self.errno = number
-        self.reason: str = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
-        super().__init__(self.reason)
 
 
 def admitted(fib: Fib, route: Route | ObservedRoute, verb: str) -> Fib:

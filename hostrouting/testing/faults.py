@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import attrs
+
+from hostrouting.host.netlink.commit import Failure, Thing, Transport
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from phases import Context
 
-__all__ = ["Faulty", "Operations"]
+__all__ = ["Faulty", "OneByOne", "Operations", "Refused"]
+
+
+class Refused(Exception):  # noqa: N818 - it is the kernel's answer, not our error; the fakes translate it
+    """The kernel's refusal: an errno, and its sentence where it has one."""
+
+    def __init__(self, number: int, sentence: str = "") -> None:
+        self.errno = number
+        self.reason: str = f"{sentence} ({os.strerror(number)})" if sentence else os.strerror(number)
+        super().__init__(self.reason)
 
 
 class Operations:
@@ -50,6 +64,27 @@ class Operations:
         fault = self._planned.pop(len(self.calls), None)
         if fault is not None:
             fault()
+
+
+@attrs.frozen
+class OneByOne(Transport[Thing]):
+    """A transport to a fake, which takes one step at a time."""
+
+    #: The steps of its batches, those of rollbacks counted in.
+    steps: Operations
+    take: Callable[[str, Thing], None]
+    standing: Callable[[], Iterable[Thing]]
+
+    def send(self, steps: Iterable[tuple[str, Thing, int]]) -> dict[int, Failure]:
+        """Do all the steps and return the refusals by the step's number."""
+        failures = {}
+        for number, (verb, thing, _) in enumerate(steps):
+            try:
+                self.steps.record()
+                self.take(verb, thing)
+            except Refused as refused:
+                failures[number] = Failure(refused.errno, refused.reason)
+        return failures
 
 
 class Faulty:

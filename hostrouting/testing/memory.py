@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from hostrouting.host.netlink.commit import Failure, OneByOne
 from hostrouting.host.netlink.route_commit import commit_routes
-from hostrouting.testing.admission import Refused, shown, shown_path
-from hostrouting.testing.faults import Operations
+from hostrouting.testing.admission import shown, shown_path
+from hostrouting.testing.faults import OneByOne, Operations, Refused
 from hostrouting.testing.memory_node import MemoryNode
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
-    from hostrouting.net.routes import Lookup, ObservedRoute, Route
+    from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
 
 __all__ = ["MemoryBackend"]
@@ -35,14 +34,15 @@ class MemoryBackend(MemoryNode):
     default via 10.224.0.1 dev eth0
     10.224.0.0/16 dev eth0 proto kernel scope link src 10.224.0.4
 
-    It refuses what the kernel refuses, with the kernel's errno and words. Faults are provoked with `fail_at` and
-    `vanish_at`; a feature that it does not model (nexthop objects, for example) raises ValueError.
+    It refuses what the kernel refuses, with the kernel's errno and words. `fail_at` lets a change fail, and
+    `steps.plan` lets another program act within a batch. A feature that it does not model (nexthop objects, for
+    example) raises ValueError.
     """
 
     def __init__(self) -> None:
         super().__init__()
         #: The steps of batches, those of rollbacks counted in.
-        self._steps = Operations()
+        self.steps: Operations = Operations()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.fib.devices)})"
@@ -69,24 +69,8 @@ class MemoryBackend(MemoryNode):
 
     def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
         """Make all the changes, in their order, or none of them."""
-        commit_routes(OneByOne(self.take, self.routes), changes, devices=self.fib.devices, verify=verify)
+        commit_routes(OneByOne(self.steps, self.take, self.routes), changes, devices=self.fib.devices, verify=verify)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""
-        self._steps.fail(step, Refused(number, "injected fault"))
-
-    def vanish_at(self, step: int, dev: str) -> None:
-        """Take the device away just before the `step`-th change from now."""
-        self._steps.plan(step, lambda: self.remove_link(dev))
-
-    def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
-        """One step of a batch; the refusal, if it is one."""
-        try:
-            self._steps.record()
-            if verb == "remove":
-                self.delete(route)
-            else:
-                self.insert(route, verb)
-        except Refused as refused:
-            return Failure(refused.errno, refused.reason)
-        return None
+        self.steps.fail(step, Refused(number, "injected fault"))

@@ -17,7 +17,7 @@ from hostrouting.host.packets.ebtables_rules import (
 from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from phases import Context
 
@@ -29,7 +29,7 @@ _DENIED: Final = "ebtables (nft) may not be read without CAP_NET_ADMIN: Permissi
 class MemoryEbtables(Faulty):
     """The table `nat` of both backends, with the chains that the kernel makes; it implements `Ebtables`.
 
-    By default, `fail_at` says that the program cannot be run.
+    By default, `fail_at` says that the program cannot be run; `operations.plan` lets another program act between calls.
 
     >>> from phases import Context
     >>> ebtables = MemoryEbtables()
@@ -45,14 +45,10 @@ class MemoryEbtables(Faulty):
         self._chains: dict[str, dict[str, list[str]]] = {
             backend: {"PREROUTING": [], "OUTPUT": [], "POSTROUTING": []} for backend in BACKENDS
         }
-        self._refused: set[str] = set()
         #: The notes of each reading.
         self.notes: list[str] = []
         #: If the process may read and change rules.
         self.may_read = True
-        #: Called before each reading, and after each successful deletion: the place for another program's changes.
-        self.on_read: Callable[[], None] | None = None
-        self.on_delete: Callable[[], None] | None = None
 
     def add(self, line: str, *, backend: str = "nft") -> None:
         """Append a rule as ebtables-save prints it (`-A CHAIN ...`); make the chain if it is missing."""
@@ -63,40 +59,24 @@ class MemoryEbtables(Faulty):
         """Return the rules of a backend as ebtables-save prints them."""
         return [line for lines in self._chains[backend].values() for line in lines]
 
-    def refuse(self, line: str) -> None:
-        """Let the deletion of this rule fail."""
-        self._refused.add(line)
-
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
         self._begin(ctx, "read")
-        if self.on_read is not None:
-            self.on_read()
         if not self.may_read:
             return EbtablesReading((), (*self.notes, _DENIED), denied=True)
         texts = ((backend, self._text(backend)) for backend in BACKENDS)
         return EbtablesReading(tuple(self._rules()), tuple(self.notes), texts=tuple(texts))
 
-    def delete(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
         self._begin_change(ctx, "delete", rules)
         found, absent = matches(self._rules(), rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
-        for rule in found:
-            if rule.line in self._refused:
-                raise BackendError(f"not deleted: {rule.line}: Invalid argument.\nnothing was deleted")
         for rule in reversed(found):
             del self._chains[rule.backend][rule.chain][rule.position - 1]
-        _report(len(found), progress)
-        if self.on_delete is not None:
-            self.on_delete()
 
-    def insert(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
         self._begin_change(ctx, "insert", rules)
         for rule in rules:
@@ -106,7 +86,6 @@ class MemoryEbtables(Faulty):
         for rule in sorted(rules, key=lambda rule: rule.position):
             chain = self._chains[rule.backend][rule.chain]
             chain.insert(rule.position - 1 if 1 <= rule.position <= len(chain) else len(chain), rule.line)
-        _report(len(rules), progress)
 
     def _begin_change(self, ctx: Context, verb: str, rules: Sequence[EbtablesRule]) -> None:
         self._begin(ctx, verb, *(rule.line for rule in rules))
@@ -123,8 +102,3 @@ class MemoryEbtables(Faulty):
     def _text(self, backend: str) -> str:
         heads = [f":{chain} ACCEPT" for chain in self._chains[backend]]
         return "".join(f"{line}\n" for line in ["*nat", *heads, *self.lines(backend)])
-
-
-def _report(count: int, progress: Callable[[int], None] | None) -> None:
-    if progress is not None and count:
-        progress(count)

@@ -181,11 +181,10 @@ class MemoryTree:
         if any(place == folder or place.startswith(f"{folder}/") for folder in self.read_only):
             raise _error(verb, place, errno.EROFS)
 
-    def sweep(self, path: str) -> bool:
+    def sweep(self, path: str) -> None:
         """See `FileStore.sweep`; a write to memory leaves nothing."""
         self._record("sweep", path)
         self._place("clean up", path, follow=True)
-        return False
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""

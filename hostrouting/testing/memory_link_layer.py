@@ -7,14 +7,13 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
-from hostrouting.host.netlink.commit import Failure, OneByOne
+from hostrouting.host.netlink.commit import Failure
 from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.host.netlink.probes import pack_address
 from hostrouting.net.addresses import IPV6, Address, Prefix, parse_address
-from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, is_as_shown, neighbour_order
+from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
-from hostrouting.testing.admission import Refused
-from hostrouting.testing.faults import Faulty, Operations
+from hostrouting.testing.faults import Faulty, OneByOne, Operations, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +56,8 @@ class MemoryLinkLayer(Faulty):
         self._stations: dict[tuple[str, str], Station] = {}
         #: The neighbours and routes.
         self._places = Places(())
-        #: The changes of batches, those of rollbacks counted in.
-        self._changes = Operations()
+        #: The steps of batches, those of rollbacks counted in.
+        self.steps: Operations = Operations()
         self.add_device("lo", addresses=["127.0.0.1/8", "::1/128"])
 
     def add_device(
@@ -147,13 +146,9 @@ class MemoryLinkLayer(Faulty):
         """Attach a BPF program of that name for the packets `in` or `out`."""
         self.programs[dev] = (*self.programs.get(dev, ()), program)
 
-    def refuse_at(self, change: int, *, number: int = errno.ENOBUFS) -> None:
-        """Refuse the `change`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
-        self._changes.fail(change, Refused(number, "injected fault"))
-
-    def vanish_at(self, change: int, dev: str) -> None:
-        """Take the device away just before the `change`-th change from now."""
-        self._changes.plan(change, lambda: self.remove_device(dev))
+    def refuse_at(self, step: int) -> None:
+        """Refuse the `step`-th change from now (1 is the next) within `apply`, those of a rollback counted in."""
+        self.steps.fail(step, Refused(errno.ENOBUFS, "injected fault"))
 
     def devices(self) -> list[Device]:
         """See `LinkLayer.devices`."""
@@ -218,38 +213,33 @@ class MemoryLinkLayer(Faulty):
         """See `LinkLayer.apply`."""
         changes = [f"- {thing}" for thing in remove] + [f"+ {thing}" for thing in add]
         self.operations.record("apply", *changes)
-        transport = OneByOne(self.take, lambda: self._places)
+        transport = OneByOne(self.steps, self.take, lambda: self._places)
         commit_links(transport, remove=remove, add=add, devices=self._devices.keys())
 
-    def take(self, verb: str, thing: LinkThing) -> Failure | None:
-        """Make one change of a batch and return the refusal, if there is one."""
-        try:
-            self._changes.record()
-        except Refused as refused:
-            return Failure(refused.errno, refused.reason)
-        return self._change(verb, thing)
+    def take(self, verb: str, thing: LinkThing) -> None:
+        """Make one change, or raise `Refused`."""
+        if thing.dev is not None and thing.dev not in self._devices:
+            raise Refused(errno.ENODEV)
+        if verb != "remove" and isinstance(thing, ObservedRoute) and thing.dev is not None:
+            self._check_reachable(thing.gateway, self._devices[thing.dev])
+        answer = self._places.remove(thing) if verb == "remove" else self._places.add(thing)
+        if isinstance(answer, Failure):
+            raise Refused(answer.errno)
 
     def _insist(self, thing: LinkThing) -> None:
-        failure = self._change("add", thing) if is_as_shown(thing) else _failure(errno.EINVAL)
-        if failure is not None:
-            raise BackendError(f"+ {thing}: {failure.reason}", errno=failure.errno)
+        try:
+            self.take("add", thing)
+        except Refused as refused:
+            raise _refused(refused.errno, f"+ {thing}") from None
 
-    def _change(self, verb: str, thing: LinkThing) -> Failure | None:
-        if thing.dev is not None and thing.dev not in self._devices:
-            return _failure(errno.ENODEV)
-        answer = self._places.remove(thing) if verb == "remove" else self._unreachable(thing) or self._places.add(thing)
-        return answer if isinstance(answer, Failure) else None
-
-    def _unreachable(self, thing: LinkThing) -> Failure | None:
-        if isinstance(thing, Neighbour) or thing.dev is None:
-            return None
-        if not self._devices[thing.dev].up:
-            return _failure(errno.ENETDOWN)
-        gateway = thing.gateway
-        on_link = [_LINK_LOCAL]
-        on_link += [Prefix.parse(one.destination) for one in self._routes() if not one.gateway and one.dev == thing.dev]
-        is_reached = gateway is None or any(network.covers(gateway) for network in on_link)
-        return None if is_reached else _failure(errno.EHOSTUNREACH)
+    def _check_reachable(self, gateway: Address | None, device: Device) -> None:
+        if not device.up:
+            raise Refused(errno.ENETDOWN)
+        on_link = [
+            Prefix.parse(one.destination) for one in self._routes() if not one.gateway and one.dev == device.name
+        ]
+        if gateway is not None and not any(network.covers(gateway) for network in (_LINK_LOCAL, *on_link)):
+            raise Refused(errno.EHOSTUNREACH)
 
     def _routes(self) -> list[ObservedRoute]:
         return sorted((thing for thing in self._places if isinstance(thing, ObservedRoute)), key=route_order)
@@ -257,10 +247,6 @@ class MemoryLinkLayer(Faulty):
 
 def _connected(dev: str, address: str) -> ObservedRoute:
     return ObservedRoute.parse(str(Prefix.parse(address).masked), dev, metric=256, protocol=_KERNEL)
-
-
-def _failure(number: int) -> Failure:
-    return Failure(number, os.strerror(number))
 
 
 def _refused(number: int, what: str) -> BackendError:

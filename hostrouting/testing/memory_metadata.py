@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryMetadata", "network_interface"]
 
 
-def network_interface(
-    *, ipv6: Sequence[str] = (), ipv4: Sequence[str] = ("10.224.0.4",), mac: str = "000D3A123456"
-) -> dict[str, Any]:
+def network_interface(*, ipv6: Sequence[str] = (), mac: str = "000D3A123456") -> dict[str, Any]:
     """Return one network interface in the cloud's form; a machine's description is a list of them.
 
     >>> network_interface(ipv6=["fd00::4"])["ipv6"]
@@ -26,7 +24,7 @@ def network_interface(
     """
     return {
         "ipv4": {
-            "ipAddress": [{"privateIpAddress": address, "publicIpAddress": ""} for address in ipv4],
+            "ipAddress": [{"privateIpAddress": "10.224.0.4", "publicIpAddress": ""}],
             "subnet": [{"address": "10.224.0.0", "prefix": "16"}],
         },
         "ipv6": {"ipAddress": [{"privateIpAddress": address} for address in ipv6]},

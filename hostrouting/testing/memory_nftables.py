@@ -16,7 +16,7 @@ from hostrouting.host.packets.nft import check_table_name
 from hostrouting.testing.faults import Faulty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from phases import Context
 
@@ -48,14 +48,8 @@ class MemoryNftables(Faulty):
         self.is_installed = True
         #: If the process may read and change the ruleset.
         self.may_read = True
-        #: Called after each load: the place for another program's change.
-        self.after_load: Callable[[], None] | None = None
         #: The listing of every table by family and name. To read it is no operation.
         self.tables: dict[_Table, _Listing] = {}
-
-    def flush(self) -> None:
-        """Remove every table, as another program's `nft flush ruleset` does."""
-        self.tables = {}
 
     def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
         """See `Nftables.table`."""
@@ -67,8 +61,6 @@ class MemoryNftables(Faulty):
         """See `Nftables.load`."""
         self._begin(ctx, "load", ruleset)
         self.tables = _loaded(self.tables, ruleset)
-        if self.after_load is not None:
-            self.after_load()
 
     def check(self, ctx: Context, ruleset: str) -> None:
         """See `Nftables.check`."""

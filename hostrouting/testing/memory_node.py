@@ -14,7 +14,8 @@ from hostrouting.fib.rules import Policy
 from hostrouting.net.addresses import parse_cidr, parse_ipv4
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route
-from hostrouting.testing.admission import Refused, admitted, check_rule, is_named_by, removed
+from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed
+from hostrouting.testing.faults import Refused
 from hostrouting.testing.node import Node
 
 if TYPE_CHECKING:
@@ -96,24 +97,20 @@ class MemoryNode(Node):
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
         """See `Node.insert_route`."""
         try:
-            self.insert(route, verb)
+            self.take(verb, route)
         except Refused as refused:
             raise _refusal(f"route {route}", refused) from None
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """See `Node.delete_route`."""
         try:
-            self.delete(route)
+            self.take("remove", route)
         except Refused as refused:
             raise _refusal(f"route {route}", refused) from None
 
-    def insert(self, route: Route | ObservedRoute, verb: str) -> None:
-        """Insert a route, see `admitted`."""
-        self.fib = admitted(self.fib, route, verb)
-
-    def delete(self, route: Route | ObservedRoute) -> None:
-        """Delete the first route that fits; `Refused` if none does."""
-        self.fib = removed(self.fib, route)
+    def take(self, verb: str, route: Route | ObservedRoute) -> None:
+        """Make one change, or raise `Refused`; `remove` takes the first route that fits."""
+        self.fib = removed(self.fib, route) if verb == "remove" else admitted(self.fib, route, verb)
 
     def add_rule(self, rule: Rule) -> None:
         """See `Node.add_rule`; the first change of the rules parts the local table from main, for good."""

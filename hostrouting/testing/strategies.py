@@ -1,176 +1,194 @@
-"""Hypothesis strategies for the ports' values and (from `config_strategies`) for configs.
+"""Hypothesis strategies for configs: they draw valid values only, and any valid value can come up.
 
-links          `devices` of a small world in which routes meet
-routes         `routes`: desired routes of every kind that the model knows
-changes        `changes_of`: a batch against what a backend holds
-rules          `rules`: policy rules
-configs        `configs`, `static_routes`, `cidrs`, `device_names`, ...
+    configs()                     a HostRoutingConfig
+    ├── static_routes_configs()       of static_routes()
+    ├── route_overlap_configs()
+    ├── probe_snat_configs()
+    ├── stale_cni_configs()
+    └── watch_configs()
+    ipv4_addresses(), cidrs(), destinations(), gateways(), device_names(), device_patterns(), gate_names()
+
+>>> from hypothesis import given
+>>> @given(static_routes())
+... def routes_lead_somewhere(route):
+...     assert route.destination != "0.0.0.0/0"
+>>> routes_lead_somewhere()
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import attrs
 from hypothesis import strategies as st
 
-from hostrouting.net.addresses import Address, parse_cidr
-from hostrouting.net.changes import RouteChange, is_deleted_by
-from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
-from hostrouting.net.rules import Rule
-from hostrouting.testing.config_strategies import (
-    cidrs,
-    configs,
-    destinations,
-    device_names,
-    device_patterns,
-    gate_names,
-    gateways,
-    ipv4_addresses,
-    static_routes,
+from hostrouting.config import (
+    DEFAULT_GATES,
+    HostRoutingConfig,
+    OverlapMode,
+    ProbeSNATConfig,
+    RouteOverlapConfig,
+    StaleCNIConfig,
+    StaleCNIForce,
+    StaticRoute,
+    StaticRoutesConfig,
+    WatchConfig,
+    rules,
 )
+from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, check_device_name, format_ipv4
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
+
+    from hypothesis.strategies import SearchStrategy
 
 __all__ = [
-    "ADDRESSES",
-    "DESTINATIONS",
-    "DEVICES",
-    "GATEWAYS",
-    "addresses",
-    "changes_of",
     "cidrs",
     "configs",
     "destinations",
     "device_names",
     "device_patterns",
-    "devices",
     "gate_names",
     "gateways",
     "ipv4_addresses",
-    "routes",
-    "rules",
+    "probe_snat_configs",
+    "route_overlap_configs",
+    "stale_cni_configs",
     "static_routes",
+    "static_routes_configs",
+    "watch_configs",
 ]
 
-# A small world, so that routes meet: one prefix inside the other, gateways on and off the links.
-
-#: The devices of `routes`.
-DEVICES: Final = ("e0", "e1", "e2")
-#: (address, peer) pairs for those devices: nested, secondary, /31, /32 and point-to-point among them.
-ADDRESSES: Final = (
-    ("10.0.0.1/8", None),
-    ("10.1.0.1/16", None),
-    ("10.1.0.2/16", None),
-    ("10.1.0.9/24", None),
-    ("10.1.0.4/31", None),
-    ("10.2.0.1/32", None),
-    ("10.3.0.1/32", "10.3.0.2"),
-    ("192.168.7.1/24", None),
-    ("192.168.7.2/24", None),
-)
-#: The destinations of `routes` and `rules`, and the gateways and tables of `routes`.
-DESTINATIONS: Final = (
-    "0.0.0.0/0",
-    "10.0.0.0/8",
-    "10.1.0.0/16",
-    "10.1.0.0/24",
-    "10.1.0.0/31",
-    "10.1.0.2/32",
-    "10.1.0.3/32",
-    "10.2.0.0/15",
-    "10.3.0.2/32",
-    "192.168.7.0/24",
-    "192.168.0.0/16",
-    "172.16.0.0/12",
-)
-GATEWAYS: Final = (
-    "10.0.0.7",
-    "10.1.0.1",
-    "10.1.0.3",
-    "10.1.0.5",
-    "10.1.0.200",
-    "10.3.0.2",
-    "192.168.7.254",
-    "172.16.0.1",
-)
-_TABLES: Final = (254, 254, 254, 255, 100, 1000)
+_ASCII_NAME = "abcxyzABZ0189_.-"
 
 
-def devices() -> st.SearchStrategy[str]:
-    """One of the small world's devices."""
-    return st.sampled_from(DEVICES)
+def ipv4_addresses() -> SearchStrategy[str]:
+    """Any IPv4 address, as text."""
+    return st.integers(0, 0xFFFFFFFF).map(format_ipv4)
 
 
-def addresses() -> st.SearchStrategy[tuple[str, str | None]]:
-    """An (address, peer) pair for one of them."""
-    return st.sampled_from(ADDRESSES)
+def cidrs(min_length: int = 0, max_length: int = 32) -> SearchStrategy[str]:
+    """IPv4 networks without host bits, as text."""
+    return _networks(IPV4, min_length, max_length)
 
 
-def _own_addresses() -> st.SearchStrategy[int]:
-    return st.sampled_from([parse_cidr(address)[0] for address, _ in ADDRESSES])
+def destinations() -> SearchStrategy[str]:
+    """Networks that a static route may lead to."""
+    return cidrs(min_length=1).filter(_accepts(rules.destination))
 
 
-def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
-    gateways = st.none() | st.sampled_from(GATEWAYS).map(Address.parse)
-    hops = st.tuples(gateways, devices(), st.integers(1, 3)).map(lambda hop: NextHop(*hop))
-    return st.lists(hops, min_size=2, max_size=3).map(tuple)
+def gateways() -> SearchStrategy[str]:
+    """Addresses that a router may have."""
+    return ipv4_addresses().filter(_accepts(rules.gateway))
 
 
-@st.composite
-def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
-    """A desired route of the small world; the kernel may refuse it."""
-    network, length = parse_cidr(draw(st.sampled_from(DESTINATIONS)))
-    shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
-    kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
-    return Route(
-        network=network,
-        prefix_length=length,
-        gateway=draw(st.sampled_from(GATEWAYS).map(Address.parse)) if shape == "gateway" else None,
-        dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
-        metric=draw(st.sampled_from([0, 0, 0, 50, 4294967295])),
-        table=draw(st.sampled_from(_TABLES)),
-        protocol=draw(st.sampled_from(protocols)),
-        kind=kind,
-        source=draw(st.none() | _own_addresses()) if shape != "nowhere" else None,
-        nexthops=draw(_next_hops()) if shape == "multipath" else (),
-        onlink=draw(st.booleans()) if shape == "gateway" else False,
-        tos=draw(st.sampled_from([0, 0, 0, 8])),
+def device_names() -> SearchStrategy[str]:
+    """Names of devices that both the kernel and the config accept; a few are not ASCII."""
+    usual = st.sampled_from(["eth0", "ib0", "ib7", "bond0.100", "azure0"])
+    return usual | st.text(_ASCII_NAME + "+@ü語", min_size=1, max_size=15).filter(_accepts(check_device_name))
+
+
+def device_patterns() -> SearchStrategy[str]:
+    """Shell-style patterns for `allowedDevs`."""
+    usual = st.sampled_from(["mesh*", "ib?", "veth[0-9]", "wg[!ab]*"])
+    return usual | st.text(_ASCII_NAME + "*?[]!", min_size=1, max_size=64).filter(_accepts(rules.device_pattern))
+
+
+def gate_names() -> SearchStrategy[str]:
+    """Names of service units, templates and instances that may be gates."""
+    usual = st.sampled_from([*DEFAULT_GATES, "kubelet.service", "systemd-nspawn@kube.service"])
+    odd = st.text(_ASCII_NAME + ":\\@", min_size=1, max_size=40).map(lambda prefix: f"{prefix}.service")
+    return usual | odd.filter(_accepts(rules.gate))
+
+
+def static_routes() -> SearchStrategy[StaticRoute]:
+    """Routes with and without a gateway, a device and a metric."""
+    return st.builds(
+        StaticRoute,
+        destination=destinations(),
+        gateway=st.none() | gateways(),
+        dev=st.none() | device_names(),
+        metric=st.sampled_from([0, 1, 100, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF),
     )
 
 
-@st.composite
-def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChange]:
-    """A batch against a backend that holds these routes; much of it is refused, a part of all batches succeeds."""
-    additions = st.sampled_from([RouteChange.add, RouteChange.add, RouteChange.prepend, RouteChange.append])
-    changes = [draw(additions)(route) for route in draw(st.lists(routes(), max_size=3))]
-    # Some routes of the kernel do not come back unchanged.
-    others = [route for route in held if route.table != 255 and route.protocol != 2]
-    for old in draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else ():
-        new = _in_place_of(old, draw(routes()))
-        if draw(st.booleans()) or is_deleted_by(old, new):
-            changes.append(RouteChange.remove(old))
-        else:
-            changes.append(RouteChange.replace(old, new))
-    return draw(st.permutations(changes))
+def static_routes_configs() -> SearchStrategy[StaticRoutesConfig]:
+    """Sections with routes that do not contradict each other; without routes they may be enabled or not."""
+    routes = st.lists(static_routes(), max_size=5, unique_by=lambda route: (route.destination, route.metric)).map(tuple)
+    return st.builds(StaticRoutesConfig, enabled=st.just(True), routes=routes) | st.just(StaticRoutesConfig())
 
 
-def _in_place_of(old: ObservedRoute, new: Route) -> Route:
-    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "tos", "metric", "table")}
-    return attrs.evolve(new, **kept)
-
-
-@st.composite
-def rules(draw: st.DrawFn) -> Rule:
-    """A policy rule of the small world, by source or destination."""
-    action = draw(st.sampled_from(["lookup"] * 4 + ["blackhole", "unreachable", "prohibit"]))
-    lookup = action == "lookup"
-    return Rule(
-        priority=draw(st.sampled_from([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
-        action=action,
-        table=draw(st.sampled_from(_TABLES)) if lookup else 0,
-        source=draw(st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))) if lookup else (0, 0),
-        destination=draw((st.just((0, 0)) if lookup else st.nothing()) | st.sampled_from(DESTINATIONS).map(parse_cidr)),
-        inverted=draw(st.sampled_from([False, False, False, True])) if lookup else False,
+def route_overlap_configs() -> SearchStrategy[RouteOverlapConfig]:
+    """Sections of `routeOverlap`."""
+    return st.builds(
+        RouteOverlapConfig,
+        expected_cidrs=_tuples(cidrs()),
+        mode=st.sampled_from(OverlapMode),
+        allowed_devs=_tuples(device_patterns()),
     )
+
+
+def probe_snat_configs() -> SearchStrategy[ProbeSNATConfig]:
+    """Sections of `probeSnat`."""
+    return st.builds(
+        ProbeSNATConfig,
+        enabled=st.booleans(),
+        dev=st.none() | device_names(),
+        source=st.ip_addresses(network="fe80::/10").map(str),
+        address=st.ip_addresses(network="2000::/3").map(str),
+        detect=st.sampled_from(["imds", "address", "always"]),
+    )
+
+
+def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
+    """Sections of `staleCni`, with pod networks of both families."""
+    pod_cidrs = st.lists(cidrs(min_length=1) | _networks(IPV6, 1, 128), min_size=1, max_size=3).map(tuple)
+    return st.just(StaleCNIConfig()) | st.builds(
+        StaleCNIConfig,
+        enabled=st.booleans(),
+        pod_cidrs=pod_cidrs,
+        bridge=device_names(),
+        confirmations=st.integers(1, 10),
+        backup_dir=st.text("abc/-_ é", max_size=20).map(lambda rest: f"/{rest}"),
+        force=st.builds(StaleCNIForce, conflist=st.booleans(), lock=st.booleans()),
+        required=st.booleans(),
+    )
+
+
+def watch_configs() -> SearchStrategy[WatchConfig]:
+    """Sections of `watch`."""
+    return st.builds(WatchConfig, enabled=st.booleans(), interval=st.integers(1, 86_400) | st.floats(1, 86_400))
+
+
+def configs() -> SearchStrategy[HostRoutingConfig]:
+    """Whole configs, from the empty one to one with every section filled."""
+    return st.builds(
+        HostRoutingConfig,
+        static_routes=static_routes_configs(),
+        route_overlap=route_overlap_configs(),
+        probe_snat=probe_snat_configs(),
+        stale_cni=stale_cni_configs(),
+        watch=watch_configs(),
+        gates=st.just(DEFAULT_GATES) | st.lists(gate_names(), max_size=3, unique=True).map(tuple),
+    )
+
+
+def _networks(family: int, min_length: int, max_length: int) -> SearchStrategy[str]:
+    prefixes = st.builds(
+        Prefix, st.just(family), st.integers(0, (1 << address_bits(family)) - 1), st.integers(min_length, max_length)
+    )
+    return prefixes.map(lambda prefix: str(prefix.masked))
+
+
+def _tuples(members: SearchStrategy[str]) -> SearchStrategy[tuple[str, ...]]:
+    return st.lists(members, max_size=3).map(tuple)
+
+
+def _accepts(rule: Callable[[str], object]) -> Callable[[str], bool]:
+    def accepts(value: str) -> bool:
+        try:
+            rule(value)
+        except ValueError:
+            return False
+        return True
+
+    return accepts

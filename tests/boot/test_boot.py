@@ -94,14 +94,6 @@ class TestUpgrade:
             "see: systemctl cat systemd-nspawn@kube1.service; remove that Requires=, and try again"
         )
 
-    def test_a_unit_that_is_meant_to_remain_is_left_alone(self, host: FakeHost, ctx: Context) -> None:
-        """Only upstream's units are stopped, not one of our units that says RemainAfterExit=yes itself."""
-        unit = stand_in(STATIC, service="RemainAfterExit=yes")
-        boot(host).install(ctx, unit)
-        host.services.start(ctx, unit.name)
-        assert not boot(host).install(ctx, unit)
-        assert host.services.state(ctx, unit.name).sub_state == "exited"
-
 
 class TestRemove:
     def test_the_last_unit_takes_everything_along(self, host: FakeHost, ctx: Context) -> None:
@@ -182,7 +174,7 @@ class TestRemove:
 
 
 class TestMasks:
-    """A link to /dev/null in the place of a file of ours: the decision of an administrator."""
+    """A link to /dev/null in the place of one of our files: an administrator decided so."""
 
     @pytest.mark.parametrize("path", [f"{UNITS}/static-routes.service", READY, DROP_IN])
     def test_an_install_is_refused(self, host: FakeHost, ctx: Context, path: str) -> None:

@@ -6,6 +6,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import small_world
 from support.small_world import places
 
 from hostrouting.exceptions import RouteRejectedError
@@ -13,7 +14,7 @@ from hostrouting.fib import Fib
 from hostrouting.fib.tables import key_of
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute, Route
-from hostrouting.testing import MemoryBackend, strategies
+from hostrouting.testing import MemoryBackend
 
 NINE = Route.parse("9.0.0.0/8", dev="eth0")
 
@@ -31,7 +32,7 @@ def many(count: int) -> list[RouteChange]:
 def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
     """After any changes that a node accepts, the routes and every answer are those of a fresh reading."""
     node = MemoryBackend()
-    for dev in strategies.DEVICES:
+    for dev in small_world.DEVICES:
         node.add_link(dev)
     for dev, address in (("e0", "10.1.0.1/16"), ("e1", "192.168.7.1/24")):
         node.add_address(dev, address)
@@ -39,7 +40,7 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
     routes, answers = before.routes(), before.lookup(places())
     for _ in range(data.draw(st.integers(1, 4))):
         accepted = []
-        for change in data.draw(strategies.changes_of(node.routes())):
+        for change in data.draw(small_world.changes_of(node.routes())):
             try:
                 node.apply([change])
             except RouteRejectedError:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import attrs
 from fuzz import netlink_readers
 from fuzz.loopback import LoopbackService
 
@@ -102,19 +103,18 @@ def _as_shown(text: str) -> None:
 # --- the output of tools
 
 
+@attrs.frozen
 class _SaidSystemctl(Systemctl):
     """The systemctl that prints `text`, whatever it is asked."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = text
+    text: str = attrs.field(kw_only=True)
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
-        return self._text
+        return self.text
 
 
 def _systemctl_show(text: str) -> None:
-    services = _SaidSystemctl(text)
+    services = _SaidSystemctl(text=text)
     for ask in (services.state, services.running):
         try:
             ask(Context(), "kubelet.service")

@@ -104,7 +104,7 @@ def test_the_doorway_is_light() -> None:
     """Importing the package loads no adapter, no subprocess and no pyroute2."""
     code = "import sys, hostrouting.host; print(*sorted(sys.modules))"
     shown = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
-    names = ("files.store", "files.lock", "systemd.systemctl", "netlink", "offline")
+    names = ("files.store", "files.lock", "systemd.systemctl", "netlink", "packets.nft", "imds")
     adapters = {f"hostrouting.host.{name}" for name in names}
     # attrs imports platform, which imports subprocess before Python 3.11.
     heavy = {"pyroute2"} if sys.version_info < (3, 11) else {"pyroute2", "subprocess"}

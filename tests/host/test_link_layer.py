@@ -14,11 +14,7 @@ from support.kernel_links import KernelLinks
 from support.needs import needs
 
 from hostrouting.exceptions import BackendError, RouteRejectedError
-from hostrouting.host.netlink.commit import (
-    LinkThing,
-    Steps,
-)
-from hostrouting.host.netlink.conversation import open_conversation
+from hostrouting.host.netlink.conversation import Adapter
 from hostrouting.host.netlink.frames import attribute
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer, _KernelTransport
 from hostrouting.host.netlink.neighbour_codec import parse_stations
@@ -34,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostrouting.host import LinkLayer
+    from hostrouting.host.netlink.commit import (
+        LinkThing,
+    )
     from hostrouting.testing.contracts import LinkNode
 
 
@@ -288,8 +287,8 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
     wanted: list[LinkThing] = [
         Neighbour("10.240.0.9", dev, POD_MAC, permanent=True) for dev in ("azv2", "azure0", "azv2")
     ]
-    steps = Steps(["append"] * 3, wanted, [0, 1, 2])
-    with open_conversation(node.name) as conversation:
+    steps = [("append", thing, position) for position, thing in enumerate(wanted)]
+    with Adapter(netns=node.name)._open() as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
         node.remove_device("azv2")
@@ -302,13 +301,13 @@ def test_nothing_can_be_put_back_on_a_device_that_is_gone(node: KernelLinks) -> 
 @needs_kernel
 def test_a_rollback_leaves_the_neighbour_of_another_program(node: KernelLinks) -> None:
     """The kernel removes a neighbour by address and device alone, so the rollback reads it first."""
-    ours: list[LinkThing] = [Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)]
-    with open_conversation(node.name) as conversation:
+    ours: LinkThing = Neighbour("10.240.0.9", "azure0", POD_MAC, permanent=True)
+    with Adapter(netns=node.name)._open() as conversation:
         transport = _KernelTransport(conversation, {name: index for index, name in conversation.names().items()})
         transport.standing()
-        assert transport.send(Steps(["add"], ours, [0])) == {}
+        assert transport.send([("add", ours, 0)]) == {}
         node.kernel.ip("neigh", "replace", "10.240.0.9", "dev", "azure0", "lladdr", "02:00:00:00:00:09")
-        refused = transport.send(Steps(["remove"], ours, [0]))
+        refused = transport.send([("remove", ours, 0)])
         assert [failure.errno for failure in refused.values()] == [errno.ENOENT]
         assert [thing.mac for thing in transport.standing() if isinstance(thing, Neighbour)] == ["02:00:00:00:00:09"]
 

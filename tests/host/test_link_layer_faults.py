@@ -12,7 +12,7 @@ from hostrouting.host.netlink.commit import (
     AnswersLostError,
     Failure,
     LinkThing,
-    Steps,
+    Step,
     missing_after,
 )
 from hostrouting.host.netlink.places import commit_links
@@ -66,7 +66,7 @@ def test_a_device_that_vanishes_midway_is_told() -> None:
     layer.add_route("fd00:9::3/128", "azv9")
     things: list[Neighbour | ObservedRoute] = [*layer.neighbours(), layer.routes()[1]]
     before = [neighbour for neighbour in layer.neighbours() if neighbour.dev == "azure0"]
-    layer.vanish_at(5, "azv9")
+    layer.steps.plan(5, lambda: layer.remove_device("azv9"))
     with pytest.raises(RouteRejectedError) as caught:
         layer.apply(remove=things)
     assert [refusal.errno for refusal in caught.value.refusals] == [errno.ENODEV]
@@ -109,13 +109,13 @@ class Script:
     def standing(self) -> Sequence[Any]:
         return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
-    def send(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
-        self.sent += [f"{verb} {thing}" for verb, thing in zip(steps.verbs, steps.things, strict=True)]
+    def send(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
+        self.sent += [f"{verb} {thing}" for verb, thing, _ in steps]
         if self.refusals is None:
             raise AnswersLostError
         return self.refusals
 
-    def unfulfilled(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
         return missing_after(steps, self.standing())
 
 

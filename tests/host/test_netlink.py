@@ -47,6 +47,13 @@ def backend(node: KernelNode) -> NetlinkBackend:
 
 
 @pytest.fixture
+def big_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one send have more messages than a queue has room for answers."""
+    for module in "backend", "route_writer":
+        monkeypatch.setattr(f"hostrouting.host.netlink.{module}.BATCH", 4096)
+
+
+@pytest.fixture
 def short_queues(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Give sockets room for few answers; return a list with an entry for each socket that is opened."""
     numbers: list[int] = []
@@ -132,10 +139,9 @@ def test_changing_needs_privilege(node: KernelNode, backend: NetlinkBackend) -> 
     assert ours(backend) == 0
 
 
-@pytest.mark.usefixtures("short_queues")
+@pytest.mark.usefixtures("short_queues", "big_sends")
 def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> None:
     """If one send has more refusals than the queue holds, reading back finds each result."""
-    backend._batch = 4096
     with pytest.raises(RouteRejectedError) as caught:
         backend.apply(many(2000, every=2))
     assert len(caught.value.refusals) == 1000
@@ -144,16 +150,16 @@ def test_lost_answers_are_replaced_by_reading_back(backend: NetlinkBackend) -> N
     assert ours(backend) == 0
 
 
+@pytest.mark.usefixtures("big_sends")
 def test_big_sends_without_refusals_lose_nothing(backend: NetlinkBackend) -> None:
     """A success is not answered, so it cannot overflow the queue."""
-    backend._batch = 4096
     backend.apply(many(2000))
     assert ours(backend) == 2000
 
 
+@pytest.mark.usefixtures("big_sends")
 def test_lost_lookups_are_asked_again(backend: NetlinkBackend, short_queues: list[int]) -> None:
     """Lookups change nothing, so lost ones are sent again in smaller portions."""
-    backend._batch = 4096
     asked = [10 << 24 | 224 << 16 | number for number in range(1, 3001)]
     answers = backend.lookup(asked)
     assert len(short_queues) > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,8 +60,8 @@ class TestMemoryNftables(NftablesContract):
             nftables.table(Context(), "ip6", "ours")
 
     def test_another_program_may_be_quicker(self, nftables: MemoryNftables) -> None:
-        """`after_load` is called after a script took effect; `flush` stands for another program."""
-        nftables.after_load = nftables.flush
+        """`operations.plan` lets another program act before an operation."""
+        nftables.operations.plan(2, partial(setattr, nftables, "tables", {}))
         nftables.load(Context(), "table ip6 ours")
         assert nftables.table(Context(), "ip6", "ours") is None
         assert nftables.tables == {}

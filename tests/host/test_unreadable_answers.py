@@ -19,7 +19,7 @@ from support.played_kernel import DEVICES, PlayedKernel, played
 from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.commit import AnswersLostError
-from hostrouting.host.netlink.conversation import Conversation, open_conversation
+from hostrouting.host.netlink.conversation import Adapter, Conversation
 from hostrouting.host.netlink.frames import ERROR, attribute, message, messages, next_hops, word
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
 from hostrouting.net.changes import RouteChange
@@ -230,5 +230,5 @@ def test_a_sandbox_that_forbids_netlink_is_told() -> None:
     """A unit with `RestrictAddressFamilies=` and without AF_NETLINK gets EAFNOSUPPORT from `socket`."""
     refused = OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
     message = r"^rtnetlink: Address family .*; a sandbox forbids it: allow AF_NETLINK "
-    with pytest.raises(BackendError, match=message), open_conversation(None):
+    with pytest.raises(BackendError, match=message), Adapter()._open():
         raise refused

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostrouting.host.netlink.commit import Steps
 from hostrouting.host.netlink.route_codec import pack_route
 from hostrouting.host.netlink.route_writer import RouteWriter
 from hostrouting.net.addresses import IPV4, Address
@@ -63,7 +62,7 @@ def test_a_route_that_is_read_can_be_packed(mapping: dict[str, Any]) -> None:
         return
     indexes = {"eth0": 1, "lo": 2}
     if route.family == IPV4:
-        assert sum(map(len, RouteWriter(indexes).batches(Steps(["add"], [route.to_route()], [0]), size=10, echoes={})))
+        assert sum(map(len, RouteWriter(indexes).batches([("add", route.to_route(), 0)], echoes={})))
     else:
         assert pack_route(route, indexes)
     assert route_from_mapping(route_to_mapping(route)) == route

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from support import small_world
 
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import NextHop, ObservedRoute, Route
-from hostrouting.testing import strategies
 
 NINE: dict[str, Any] = {"network": 9 << 24, "prefix_length": 8, "dev": "eth0"}
 
@@ -43,7 +43,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
         Route(**{**NINE, "kind": "blakchole"})
 
 
-@given(strategies.routes())
+@given(small_world.routes())
 def test_an_observed_route_can_be_added_again(route: Route) -> None:
     """A route that is made from an observed one is the same, in any state of its links."""
     fields = {name: getattr(route, name) for name in ObservedRoute._fields if hasattr(route, name)}

@@ -68,7 +68,7 @@ class TestPlan:
         """The finding says how the table differs."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         assert ConfigureProbeSNAT(CONFIG, host=host).plan(ctx) == []
-        host.nftables.flush()
+        host.nftables.tables.clear()
         host.nftables.load(ctx, ruleset)
         assert [str(change) for change in ConfigureProbeSNAT(CONFIG, host=host).plan(ctx)] == [f"~ {TABLE} ({detail})"]
 
@@ -144,7 +144,7 @@ class TestCheck:
     def test_missing(self, host: FakeHost, ctx: Context) -> None:
         """After a foreign flush it names the missing parts, with the next step."""
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
-        host.nftables.flush()
+        host.nftables.tables.clear()
         assert check(host, ctx) == [f"error: probe-snat: {TABLE}: is missing; run: hostrouting apply CONFIG"]
 
     def test_drifted(self, host: FakeHost, ctx: Context) -> None:
@@ -213,7 +213,7 @@ class TestCheck:
         host.metadata.error = None
         ConfigureProbeSNAT(CONFIG, host=host).do(ctx)
         host.metadata.error = BackendError("no answer")
-        host.nftables.flush()
+        host.nftables.tables.clear()
         assert len(check(host, ctx)) == 1
 
     def test_without_root(self, host: FakeHost, ctx: Context) -> None:

@@ -29,8 +29,8 @@ from hostrouting.probe_snat.ruleset import (
     effect_of,
     render,
 )
-from hostrouting.testing.config_strategies import probe_snat_configs
 from hostrouting.testing.kernel_node import KernelNode
+from hostrouting.testing.strategies import probe_snat_configs
 from phases import Context
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import small_world
 from support.kernel import needs_kernel
 from support.overlap_worlds import claimed, run_script, worlds
 
@@ -18,7 +19,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_ipv4, parse_ipv4
 from hostrouting.route_overlap import prove_egress
 from hostrouting.route_overlap.fabric import POOL, Fabric, FabricAddress, agent_mac
-from hostrouting.testing import KernelNode, MemoryBackend, strategies
+from hostrouting.testing import KernelNode, MemoryBackend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ _LINE = re.compile(r"(?P<cidr>\S+): (?P<kind>\S+) (?P<first>[\d.]+)-(?P<last>[\d
 #: Devices of the node, and one that comes later; addresses in the places where the small world meets.
 _announced = st.lists(
     st.tuples(
-        st.sampled_from([*strategies.DEVICES, "late0"]),
+        st.sampled_from([*small_world.DEVICES, "late0"]),
         st.sampled_from(["10.1.0.5", "10.1.0.77", "10.1.255.241", "10.2.0.1", "10.3.0.4", "192.168.7.9"]),
     ),
     min_size=1,

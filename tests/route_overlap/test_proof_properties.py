@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import small_world
 from support.egress_oracle import KernelOracle, MemoryOracle, wrong_of
 from support.kernel import needs_kernel
 from support.overlap_worlds import World, claimed, run_script, worlds
@@ -22,7 +23,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.net.routes import Route
 from hostrouting.route_overlap import prove_egress
-from hostrouting.testing import KernelNode, MemoryBackend, strategies
+from hostrouting.testing import KernelNode, MemoryBackend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ def check_against_every_address(backend: RouteBackend, oracle: Oracle, world: Wo
     report = prove_egress(backend, world.cidrs, allowed_devs=world.allowed)
     expected = oracle.expected()
     assert report.expected_devs == expected
-    matching = {dev for dev in strategies.DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
+    matching = {dev for dev in small_world.DEVICES if any(fnmatchcase(dev, pattern) for pattern in world.allowed)}
     for cidr in report.cidrs:
         if not expected:
             assert [finding.kind for finding in cidr.findings] == ["no-route"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import small_world
 from support.egress_oracle import KernelOracle, MemoryOracle
 from support.kernel import needs_kernel
 from support.overlap_worlds import parts_of
@@ -19,7 +20,7 @@ from hostrouting.net.addresses import Address, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import prove_egress
-from hostrouting.testing import KernelNode, MemoryBackend, strategies
+from hostrouting.testing import KernelNode, MemoryBackend
 
 if TYPE_CHECKING:
     from support.egress_oracle import Oracle
@@ -32,7 +33,7 @@ CIDR = "172.20.0.0/30"
 RULE = Rule(100, table=100, source=(parse_ipv4("192.0.2.77"), 32))
 _GATEWAYS = ("10.1.0.200", "10.2.0.200", "10.2.5.200", "10.3.0.2", "192.0.2.9")
 _addresses = st.tuples(
-    strategies.devices(),
+    small_world.devices(),
     st.sampled_from(
         [
             ("10.1.0.1/16", None),
@@ -48,7 +49,7 @@ _addresses = st.tuples(
 _hops = st.builds(
     NextHop,
     gateway=st.none() | st.sampled_from(_GATEWAYS).map(Address.parse),
-    dev=strategies.devices(),
+    dev=small_world.devices(),
     weight=st.integers(1, 2),
     onlink=st.booleans(),
     extra=st.just(()),
@@ -76,7 +77,7 @@ def _nodes(draw: st.DrawFn) -> tuple[list[tuple[str, tuple[str, str | None], str
     source = draw(st.none() | st.none() | st.just(parse_ipv4("10.1.0.1")))
     scope = draw(st.sampled_from([0, 0, 0, 253]))
     route = Route(network=parse_ipv4("172.20.0.0"), prefix_length=16, nexthops=tuple(legs), source=source, scope=scope)
-    return draw(st.lists(_addresses, max_size=5)), route, draw(st.none() | st.none() | strategies.devices())
+    return draw(st.lists(_addresses, max_size=5)), route, draw(st.none() | st.none() | small_world.devices())
 
 
 @needs_kernel
@@ -88,7 +89,7 @@ def test_in_the_kernel_they_are_those_of_the_flows(
     """Ninety flows meet every next hop that lives, and have no source between them that was not asked about."""
     addresses, route, down = made
     with KernelNode.made() as node:
-        for dev in strategies.DEVICES:
+        for dev in small_world.DEVICES:
             node.add_link(dev)
         for dev, (address, peer), scope in addresses:
             far = ["peer", f"{peer}/32"] if peer else []
@@ -112,7 +113,7 @@ def test_in_memory_they_are_those_of_the_model(
     """The fake gives each next hop the source that the kernel would."""
     addresses, route, down = made
     node = MemoryBackend()
-    for dev in strategies.DEVICES:
+    for dev in small_world.DEVICES:
         node.add_link(dev)
     for dev, (address, peer), _ in addresses:
         with suppress(BackendError):

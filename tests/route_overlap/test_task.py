@@ -10,6 +10,7 @@ import pytest
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.route_overlap.fabric import POOL
 from hostrouting.testing import FakeHost, MemoryBackend
 from phases import CancelledError, Change, Context
 from phases.testing import ManualClock
@@ -95,6 +96,8 @@ def test_a_marker_that_cannot_be_left_hides_no_overlap(host: FakeHost) -> None:
     task = CheckRouteOverlap(config("172.16.8.0/22", mode="STRICT"), host=host)
     calls = host.files.operations.calls
     for number in range(1, 10):
+        # A check whose marker is right already writes none.
+        host.files.tree.remove(DETECTED)
         host.files.fail_at(number)
         before = len(calls)
         with pytest.raises(RouteOverlapError):
@@ -141,6 +144,24 @@ def test_no_default_route_is_a_finding_after_the_wait(timeout: float | None, wai
         CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(Context(timeout=timeout, clock=clock))
     assert markers(host) == {DETECTED: "10.96.0.0/16: no-route 10.96.0.0-10.96.255.255\n"}
     assert clock.monotonic() == pytest.approx(waited)
+
+
+def test_only_the_first_check_of_a_boot_waits_for_the_fabric(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """With InfiniBand and without addresses in the pool, the first check waits 30 s and warns; the next only warns."""
+    files = {
+        "/etc/waagent.conf": b"OS.EnableRDMA=y\n",
+        "/proc/uptime": b"12.34 5.67\n",
+        "/sys/class/infiniband/mlx5_0": b"",
+    }
+    for path, content in files.items():
+        host.files.tree.write(path, content, mode=0o644)
+    clock = ManualClock(auto=True)
+    for _ in range(2):
+        caplog.clear()
+        CheckRouteOverlap(config("10.96.0.0/16", mode="STRICT"), host=host).do(Context(clock=clock))
+        assert list(markers(host)) == [OK]
+        assert clock.monotonic() == pytest.approx(30.0)
+        assert f"routeOverlap: no fabric is announced: {POOL} does not exist yet" in caplog.messages
 
 
 def test_a_cancelled_wait_is_no_answer() -> None:

@@ -19,10 +19,10 @@ from hostrouting.stale_cni import CleanStaleCNI
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
-    from hostrouting.host import EbtablesReading
+    from hostrouting.host import EbtablesReading, EbtablesRule
 
 pytestmark = needs("kernel", "ebtables-nft")
 
@@ -39,8 +39,8 @@ def test_a_program_that_restores_rules_is_reported_and_not_fought(world: World) 
                 is_back.set()
 
     class Watched(EbtablesCommand):
-        def delete(self, ctx: Context, rules: object, *, progress: Callable[[int], None] | None = None) -> None:
-            super().delete(ctx, rules, progress=progress)  # type: ignore[arg-type]
+        def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
+            super().delete(ctx, rules)
             assert is_back.wait(10)
 
     thread = threading.Thread(target=reconcile, name="reconciler")
@@ -91,8 +91,8 @@ def test_an_object_that_another_program_removed_is_named(world: World) -> None:
     before = world.shown()
 
     class Vanishing(EbtablesCommand):
-        def delete(self, ctx: Context, rules: object, *, progress: Callable[[int], None] | None = None) -> None:
-            super().delete(ctx, rules, progress=progress)  # type: ignore[arg-type]
+        def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
+            super().delete(ctx, rules)
             world.node.ip("neigh", "delete", DEAD6, "dev", "azure0")
 
     with pytest.raises(StaleCNIError, match="THE ROLLBACK IS INCOMPLETE") as caught:

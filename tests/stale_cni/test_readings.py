@@ -41,15 +41,7 @@ def test_objects_that_change_between_readings_are_left_alone(caplog: pytest.LogC
     """A rule that comes while we look shows that another_program is at work on it; the others go."""
     host = made_host()
     late = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
-    readings = 0
-
-    def another_program() -> None:
-        nonlocal readings
-        readings += 1
-        if readings == 2:
-            host.ebtables.add(late)
-
-    host.ebtables.on_read = another_program
+    host.ebtables.operations.plan(2, lambda: host.ebtables.add(late))
     sweep(host).do(context())
     assert (
         f"ebtables nft nat: {late} is left alone: it changed between readings, so another program is changing it"
@@ -61,7 +53,7 @@ def test_objects_that_change_between_readings_are_left_alone(caplog: pytest.LogC
 def test_a_pod_heard_between_readings_is_left_alone() -> None:
     """A pod that is heard for the first time in the second reading keeps everything."""
     host = made_host()
-    host.ebtables.on_read = lambda: host.link_layer.learn(DEAD_MAC, "azv1")
+    host.ebtables.operations.plan(2, lambda: host.link_layer.learn(DEAD_MAC, "azv1"))
     sweep(host).do(context())
     assert arp_reply(DEAD, DEAD_MAC) in host.ebtables.lines()
 
@@ -70,7 +62,7 @@ def test_rules_that_are_added_again_are_reported_and_not_fought(caplog: pytest.L
     """Another program adds rules again: they are noticed, named and left alone, and the record stays."""
     host = made_host()
     line = dnat(DEAD, DEAD_MAC)
-    host.ebtables.on_delete = lambda: host.ebtables.add(line)
+    host.ebtables.operations.plan(4, lambda: host.ebtables.add(line))
     assert refused(lambda: sweep(host).do(context())) == (
         f"another program adds them again: 1 of 8 removed objects are back, the first is 'ebtables nft nat: {line}'. "
         f"They are left alone; find the program that makes them (azure-vnet, its monitor, a script?), stop it, and "
@@ -130,16 +122,13 @@ def test_a_pod_whose_link_comes_back_in_that_time_keeps_everything() -> None:
     """Down in the first readings, there in a later one: it changed, and so nothing of it goes."""
     host = made_host()
     host.link_layer.add_device("azv2", kind="veth", master="azure0", up=False, carrier=False)
-    readings: list[None] = []
 
     def link_comes_back() -> None:
-        readings.append(None)
-        if len(readings) == 4:
-            host.link_layer.remove_device("azv2")
-            host.link_layer.add_device("azv2", kind="veth", master="azure0")
-            host.link_layer.alive.add(("azv2", DEAD))
+        host.link_layer.remove_device("azv2")
+        host.link_layer.add_device("azv2", kind="veth", master="azure0")
+        host.link_layer.alive.add(("azv2", DEAD))
 
-    host.ebtables.on_read = link_comes_back
+    host.ebtables.operations.plan(4, link_comes_back)
     sweep(host).do(context())
     assert dnat(DEAD, DEAD_MAC) in host.ebtables.lines()
 
@@ -200,14 +189,3 @@ def test_rules_that_cannot_be_seen_are_reported(caplog: pytest.LogCaptureFixture
     sweep(host).do(context())
     assert caplog.messages.count("ebtables rules may go unseen: ebtables (legacy) is not installed") == 1
     assert there(host) == []
-
-
-def test_progress_counts_the_rules(caplog: pytest.LogCaptureFixture) -> None:
-    """The log record of each batch of rules has the number done so far and the total."""
-    caplog.set_level(logging.INFO)
-    host = made_host()
-    task = sweep(host)
-    task.do(context())
-    task.undo(context())
-    told = [(record.getMessage(), record.progress) for record in caplog.records if hasattr(record, "progress")]
-    assert told == [("4 of 4 ebtables rules deleted", (4, 4)), ("4 of 4 ebtables rules restored", (4, 4))]

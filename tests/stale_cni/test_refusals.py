@@ -60,7 +60,7 @@ def test_it_refuses_when_azure_vnet_shows_up_between_readings() -> None:
     def another_program() -> None:
         host.files.tree.write(path, b'{"type": "azure-vnet"}', mode=0o644)
 
-    host.ebtables.on_read = another_program
+    host.ebtables.operations.plan(1, another_program)
     refused(lambda: sweep(host).do(context()))
     assert there(host) == STALE
 

@@ -152,10 +152,10 @@ def test_a_refusal_is_reported_with_the_findings() -> None:
 
 
 def test_a_sweep_that_was_undone_has_no_record() -> None:
-    """The k-th deletion is refused: all is as before."""
+    """The deletion is refused: all is as before."""
     host = made_host()
     before = whole_state(host)
-    host.ebtables.refuse(dnat(DEAD, DEAD_MAC))
+    host.ebtables.fail_at(3)
     report = sweep_node(context(), config_of(), host)
     assert (whole_state(host), report.changes, report.record, report.ok) == (before, (), None, False)
 

@@ -38,8 +38,8 @@ def test_everything_is_written_down_before_it_goes() -> None:
     """The record names all that goes, and the text of ebtables before; and it is there before the first deletion."""
     host = made_host()
     on_disk: list[bool] = []
-    host.ebtables.on_delete = lambda: on_disk.append(host.files.tree.exists(RECORD))
     texts = dict(host.ebtables.read(context()).texts)
+    host.ebtables.operations.plan(3, lambda: on_disk.append(host.files.tree.exists(RECORD)))
     sweep(host).do(context())
     record = json.loads(host.files.tree.read(RECORD) or b"")
     assert [next(iter(entry.values())) for entry in record["objects"]] == STALE
@@ -50,7 +50,7 @@ def test_everything_is_written_down_before_it_goes() -> None:
 
 
 def failing_delete(host: FakeHost) -> None:
-    host.ebtables.refuse(dnat(DEAD, DEAD_MAC))
+    host.ebtables.fail_at(3)
 
 
 def failing_neighbours(host: FakeHost) -> None:
@@ -64,7 +64,7 @@ def failing_routes(host: FakeHost) -> None:
 @pytest.mark.parametrize(
     ("fail", "kind", "words"),
     [
-        (failing_delete, BackendError, "Invalid argument"),
+        (failing_delete, BackendError, "Cannot allocate memory"),
         (failing_neighbours, StaleCNIError, "the objects that were removed before that are back"),
         (failing_routes, StaleCNIError, "the objects that were removed before that are back"),
     ],
@@ -144,14 +144,9 @@ def test_a_run_that_is_killed_midway_can_be_undone() -> None:
     """The rules are gone, and no rollback ran: the record has everything."""
     host = made_host()
     before = whole_state(host)
-
-    def kill() -> None:
-        raise Killed
-
-    host.ebtables.on_delete = kill
+    host.link_layer.steps.fail(1, Killed())
     with pytest.raises(Killed):
         sweep(host).do(context())
-    host.ebtables.on_delete = None
     assert len(there(host)) == 4
     sweep(host).undo(context())
     assert whole_state(host) == before
@@ -177,7 +172,7 @@ def test_a_sweep_that_fails_after_the_removal_has_changed_the_node() -> None:
     host = made_host()
     task = sweep(host)
     planned = task.plan(context())
-    host.ebtables.on_delete = lambda: host.ebtables.add(dnat(DEAD, DEAD_MAC))
+    host.ebtables.operations.plan(4, lambda: host.ebtables.add(dnat(DEAD, DEAD_MAC)))
     assert done_by(task.do) == planned
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,13 @@ from hostrouting.exceptions import BackendError, RouteRejectedError
 from hostrouting.host import OUR_PROTOCOL, Route
 from hostrouting.static_routes.converge import RECORDS_PATH, Convergence, read_records
 from hostrouting.testing import FakeHost, MemoryBackend
+from hostrouting.testing.faults import Operations
 from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hostrouting.host import ObservedRoute
-    from hostrouting.host.netlink.commit import Failure
 
 pytestmark = pytest.mark.thorough
 
@@ -28,21 +29,14 @@ OURS = Route.parse(PREFIX, gateway="10.224.0.1", dev="eth0")
 
 
 class BusyNode(MemoryBackend):
-    """A backend on which other programs act just before one of our steps, counted from 1, or while we read."""
+    """A backend on which other programs act while we read; `steps` lets them act before one of our steps."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.before_step: dict[int, list[Callable[[], None]]] = {}
         self.before_reading: dict[int, list[Callable[[], None]]] = {}
-        self._taken = self._read = 0
+        self._read = 0
         self.add_link("eth0")
         self.add_address("eth0", "10.224.0.4/16")
-
-    def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
-        self._taken += 1
-        for act in self.before_step.pop(self._taken, ()):
-            act()
-        return super().take(verb, route)
 
     def routes(self) -> list[ObservedRoute]:
         self._read += 1
@@ -83,7 +77,7 @@ def test_a_daemon_updates_its_route_while_we_apply(
 ) -> None:
     """73 becomes 247 just before ours comes, or just after: ours decides, 247 comes back and 73 never."""
     node.insert_route(theirs(73))
-    node.before_step[step] = [lambda: node.insert_route(theirs(247), verb="replace")]
+    node.steps.plan(step, lambda: node.insert_route(theirs(247), verb="replace"))
     converge(host, [OURS])
     assert node.in_place() == [str(OURS)]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(247))]
@@ -101,7 +95,7 @@ def test_a_daemon_updates_its_route_while_we_reset(
     node.insert_route(theirs(73))
     converge(host, [OURS])
     caplog.clear()
-    node.before_step[node._taken + step] = [lambda: node.insert_route(theirs(247), verb="replace")]
+    node.steps.plan(step, lambda: node.insert_route(theirs(247), verb="replace"))
     converge(host, ())
     assert node.in_place() == [str(theirs(247))]
     assert not host.files.exists(RECORDS_PATH)
@@ -113,7 +107,7 @@ def test_a_failed_apply_puts_no_stale_route_over_a_newer_one(node: BusyNode, hos
     """Another route of the config is refused, and 73 becomes 247 meanwhile: 247 stays alone, whenever it came."""
     node.insert_route(theirs(73))
     refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
-    node.before_step[step] = [lambda: node.insert_route(theirs(247), verb="replace")]
+    node.steps.plan(step, lambda: node.insert_route(theirs(247), verb="replace"))
     with pytest.raises(RouteRejectedError, match="nothing was changed"):
         converge(host, [OURS, refused])
     assert node.in_place() == [str(theirs(247))]
@@ -123,7 +117,7 @@ def test_a_failed_apply_puts_no_stale_route_over_a_newer_one(node: BusyNode, hos
 def test_a_flush_while_we_apply_keeps_the_record(node: BusyNode, host: FakeHost) -> None:
     """Ours is flushed after it displaced a route: the record stays, and the route comes back."""
     node.insert_route(theirs(73))
-    node.before_step[2] = [lambda: node.delete_route(OURS)]
+    node.steps.plan(2, lambda: node.delete_route(OURS))
     converge(host, [OURS])
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]
     converge(host, ())
@@ -145,7 +139,7 @@ def test_a_flush_while_we_reset_keeps_the_way_back(node: BusyNode, host: FakeHos
     """Ours is flushed before we remove it: the displaced route is restored nevertheless."""
     node.insert_route(theirs(73))
     converge(host, [OURS])
-    node.before_step[node._taken + step] = [lambda: node.delete_route(OURS)]
+    node.steps.plan(step, lambda: node.delete_route(OURS))
     converge(host, ())
     assert node.in_place() == [str(theirs(73))]
     assert not host.files.exists(RECORDS_PATH)
@@ -166,7 +160,7 @@ def test_a_route_of_the_kernels_that_comes_meanwhile_is_left_first(node: BusyNod
     """A new address adds a connected route in our route's place: ours is rolled back, and the refusal names it."""
     node.add_link("ib0")
     node.insert_route(theirs(73))
-    node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
+    node.steps.plan(1, lambda: node.add_address("ib0", "172.16.1.4/24"))
     with pytest.raises(RouteRejectedError, match=r"the kernel's own route .* is never overwritten"):
         converge(host, [OURS])
     assert node.in_place() == [str(theirs(73)), f"{PREFIX} dev ib0 proto kernel scope link src 172.16.1.4"]
@@ -177,7 +171,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
     """The remaining routes are named, and the error does not claim that nothing was changed."""
     node.add_link("ib0")
     node.insert_route(theirs(73))
-    node.before_step[1] = [lambda: node.add_address("ib0", "172.16.1.4/24")]
+    node.steps.plan(1, lambda: node.add_address("ib0", "172.16.1.4/24"))
     node.fail_at(3)
     with pytest.raises(RouteRejectedError, match="THE ROLLBACK IS INCOMPLETE") as raised:
         converge(host, [OURS])
@@ -188,7 +182,7 @@ def test_a_way_back_that_fails_is_told(node: BusyNode, host: FakeHost) -> None:
 
 
 def test_the_message_says_that_the_rollback_of_earlier_changes_failed(node: BusyNode, host: FakeHost) -> None:
-    """The kernel refuses the removal of a hidden route, and then that of ours: the text tells what is left behind."""
+    """The kernel refuses the removal of a hidden route, and then that of our route: the text tells what is left behind."""
     node.insert_route(theirs(73))
     node.fail_at(2)
     node.fail_at(3)
@@ -226,8 +220,19 @@ class Owner:
         """After a deletion that ours hid from view it is unknown which route a later one has replaced."""
         return {*self._deleted, *self._replaced} if self._deleted else set()
 
+    def act_before(self, ways: Sequence[tuple[int, str]]) -> None:
+        """Change the place just before our steps; several times before one of them, if `ways` says so."""
+
+        def act(step: int) -> None:
+            for number, way in ways:
+                if number == step:
+                    self.act(way, during=True)
+
+        for step, _ in ways:
+            self._node.steps.plan(step, partial(act, step))
+
     def act(self, way: str, *, during: bool = False) -> None:
-        """Change the place; `during` a batch of ours its order may be wrong for a moment."""
+        """Change the place; `during` our batch its order may be wrong for a moment."""
         self._next += 1
         new = self._next
         try:
@@ -272,19 +277,17 @@ def test_any_order_of_foreign_changes(
     owner = Owner(node)
     for way in before:
         owner.act(way)
-    for step, way in in_apply:
-        node.before_step.setdefault(step, []).append(lambda way=way: owner.act(way, during=True))  # type: ignore[misc]
+    owner.act_before(in_apply)
     converge(host, [OURS])
-    node.before_step.clear()
+    node.steps = Operations()
     assert node.in_place()[:1] == [str(OURS)] or in_apply
     for way in between:
         owner.act(way)
     # A route that was appended after ours, and then replaced by its owner, which took ours: that is invisible to us.
     unseen = set(node.gateways()).difference(owner.account)
-    for step, way in in_reset:
-        node.before_step.setdefault(node._taken + step, []).append(lambda way=way: owner.act(way, during=True))  # type: ignore[misc]
+    owner.act_before(in_reset)
     converge(host, ())
-    node.before_step.clear()
+    node.steps = Operations()
     assert not [route for route in node.fib.routes() if route.protocol == OUR_PROTOCOL]
     kept = [last for last in node.gateways() if last not in owner.may_return | unseen]
     assert sorted(kept) == sorted(owner.account)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.static_route_nodes import CONFIG, WANTED, Killed, MortalBackend, made_host, others, ours
+from support.static_route_nodes import CONFIG, WANTED, Killed, made_host, others, ours
 
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing.faults import Operations
 from phases import Context
 from phases.testing import ManualClock
 
@@ -33,18 +34,13 @@ def attempts(prepare: Callable[[FakeHost, int], None]) -> list[FakeHost]:
     raise AssertionError("there is no end to it")
 
 
-def die_in_batch(host: FakeHost, number: int) -> None:
-    assert isinstance(host.routes, MortalBackend)
-    host.routes.dies_in = number
-
-
 FAULTS: dict[str, Callable[[FakeHost, int], None]] = {
     "a file operation fails": lambda host, number: host.files.fail_at(number),
     "killed at a file operation": lambda host, number: host.files.fail_at(number, Killed()),
     "systemd does not answer": lambda host, number: host.services.fail_at(number),
     "killed at a request to systemd": lambda host, number: host.services.fail_at(number, Killed()),
     "the kernel refuses a route": lambda host, number: host.routes.fail_at(number),
-    "killed within a batch": die_in_batch,
+    "killed within a batch": lambda host, number: host.routes.steps.fail(number, Killed()),
 }
 
 
@@ -58,8 +54,7 @@ class TestCrashes:
         broken = attempts(FAULTS[fault])
         assert len(broken) > 1
         for host in broken:
-            if isinstance(host.routes, MortalBackend):
-                host.routes.dies_in = None
+            host.routes.steps = Operations()
             ConfigureStaticRoutes(CONFIG, host=host).do(ctx)
             # A run that was killed may leave a route after ours that it was about to displace: ours decides, too.
             assert ours(host) == ours(right)
@@ -71,8 +66,7 @@ class TestCrashes:
         """Wherever a run broke off, undo leaves the node as it was before."""
         before = others(made_host())
         for host in attempts(FAULTS[fault]):
-            if isinstance(host.routes, MortalBackend):
-                host.routes.dies_in = None
+            host.routes.steps = Operations()
             ConfigureStaticRoutes(CONFIG, host=host).undo(ctx)
             assert others(host) == before
             assert ours(host) == []

@@ -8,7 +8,7 @@ import platform
 import socket
 import struct
 
-from hostrouting.host.netlink.conversation import open_conversation
+from hostrouting.host.netlink.conversation import Adapter
 from hostrouting.host.netlink.frames import attribute, message
 from hostrouting.host.netlink.namespaces import in_namespace
 
@@ -83,7 +83,7 @@ def attach(netns: str, dev: str, direction: str, name: str, *, priority: int) ->
     """Let tc run the programme under that name; the device has a clsact qdisc."""
     descriptor = load()
     try:
-        with open_conversation(netns) as kernel:
+        with Adapter(netns=netns)._open() as kernel:
             index = {name: index for index, name in kernel.names().items()}[dev]
             info = priority << 16 | int.from_bytes(struct.pack(">H", _ETH_P_ALL), "little")
             options = attribute(6, struct.pack("=I", descriptor)) + attribute(7, name.encode() + b"\0")

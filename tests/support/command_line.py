@@ -1,4 +1,4 @@
-"""The command as a process of its own, and configs for it."""
+"""The command as a separate process, and configs for it."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 from hypothesis import strategies as st
+from support import small_world
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import BackendError
@@ -16,7 +17,6 @@ from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.route_overlap import render_script
 from hostrouting.route_overlap.parts import Node, looked_up
-from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class World(NamedTuple):
 
     def arrange(self, node: MemoryBackend | KernelNode) -> None:
         """Make it so."""
-        for dev in strategies.DEVICES:
+        for dev in small_world.DEVICES:
             node.add_link(dev)
         for dev, (address, peer) in self.addresses:
             with suppress(BackendError):
@@ -71,7 +71,7 @@ def _inner_routes(draw: st.DrawFn) -> Route:
     return Route(
         network=address,
         prefix_length=length,
-        dev=draw(strategies.devices()) if kind in {"unicast", "local"} else None,
+        dev=draw(small_world.devices()) if kind in {"unicast", "local"} else None,
         metric=draw(st.sampled_from([0, 0, 100])),
         table=255 if kind == "local" else draw(st.sampled_from([254, 254, 100])),
         protocol=3,
@@ -111,17 +111,17 @@ def _is_asked_about(route: Route) -> bool:
 @st.composite
 def worlds(draw: st.DrawFn, *, from_rules: bool = True) -> World:
     """A node with devices e0 to e2, and the CIDRs to be proven on it."""
-    pairs = st.tuples(strategies.devices(), strategies.addresses())
+    pairs = st.tuples(small_world.devices(), small_world.addresses())
     addresses = [("e0", ("10.1.0.1/16", None)), *draw(st.lists(pairs, max_size=4))]
-    routes = draw(st.lists(strategies.routes(protocols=(3,)) | _inner_routes(), max_size=8))
-    rules = draw(st.lists(strategies.rules(), max_size=3))
+    routes = draw(st.lists(small_world.routes(protocols=(3,)) | _inner_routes(), max_size=8))
+    rules = draw(st.lists(small_world.rules(), max_size=3))
     return World(
         addresses=addresses,
         routes=[*draw(_defaults()), *filter(_is_asked_about, routes)],
         rules=[rule for rule in rules if from_rules or not rule.source[1]],
         cidrs=draw(st.lists(st.sampled_from(CIDRS), min_size=1, max_size=3, unique=True)),
         allowed=draw(st.sampled_from([(), (), ("e1",), ("e[12]",)])),
-        down=draw(st.none() | st.none() | st.none() | strategies.devices()),
+        down=draw(st.none() | st.none() | st.none() | small_world.devices()),
     )
 
 

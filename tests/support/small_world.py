@@ -1,20 +1,161 @@
-"""More of the small world of `hostrouting.testing.strategies`: its places, its packets, and rules by every selector."""
+"""A small world for Hypothesis, in which routes meet: one prefix inside the other, gateways on and off the links.
+
+devices, addresses      the devices and what they hold
+routes                  desired routes of every kind that the model knows
+changes_of              a batch against what a backend holds
+rules, selecting_rules  policy rules
+places, packets         the questions: addresses of lookups, and packets
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 from hypothesis import strategies as st
 
 from hostrouting.fib import Packet
-from hostrouting.net.addresses import parse_cidr, parse_ipv4
+from hostrouting.net.addresses import Address, parse_cidr, parse_ipv4
+from hostrouting.net.changes import RouteChange, is_deleted_by
+from hostrouting.net.routes import DEVICELESS_KINDS, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Range, Rule
-from hostrouting.testing.strategies import ADDRESSES, DESTINATIONS, DEVICES, GATEWAYS, devices, rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["packets", "places", "selecting_rules"]
+__all__ = [
+    "ADDRESSES",
+    "DESTINATIONS",
+    "DEVICES",
+    "GATEWAYS",
+    "addresses",
+    "changes_of",
+    "devices",
+    "packets",
+    "places",
+    "routes",
+    "rules",
+    "selecting_rules",
+]
+
+#: The devices of `routes`.
+DEVICES: Final = ("e0", "e1", "e2")
+#: (address, peer) pairs for those devices: nested, secondary, /31, /32 and point-to-point among them.
+ADDRESSES: Final = (
+    ("10.0.0.1/8", None),
+    ("10.1.0.1/16", None),
+    ("10.1.0.2/16", None),
+    ("10.1.0.9/24", None),
+    ("10.1.0.4/31", None),
+    ("10.2.0.1/32", None),
+    ("10.3.0.1/32", "10.3.0.2"),
+    ("192.168.7.1/24", None),
+    ("192.168.7.2/24", None),
+)
+#: The destinations of `routes` and `rules`, and the gateways and tables of `routes`.
+DESTINATIONS: Final = (
+    "0.0.0.0/0",
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "10.1.0.0/24",
+    "10.1.0.0/31",
+    "10.1.0.2/32",
+    "10.1.0.3/32",
+    "10.2.0.0/15",
+    "10.3.0.2/32",
+    "192.168.7.0/24",
+    "192.168.0.0/16",
+    "172.16.0.0/12",
+)
+GATEWAYS: Final = (
+    "10.0.0.7",
+    "10.1.0.1",
+    "10.1.0.3",
+    "10.1.0.5",
+    "10.1.0.200",
+    "10.3.0.2",
+    "192.168.7.254",
+    "172.16.0.1",
+)
+_TABLES: Final = (254, 254, 254, 255, 100, 1000)
+
+
+def devices() -> st.SearchStrategy[str]:
+    """One of the small world's devices."""
+    return st.sampled_from(DEVICES)
+
+
+def addresses() -> st.SearchStrategy[tuple[str, str | None]]:
+    """An (address, peer) pair for one of them."""
+    return st.sampled_from(ADDRESSES)
+
+
+def _own_addresses() -> st.SearchStrategy[int]:
+    return st.sampled_from([parse_cidr(address)[0] for address, _ in ADDRESSES])
+
+
+def _next_hops() -> st.SearchStrategy[tuple[NextHop, ...]]:
+    gateways = st.none() | st.sampled_from(GATEWAYS).map(Address.parse)
+    hops = st.tuples(gateways, devices(), st.integers(1, 3)).map(lambda hop: NextHop(*hop))
+    return st.lists(hops, min_size=2, max_size=3).map(tuple)
+
+
+@st.composite
+def routes(draw: st.DrawFn, *, protocols: Sequence[int] = (142,)) -> Route:
+    """A desired route of the small world; the kernel may refuse it."""
+    network, length = parse_cidr(draw(st.sampled_from(DESTINATIONS)))
+    shape = draw(st.sampled_from(["gateway", "gateway", "gateway", "link", "link", "multipath", "nowhere", "local"]))
+    kind = {"nowhere": draw(st.sampled_from(sorted(DEVICELESS_KINDS))), "local": "local"}.get(shape, "unicast")
+    return Route(
+        network=network,
+        prefix_length=length,
+        gateway=draw(st.sampled_from(GATEWAYS).map(Address.parse)) if shape == "gateway" else None,
+        dev=draw(devices()) if shape in {"gateway", "link", "local"} else None,
+        metric=draw(st.sampled_from([0, 0, 0, 50, 4294967295])),
+        table=draw(st.sampled_from(_TABLES)),
+        protocol=draw(st.sampled_from(protocols)),
+        kind=kind,
+        source=draw(st.none() | _own_addresses()) if shape != "nowhere" else None,
+        nexthops=draw(_next_hops()) if shape == "multipath" else (),
+        onlink=draw(st.booleans()) if shape == "gateway" else False,
+        tos=draw(st.sampled_from([0, 0, 0, 8])),
+    )
+
+
+@st.composite
+def changes_of(draw: st.DrawFn, held: Sequence[ObservedRoute]) -> list[RouteChange]:
+    """A batch against a backend that holds these routes; much of it is refused, a part of all batches succeeds."""
+    additions = st.sampled_from([RouteChange.add, RouteChange.add, RouteChange.prepend, RouteChange.append])
+    changes = [draw(additions)(route) for route in draw(st.lists(routes(), max_size=3))]
+    # Some routes of the kernel do not come back unchanged.
+    others = [route for route in held if route.table != 255 and route.protocol != 2]
+    for old in draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else ():
+        new = _in_place_of(old, draw(routes()))
+        if draw(st.booleans()) or is_deleted_by(old, new):
+            changes.append(RouteChange.remove(old))
+        else:
+            changes.append(RouteChange.replace(old, new))
+    return draw(st.permutations(changes))
+
+
+def _in_place_of(old: ObservedRoute, new: Route) -> Route:
+    kept = {name: getattr(old, name) for name in ("network", "prefix_length", "tos", "metric", "table")}
+    return attrs.evolve(new, **kept)
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rule:
+    """A policy rule of the small world, by source or destination."""
+    action = draw(st.sampled_from(["lookup"] * 4 + ["blackhole", "unreachable", "prohibit"]))
+    lookup = action == "lookup"
+    return Rule(
+        priority=draw(st.sampled_from([1, 100, 100, 32766, 40000] if lookup else [1, 100, 40000])),
+        action=action,
+        table=draw(st.sampled_from(_TABLES)) if lookup else 0,
+        source=draw(st.just((0, 0)) | _own_addresses().map(lambda address: (address, 32))) if lookup else (0, 0),
+        destination=draw((st.just((0, 0)) if lookup else st.nothing()) | st.sampled_from(DESTINATIONS).map(parse_cidr)),
+        inverted=draw(st.sampled_from([False, False, False, True])) if lookup else False,
+    )
 
 
 def places() -> list[int]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from support.static_route_worlds import config_of
 
 from hostrouting.config import HostRoutingConfig, StaticRoute
 from hostrouting.host import OUR_PROTOCOL
 from hostrouting.testing import FakeHost, MemoryBackend
 
-if TYPE_CHECKING:
-    from hostrouting.host import ObservedRoute, Route
-    from hostrouting.host.netlink.commit import Failure
-
-__all__ = ["CONFIG", "DROP_IN", "NONE", "WANTED", "Killed", "MortalBackend", "made_host", "others", "ours", "state"]
+__all__ = ["CONFIG", "DROP_IN", "NONE", "WANTED", "Killed", "made_host", "others", "ours", "state"]
 
 
 CONFIG = config_of(
@@ -37,24 +31,9 @@ class Killed(BaseException):
     """As if by `kill -9`: no handler catches it."""
 
 
-class MortalBackend(MemoryBackend):
-    """Whose caller can be killed between any two messages of a batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dies_in: int | None = None
-
-    def take(self, verb: str, route: Route | ObservedRoute) -> Failure | None:
-        if self.dies_in is not None:
-            self.dies_in -= 1
-            if self.dies_in == 0:
-                raise Killed
-        return super().take(verb, route)
-
-
 def made_host() -> FakeHost:
     """A GPU node: a default route, a fabric, and in our way a foreign route, upstream's, and our stale one."""
-    node = MortalBackend()
+    node = MemoryBackend()
     node.add_link("eth0")
     node.add_address("eth0", "10.224.0.4/16")
     node.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)

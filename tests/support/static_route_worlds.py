@@ -6,12 +6,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import strategies as st
+from support import small_world
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.host import Route
 from hostrouting.static_routes import render_script
-from hostrouting.testing import strategies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ class World(NamedTuple):
 
     def make(self, node: Node) -> None:
         """Make the node; ignore refusals of the kernel."""
-        for dev in strategies.DEVICES:
+        for dev in small_world.DEVICES:
             node.add_link(dev)
         for dev, (address, peer) in self.addresses:
             with suppress(BackendError):
@@ -51,7 +51,7 @@ class World(NamedTuple):
 @st.composite
 def default_routes(draw: DrawFn) -> Route:
     """Draw a default route of any kind; some wrongly carry our mark."""
-    route = draw(strategies.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast"))
+    route = draw(small_world.routes(protocols=(3, 16, 142)).filter(lambda route: route.kind == "unicast"))
     return Route(
         network=0,
         prefix_length=0,
@@ -68,11 +68,11 @@ def default_routes(draw: DrawFn) -> Route:
 @st.composite
 def worlds(draw: DrawFn) -> World:
     """A node on which much stands in each other's way."""
-    foreign = strategies.routes(protocols=(3, 4, 16, 142, 142))
+    foreign = small_world.routes(protocols=(3, 4, 16, 142, 142))
     routes = draw(st.lists(default_routes(), max_size=3)) + draw(st.lists(foreign, max_size=8))
     return World(
-        down=draw(st.none() | st.none() | strategies.devices()),
-        addresses=draw(st.lists(st.tuples(strategies.devices(), strategies.addresses()), min_size=1, max_size=4)),
+        down=draw(st.none() | st.none() | small_world.devices()),
+        addresses=draw(st.lists(st.tuples(small_world.devices(), small_world.addresses()), min_size=1, max_size=4)),
         routes=routes,
         repeated=draw(st.lists(st.booleans(), min_size=len(routes), max_size=len(routes))),
     )
@@ -84,7 +84,7 @@ def configs() -> st.SearchStrategy[HostRoutingConfig]:
         StaticRoute,
         destination=st.sampled_from(_DESTINATIONS),
         gateway=st.none() | st.sampled_from(_GATEWAYS),
-        dev=st.none() | strategies.devices() | st.sampled_from([*strategies.DEVICES, "absent"]),
+        dev=st.none() | small_world.devices() | st.sampled_from([*small_world.DEVICES, "absent"]),
         metric=st.sampled_from([0, 0, 50, 4294967295]),
     )
     several = st.lists(routes, min_size=1, max_size=5, unique_by=lambda route: (route.destination, route.metric))

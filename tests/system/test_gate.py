@@ -192,7 +192,7 @@ def test_the_next_run_completes_a_killed_one(tmp_path: Path) -> None:
     with GatedMachine(tmp_path, units=()) as machine:
         pids = machine.pids()
         drop_in = f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf"
-        dying = attrs.evolve(machine.host, services=Killed(machine.services._command))
+        dying = attrs.evolve(machine.host, services=Killed(machine.services.command))
         with pytest.raises(KeyboardInterrupt):
             Boot(dying, gates=GATES).install(machine.ctx, STAND_INS[0])
         assert drop_in not in machine.state(KUBE).drop_ins

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support import small_world
 from support.kernel import needs_kernel
 from support.kernel_packets import decisions, let_packets_in
 from support.small_world import packets, places, selecting_rules
@@ -21,7 +22,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import format_cidr, format_ipv4, parse_ipv4
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
-from hostrouting.testing import KernelNode, MemoryBackend, strategies
+from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.admission import shown
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = needs_kernel
 
 PLACES = places()
-DEVICES = strategies.DEVICES
+DEVICES = small_world.DEVICES
 
 
 class TwoWorlds(RuleBasedStateMachine):
@@ -64,16 +65,16 @@ class TwoWorlds(RuleBasedStateMachine):
                 refusals.append(str(error))
         assert len(refusals) in {0, 2}, refusals
 
-    @rule(dev=strategies.devices(), up=st.booleans())
+    @rule(dev=small_world.devices(), up=st.booleans())
     def link_goes_up_or_down(self, dev: str, up: bool) -> None:
         self.both(lambda world: world.set_up(dev, up=up))
 
-    @rule(dev=strategies.devices())
+    @rule(dev=small_world.devices())
     def link_goes_and_comes_back(self, dev: str) -> None:
         self.both(lambda world: world.remove_link(dev))
         self.both(lambda world: world.add_link(dev))
 
-    @rule(dev=strategies.devices(), address=strategies.addresses())
+    @rule(dev=small_world.devices(), address=small_world.addresses())
     def address_comes(self, dev: str, address: tuple[str, str | None]) -> None:
         text, peer = address
         self.both(lambda world: world.add_address(dev, text, peer=peer))
@@ -88,11 +89,11 @@ class TwoWorlds(RuleBasedStateMachine):
         peer = None if own.peer == own.local else format_ipv4(own.peer)
         self.both(lambda world: world.remove_address(dev, text, peer=peer))
 
-    @rule(rule=strategies.rules() | selecting_rules())
+    @rule(rule=small_world.rules() | selecting_rules())
     def rule_comes(self, rule: Rule) -> None:
         self.both(lambda world: world.add_rule(rule))
 
-    @rule(dev=strategies.devices(), group=st.sampled_from([0, 5]))
+    @rule(dev=small_world.devices(), group=st.sampled_from([0, 5]))
     def device_joins_a_group(self, dev: str, group: int) -> None:
         self.both(lambda world: world.set_group(dev, group))
 
@@ -112,7 +113,7 @@ class TwoWorlds(RuleBasedStateMachine):
             rule = data.draw(st.sampled_from(held))
             self.both(lambda world: world.remove_rule(rule))
 
-    @rule(route=strategies.routes(protocols=(3, 4, 16)), verb=st.sampled_from(["append", "add", "replace"]))
+    @rule(route=small_world.routes(protocols=(3, 4, 16)), verb=st.sampled_from(["append", "add", "replace"]))
     def foreign_route_comes(self, route: Route, verb: str) -> None:
         self.both(lambda world: world.insert_route(route, verb=verb))
 
@@ -125,7 +126,7 @@ class TwoWorlds(RuleBasedStateMachine):
 
     @rule(verify=st.booleans(), data=st.data())
     def batch_is_applied(self, verify: bool, data: st.DataObject) -> None:
-        changes = data.draw(strategies.changes_of(self.memory.routes()))
+        changes = data.draw(small_world.changes_of(self.memory.routes()))
         assert self.outcome(self.memory, changes, verify) == self.outcome(self.kernel, changes, verify)
 
     @staticmethod

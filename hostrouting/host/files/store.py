@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
+
 from hostrouting.host.files.rooted import file_errors, open_file, open_parent, shown_path, sync_folder
 
 if TYPE_CHECKING:
@@ -31,17 +33,14 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 _Answer = TypeVar("_Answer")
 
 
+@attrs.frozen
 class RootedFiles:
     """The files below `root`, from which no symbolic link leads out: `/` is this machine, any other root an image.
 
     It implements `FileStore`.
     """
 
-    def __init__(self, root: str = "/") -> None:
-        self._root = root
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(root={self._root!r})"
+    root: str = "/"
 
     def read(self, path: str, *, limit: int | None = None) -> bytes | None:
         """See `FileStore.read`."""
@@ -49,7 +48,7 @@ class RootedFiles:
 
     def write(self, path: str, content: bytes, *, mode: int) -> bool:
         """See `FileStore.write`."""
-        with self._errors("write", path), open_parent(self._root, path, create=True) as (folder, name):
+        with self._errors("write", path), open_parent(self.root, path, create=True) as (folder, name):
             _sweep(folder)
             present = _inspect(folder, name, content)
             if present == mode:
@@ -65,7 +64,7 @@ class RootedFiles:
 
     def link(self, path: str, target: str) -> bool:
         """See `FileStore.link`."""
-        with self._errors("link", path), open_parent(self._root, path, create=True) as (folder, name):
+        with self._errors("link", path), open_parent(self.root, path, create=True) as (folder, name):
             _sweep(folder)
             if _link_text(folder, name) == target:
                 return False
@@ -93,7 +92,7 @@ class RootedFiles:
 
         status = self._find("look at", path, _status, follow=True, passing=look)
         if status is not None:
-            reasons += _exposure(shown_path(self._root, path), status)
+            reasons += _exposure(shown_path(self.root, path), status)
         return reasons[0] if reasons else None
 
     def rename(self, path: str, name: str) -> bool:
@@ -129,14 +128,14 @@ class RootedFiles:
 
         with self._errors("write below", path):
             # The walk ends at the last folder that exists; with a name after it, `path` itself is part of the walk.
-            with suppress(FileNotFoundError), open_parent(self._root, f"{path}/.anything", passing=look):
+            with suppress(FileNotFoundError), open_parent(self.root, f"{path}/.anything", passing=look):
                 pass
             if obstacles[-1] is not None:
                 raise OSError(obstacles[-1], os.strerror(obstacles[-1]))
 
-    def sweep(self, path: str) -> bool:
+    def sweep(self, path: str) -> None:
         """See `FileStore.sweep`."""
-        return bool(self._find("clean up", path, _sweep_folder, follow=True))
+        self._find("clean up", path, _sweep_folder, follow=True)
 
     def is_locked(self, path: str) -> bool:
         """See `FileStore.is_locked`."""
@@ -156,13 +155,13 @@ class RootedFiles:
         with (
             self._errors(verb, path),
             suppress(FileNotFoundError, NotADirectoryError),  # a file in the place of a folder
-            open_parent(self._root, path, follow=follow, passing=passing) as place,
+            open_parent(self.root, path, follow=follow, passing=passing) as place,
         ):
             return act(*place)
         return None
 
     def _errors(self, verb: str, path: str) -> AbstractContextManager[None]:
-        return file_errors(verb, self._root, path)
+        return file_errors(verb, self.root, path)
 
 
 def _status(folder: int, name: str) -> os.stat_result:
@@ -186,8 +185,7 @@ def _remove(folder: int, name: str) -> bool:
 
 
 def _remove_empty_folder(folder: int, name: str) -> bool:
-    with open_file(folder, name, _FOLDER) as inside:
-        _sweep(inside)
+    _sweep_folder(folder, name)
     try:
         os.rmdir(name, dir_fd=folder)
     except OSError as error:
@@ -198,12 +196,9 @@ def _remove_empty_folder(folder: int, name: str) -> bool:
     return True
 
 
-def _sweep_folder(folder: int, name: str) -> bool:
+def _sweep_folder(folder: int, name: str) -> None:
     with open_file(folder, name, _FOLDER) as inside:
-        swept = _sweep(inside)
-        if swept:
-            os.fsync(inside)
-        return swept
+        _sweep(inside)
 
 
 def _rename(new: str, folder: int, name: str) -> bool:
@@ -286,9 +281,11 @@ def _successor(folder: int, name: str) -> Iterator[tuple[int, str]]:
                 return
 
 
-def _sweep(folder: int) -> bool:
-    """Remove the leftovers of killed writers, whose locks the kernel has dropped; return True if there were any."""
-    swept = False
+def _sweep(folder: int) -> None:
+    """Remove the leftovers of killed writers, whose locks the kernel has dropped.
+
+    Nothing is synced: a leftover that a loss of power brings back is swept again.
+    """
     for leftover in filter(_is_under_way, _entries(folder, ".")):
         # It is gone meanwhile, or a live writer holds its lock (BlockingIOError): leave it.
         with suppress(FileNotFoundError, BlockingIOError):
@@ -297,13 +294,10 @@ def _sweep(folder: int) -> bool:
                 continue
             if stat.S_ISLNK(status.st_mode):
                 os.unlink(leftover, dir_fd=folder)
-                swept = True
             elif stat.S_ISREG(status.st_mode):
                 with open_file(folder, leftover, _FILE) as descriptor:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(leftover, dir_fd=folder)
-                    swept = True
-    return swept
 
 
 def _has_lock(status: os.stat_result) -> bool:

@@ -24,7 +24,7 @@ from hostrouting.net.routes import Lookup
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.host.netlink.commit import Step
     from hostrouting.host.netlink.conversation import Conversation
     from hostrouting.host.netlink.route_codec import Signature
     from hostrouting.net.changes import RouteChange
@@ -44,10 +44,6 @@ class NetlinkBackend(Adapter):
     >>> [link.name for link in backend.links()][0]
     'lo'
     """
-
-    def __init__(self, *, netns: str | None = None) -> None:
-        super().__init__(netns=netns)
-        self._batch = BATCH
 
     def links(self) -> list[Device]:
         """Return every device with its addresses."""
@@ -76,7 +72,7 @@ class NetlinkBackend(Adapter):
         """Ask which route decides each destination."""
         if sources is not None and len(sources) != len(destinations):
             raise ValueError(f"{len(sources)} sources for {len(destinations)} destinations: give one for each, or none")
-        batch = self._batch
+        batch = BATCH
         while True:
             try:
                 with self._open() as kernel, collector_paused():
@@ -91,28 +87,27 @@ class NetlinkBackend(Adapter):
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
-            transport = _KernelTransport(kernel, indexes, batch=self._batch)
+            transport = _KernelTransport(kernel, indexes)
             commit_routes(transport, changes, devices=indexes, verify=verify)
 
 
 class _KernelTransport(Transport[AnyRoute]):
     """The transport of a commit that sends routes to the kernel."""
 
-    def __init__(self, kernel: Conversation, indexes: Mapping[str, int], *, batch: int) -> None:
+    def __init__(self, kernel: Conversation, indexes: Mapping[str, int]) -> None:
         self._kernel = kernel
-        self._batch = batch
         self._echoes: dict[Signature, set[int]] = {}
         self._writer = RouteWriter(indexes)
 
-    def send(self, steps: Steps[AnyRoute]) -> dict[int, Failure]:
+    def send(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
         self._echoes = {}
-        batches = self._writer.batches(steps, size=self._batch, echoes=self._echoes)
-        return self._kernel.deliver(batches, len(steps.things))
+        batches = self._writer.batches(steps, echoes=self._echoes)
+        return self._kernel.deliver(batches, len(steps))
 
     def standing(self) -> list[ObservedRoute]:
         return _routes(self._kernel)
 
-    def unfulfilled(self, steps: Steps[AnyRoute]) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
         """Return `missing_after` of a fresh reading, for `steps` that end with the last that were sent.
 
         A route is sent as the kernel writes it, so the kernel shows a healthy one byte for byte as it was sent, and
@@ -120,7 +115,7 @@ class _KernelTransport(Transport[AnyRoute]):
         (after a removal, on a device without carrier, with two changes of one route), the routes are parsed and
         compared.
         """
-        if "remove" not in steps.verbs:
+        if all(verb != "remove" for verb, _, _ in steps):
             self._strike_seen(self._echoes)
             if not any(self._echoes.values()):
                 return {}
@@ -130,7 +125,7 @@ class _KernelTransport(Transport[AnyRoute]):
         """Remove every route message from `echoes` that the kernel shows; a disturbed dump leaves the rest there."""
         request = dump_request(table=_only(self._writer.tables), protocol=_only(self._writer.protocols))
         try:
-            for received in self._kernel.receive_dump(request, "ip -4 route show table all"):
+            for received in self._kernel.receive_dump(request):
                 if strike_seen(received, echoes):
                     return
         except FileNotFoundError:  # no such table, so nothing is there
@@ -143,7 +138,7 @@ def _routes(kernel: Conversation) -> list[ObservedRoute]:
     def read() -> list[ObservedRoute]:
         reader = RouteReader(kernel.names())
         routes: list[ObservedRoute] = []
-        for received in kernel.receive_dump(dump_request(), "ip -4 route show table all"):
+        for received in kernel.receive_dump(dump_request()):
             if reader.read_dump(received, routes):
                 break
         return routes
@@ -175,13 +170,10 @@ def _lookup(
 def _lookups(destinations: Sequence[int], answers: Sequence[ObservedRoute | int]) -> Iterable[Lookup]:
     if len(answers) != len(destinations):
         raise ValueError(f"{len(answers)} answers to {len(destinations)} questions")
-    if int in set(map(type, answers)):
-        return [
-            Lookup(destination, None, answer) if isinstance(answer, int) else Lookup(destination, answer)
-            for destination, answer in zip(destinations, answers, strict=True)
-        ]
-    # Lookup(destination, route, 0) for each, without a Python call for each.
-    return map(tuple.__new__, repeat(Lookup), zip(destinations, answers, repeat(0)))
+    routes = [None if isinstance(answer, int) else answer for answer in answers]
+    refusals = [answer if isinstance(answer, int) else 0 for answer in answers]
+    # Lookup(destination, route, refusal) for each, without a Python call for each.
+    return map(tuple.__new__, repeat(Lookup), zip(destinations, routes, refusals, strict=True))
 
 
 def _only(numbers: set[int]) -> int | None:

@@ -49,13 +49,8 @@ def program_names(index: int) -> frozenset[str]:
     bpf = _system_call()
     if bpf is None:
         return frozenset()
-    names: set[str] = set()
-    for direction in _TCX_INGRESS, _TCX_EGRESS:
-        for identity in _programs(bpf, index, direction):
-            name = _name(bpf, identity)
-            if name:
-                names.add(name)
-    return frozenset(names)
+    identities = _programs(bpf, index, _TCX_INGRESS) + _programs(bpf, index, _TCX_EGRESS)
+    return frozenset(_name(bpf, identity) for identity in identities) - {""}
 
 
 def _system_call() -> Callable[[int, object, int], int] | None:

@@ -27,7 +27,7 @@ from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 __all__ = [
     "AnswersLostError",
@@ -35,8 +35,7 @@ __all__ = [
     "Batch",
     "Failure",
     "LinkThing",
-    "OneByOne",
-    "Steps",
+    "Step",
     "Transport",
     "identity",
     "missing_after",
@@ -60,42 +59,9 @@ class Failure(NamedTuple):
     reason: str
 
 
-@attrs.frozen
-class Steps(Generic[Thing]):
-    """Messages in their order, as columns.
-
-    A verb is `add` (to an empty place), `prepend` (before the others of a place), `append` (after them) or `remove`.
-    """
-
-    verbs: list[str] = attrs.field(factory=list)
-    things: list[Thing] = attrs.field(factory=list)
-    #: The positions of the changes that the steps belong to.
-    positions: list[int] = attrs.field(factory=list)
-
-    def __iter__(self) -> Iterator[tuple[str, Thing, int]]:
-        return zip(self.verbs, self.things, self.positions, strict=True)
-
-    def add(self, verb: str, thing: Thing, position: int) -> None:
-        """Append one step."""
-        self.verbs.append(verb)
-        self.things.append(thing)
-        self.positions.append(position)
-
-    def followed_by(self, others: Steps[Thing]) -> Steps[Thing]:
-        """Return these steps and then the others."""
-        if not self.verbs:
-            return others
-        return Steps(self.verbs + others.verbs, self.things + others.things, self.positions + others.positions)
-
-    def without(self, numbers: Collection[int]) -> Steps[Thing]:
-        """Return the steps but for those with the given numbers, counted from 0."""
-        if not numbers:
-            return self
-        kept: Steps[Thing] = Steps()
-        for number, step in enumerate(self):
-            if number not in numbers:
-                kept.add(*step)
-        return kept
+#: One message: a verb, the thing, and the position of the change that it belongs to. The verbs are `add` (to an empty
+#: place), `prepend` (before the others of a place), `append` (after them) and `remove`.
+Step = tuple[str, Thing, int]
 
 
 class AnswersLostError(Exception):
@@ -105,7 +71,7 @@ class AnswersLostError(Exception):
 class Transport(Protocol[Thing]):
     """A backend's way to the kernel, or to a model of it."""
 
-    def send(self, steps: Steps[Thing]) -> Mapping[int, Failure]:
+    def send(self, steps: Sequence[Step[Thing]]) -> Mapping[int, Failure]:
         """Do all the steps and return the refusals by the step's number; a refusal does not stop the rest.
 
         A removal takes the thing of its full description and no other.
@@ -116,25 +82,12 @@ class Transport(Protocol[Thing]):
         """Return everything that exists now."""
         ...
 
-    def unfulfilled(self, steps: Steps[Thing]) -> dict[int, Failure]:
+    def unfulfilled(self, steps: Sequence[Step[Thing]]) -> dict[int, Failure]:
         """Return `missing_after` of a fresh reading, or the same answer found faster.
 
         The steps end with those that were sent last.
         """
         return missing_after(steps, self.standing())
-
-
-@attrs.frozen
-class OneByOne(Transport[Thing]):
-    """A transport that sends one step at a time: `take` does it and returns the refusal, if there is one."""
-
-    take: Callable[[str, Thing], Failure | None]
-    standing: Callable[[], Iterable[Thing]]
-
-    def send(self, steps: Steps[Thing]) -> dict[int, Failure]:
-        """Do all the steps and return the refusals by the step's number."""
-        answers = [self.take(verb, thing) for verb, thing, _ in steps]
-        return {number: answer for number, answer in enumerate(answers) if answer is not None}
 
 
 @attrs.frozen
@@ -148,33 +101,36 @@ class Batch(Generic[Thing]):
     #: The things that existed before; a batch that only adds to empty places needs none of them.
     before: Iterable[Thing] = ()
 
-    def commit(self, parts: Iterable[Steps[Thing]], *, verify: bool) -> None:
+    def commit(self, parts: Iterable[Sequence[Step[Thing]]], *, verify: bool) -> None:
         """Send the parts one after the other, and roll all of them back as soon as one is refused."""
-        done: Steps[Thing] = Steps()
+        done: list[Step[Thing]] = []
         for part in parts:
             accepted, failures = self._send(part, done)
-            done = done.followed_by(accepted)
+            done += accepted
             if failures:
                 raise self._roll_back(failures, done)
-        if verify and done.verbs:
+        if verify and done:
             failures = self.transport.unfulfilled(done)
             if failures:
                 raise self._roll_back(failures, done)
 
-    def _send(self, part: Steps[Thing], done: Steps[Thing]) -> tuple[Steps[Thing], Mapping[int, Failure]]:
+    def _send(
+        self, part: Sequence[Step[Thing]], done: Sequence[Step[Thing]]
+    ) -> tuple[Sequence[Step[Thing]], Mapping[int, Failure]]:
         """Send one part; return the accepted steps, and the failures by the change's position."""
-        try:
-            refused = self.transport.send(part)
-        except AnswersLostError:
-            _logger.warning("the kernel's answers were lost; reading back decides")
-            return part, self.transport.unfulfilled(done.followed_by(part))
-        all_refused = not done.verbs and len(refused) == len(part.verbs)
+        refused = self._refused(part)
+        if refused is None:
+            return part, self.transport.unfulfilled([*done, *part])
+        all_refused = not done and len(refused) == len(part)
         if all_refused and {failure.errno for failure in refused.values()} == {errno.EPERM}:
             plural = self.kind.replace(" and ", "s and ") + "s"
             raise PermissionDeniedError(
                 f"changing {plural} needs root or CAP_NET_ADMIN; nothing was changed", errno=errno.EPERM
             )
-        return part.without(refused), {part.positions[number]: failure for number, failure in refused.items()}
+        accepted = [step for number, step in enumerate(part) if number not in refused]
+        return accepted, {
+            position: refused[number] for number, (_, _, position) in enumerate(part) if number in refused
+        }
 
     def rejection(
         self,
@@ -192,37 +148,39 @@ class Batch(Generic[Thing]):
             what=self.kind,
         )
 
-    def _roll_back(self, failures: Mapping[int, Failure], done: Steps[Thing]) -> RouteRejectedError:
+    def _roll_back(self, failures: Mapping[int, Failure], done: Sequence[Step[Thing]]) -> RouteRejectedError:
         back = _inverse(done)
-        refused = self._send_back(back)
-        doubtful = back if refused is None else back.without(set(range(len(back.verbs))).difference(refused))
+        refused = self._refused(back)
+        doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]
         standing = _near(done, self.transport.standing())
         left_behind = _unmet(_expectations(doubtful), standing.values())
         repairs = _changed_forms(doubtful, _near(done, self.before), standing)
-        if repairs.verbs:
-            self._send_back(repairs)
+        if repairs:
+            self._refused(repairs)
             left_behind += _unmet(_expectations(repairs), self.transport.standing())
+        repaired = {position for _, _, position in repairs}
         overtaken = [
-            self.describe(back.positions[number])
-            for number, failure in (refused or {}).items()
-            if back.verbs[number] == "remove" and failure.errno in {errno.ESRCH, errno.ENOENT}
-            if back.positions[number] not in repairs.positions
+            self.describe(position)
+            for number, (verb, _, position) in enumerate(back)
+            if verb == "remove" and refused and number in refused
+            if refused[number].errno in {errno.ESRCH, errno.ENOENT}
+            if position not in repaired
         ]
         words = [f"{'missing' if wrong.there else 'still there'}: {wrong.thing}" for wrong in left_behind]
         return self.rejection(failures, left_behind=words, overtaken=overtaken)
 
-    def _send_back(self, steps: Steps[Thing]) -> Mapping[int, Failure] | None:
-        """Send steps of a rollback; return the refusals, or None if answers were lost."""
+    def _refused(self, steps: Sequence[Step[Thing]]) -> Mapping[int, Failure] | None:
+        """Send the steps and return the refusals by the step's number, or None if answers were lost."""
         try:
             return self.transport.send(steps)
         except AnswersLostError:
-            _logger.warning("the kernel's answers to a rollback were lost; reading back decides")
+            _logger.warning("the kernel's answers were lost; reading back decides")
             return None
 
 
-def _near(steps: Steps[Thing], things: Iterable[Thing]) -> dict[Hashable, Thing]:
+def _near(steps: Sequence[Step[Thing]], things: Iterable[Thing]) -> dict[Hashable, Thing]:
     """Return the things in the slots of the steps, by their identity."""
-    used = set(map(slot, steps.things))
+    used = {slot(thing) for _, thing, _ in steps}
     return {identity(thing): thing for thing in things if slot(thing) in used}
 
 
@@ -232,19 +190,19 @@ def slot(thing: AnyRoute | LinkThing) -> Hashable:
 
 
 def _changed_forms(
-    unremoved: Steps[Thing], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
-) -> Steps[Thing]:
+    unremoved: Iterable[Step[Thing]], before: Collection[Hashable], standing: Mapping[Hashable, Thing]
+) -> list[Step[Thing]]:
     """Return the removals of added things that the kernel changed, so that the first removal missed them."""
     forms = {
         _form(thing): position
         for verb, thing, position in unremoved
         if verb == "remove" and identity(thing) not in standing
     }
-    repairs: Steps[Thing] = Steps()
-    for one, thing in standing.items():
-        if one not in before and _form(thing) in forms:
-            repairs.add("remove", thing, forms[_form(thing)])
-    return repairs
+    return [
+        ("remove", thing, forms[_form(thing)])
+        for one, thing in standing.items()
+        if one not in before and _form(thing) in forms
+    ]
 
 
 def _form(thing: AnyRoute | LinkThing) -> Hashable:
@@ -254,7 +212,7 @@ def _form(thing: AnyRoute | LinkThing) -> Hashable:
     return identity(thing._replace(extra=()) if isinstance(thing, ObservedRoute) else attrs.evolve(thing, extra=()))
 
 
-def missing_after(steps: Steps[Thing], standing: Iterable[Thing]) -> dict[int, Failure]:
+def missing_after(steps: Sequence[Step[Thing]], standing: Iterable[Thing]) -> dict[int, Failure]:
     """Return which changes are not in force in `standing`, by their position."""
     return {
         wrong.position: Failure(errno.ENOENT, "not refused, but not there on reading back")
@@ -284,23 +242,16 @@ def taken_by(named: Thing, here: Sequence[Thing], is_deleted_by: Callable[[Thing
     return first
 
 
-def _inverse(done: Steps[Thing]) -> Steps[Thing]:
+def _inverse(done: Sequence[Step[Thing]]) -> list[Step[Thing]]:
     """Newest first: a gateway's on-link route was added before the routes through it, and goes after them."""
-    verbs = ["append" if verb == "remove" else "remove" for verb in reversed(done.verbs)]
-    back = Steps(verbs, done.things[::-1], done.positions[::-1])
-    if len(set(verbs)) == 1:
-        return back
+    newest: dict[Hashable, Step[Thing]] = {}
+    oldest: dict[Hashable, str] = {}
+    for verb, thing, position in reversed(done):
+        inverse = "append" if verb == "remove" else "remove"
+        newest.setdefault(identity(thing), (inverse, thing, position))
+        oldest[identity(thing)] = inverse
     # A thing that was removed and added again is there as before. If its owner has deleted it since, it stays so.
-    identities = list(map(identity, back.things))
-    newest = dict(zip(reversed(identities), reversed(verbs), strict=True))
-    oldest = dict(zip(identities, verbs, strict=True))
-    seen: set[Hashable] = set()
-    superfluous = set()
-    for number, one in enumerate(identities):
-        if one in seen or newest[one] != oldest[one]:
-            superfluous.add(number)
-        seen.add(one)
-    return back.without(superfluous)
+    return [(verb, thing, position) for one, (verb, thing, position) in newest.items() if verb == oldest[one]]
 
 
 class _Expectation(NamedTuple):
@@ -309,7 +260,7 @@ class _Expectation(NamedTuple):
     there: bool
 
 
-def _expectations(steps: Steps[Thing]) -> dict[Hashable, _Expectation]:
+def _expectations(steps: Sequence[Step[Thing]]) -> dict[Hashable, _Expectation]:
     """Return the things that must and must not exist after the steps; the last step of each thing decides."""
     return {identity(thing): _Expectation(position, thing, there=verb != "remove") for verb, thing, position in steps}
 

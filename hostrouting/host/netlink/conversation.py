@@ -16,7 +16,6 @@ from hostrouting.host.netlink.route_codec import UnknownDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
 
     from hostrouting.host.netlink.frames import Request
     from hostrouting.host.netlink.neighbour_codec import NeighbourTable
@@ -25,7 +24,6 @@ __all__ = [
     "BATCH",
     "Adapter",
     "Conversation",
-    "open_conversation",
 ]
 
 _Result = TypeVar("_Result")
@@ -56,21 +54,17 @@ class Adapter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(netns={self._netns!r})" if self._netns else f"{type(self).__name__}()"
 
-    def _open(self) -> AbstractContextManager[Conversation]:
-        return open_conversation(self._netns)
-
-
-@contextmanager
-def open_conversation(netns: str | None) -> Iterator[Conversation]:
-    """Open a socket in the namespace (None: this process's); OSError while it is used becomes a `BackendError`."""
-    try:
-        with in_namespace(netns, open_here) as opened:
-            yield Conversation(opened)
-    except OSError as error:
-        where = f" in network namespace {netns}" if netns else ""
-        forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
-        step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
-        raise BackendError(f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno) from error
+    @contextmanager
+    def _open(self) -> Iterator[Conversation]:
+        """Open a socket in the namespace; OSError while it is used becomes a `BackendError`."""
+        try:
+            with in_namespace(self._netns, open_here) as opened:
+                yield Conversation(opened)
+        except OSError as error:
+            where = f" in network namespace {self._netns}" if self._netns else ""
+            forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"
+            step = forbidden if error.errno == errno.EAFNOSUPPORT else ""
+            raise BackendError(f"rtnetlink{where}: {error.strerror or error}{step}", errno=error.errno) from error
 
 
 class Conversation:
@@ -105,24 +99,23 @@ class Conversation:
 
         The request is sent when the first message is asked for, so read one dump to its end before the next.
         """
-        message = frames.message(request.kind, frames.REQUEST | frames.DUMP, request.payload)
-        for received in self.receive_dump(message, request.command):
+        for received in self.receive_dump(request):
             for one in frames.messages(received):
                 if frames.is_end_of_dump(one):
                     return
                 yield frames.payload_of(one, request.kind)
 
-    def receive_dump(self, request: bytes, command: str) -> Iterator[memoryview]:
+    def receive_dump(self, request: Request) -> Iterator[memoryview]:
         """Send the request and yield each receive, until the caller has found the end of the dump."""
-        self._asked = command
-        self._socket.send(request)
+        self._asked = request.command
+        self._socket.send(request.packed(frames.DUMP))
         while True:
             yield self._buffer[: self._receive()]
 
     def ask(self, request: Request) -> bytes:
         """Return the one message that answers a request which is no dump, without its header; OSError is a refusal."""
         self._asked = request.command
-        self._socket.send(frames.message(request.kind, frames.REQUEST, request.payload))
+        self._socket.send(request.packed())
         (answer,) = frames.messages(self._buffer[: self._receive()])
         if frames.message_start(answer)[1] == frames.ERROR:
             raise OSError(*frames.error_of(bytes(answer)))

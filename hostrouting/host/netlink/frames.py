@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACK",
-    "APPEND",
-    "CREATE",
+    "CHANGE_FLAGS",
     "DONE",
     "DUMP",
     "DUMP_INTERRUPTED",
     "ERROR",
-    "EXCLUSIVE",
     "HEADER_LENGTH",
     "NOOP",
     "REPLACE",
@@ -55,7 +53,7 @@ __all__ = [
 REQUEST: Final = 0x1
 ACK: Final = 0x4
 DUMP: Final = 0x300
-REPLACE, EXCLUSIVE, CREATE, APPEND = 0x100, 0x200, 0x400, 0x800
+REPLACE, _EXCLUSIVE, _CREATE, _APPEND = 0x100, 0x200, 0x400, 0x800
 DUMP_INTERRUPTED: Final = 0x10
 
 NOOP: Final = 1
@@ -64,6 +62,15 @@ DONE: Final = 3
 
 #: The errors that decoding raises for bytes that no kernel writes.
 UNREADABLE: Final = (struct.error, LookupError, ValueError, OverflowError)
+
+#: The flags of a change by its verb. A route is never sent with REPLACE: it takes the first of a place, even if that is
+#: foreign by then.
+CHANGE_FLAGS: Final = {
+    "add": REQUEST | _CREATE | _EXCLUSIVE,
+    "prepend": REQUEST | _CREATE,
+    "append": REQUEST | _CREATE | _APPEND,
+    "remove": REQUEST,
+}
 
 HEADER_LENGTH: Final = 16
 header: struct.Struct = struct.Struct("=IHHII")
@@ -84,6 +91,10 @@ class Request(NamedTuple):
     kind: int
     payload: bytes
     command: str
+
+    def packed(self, flags: int = 0) -> bytes:
+        """Return the complete message."""
+        return message(self.kind, REQUEST | flags, self.payload)
 
 
 def attribute(number: int, payload: bytes) -> bytes:

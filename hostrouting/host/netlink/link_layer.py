@@ -12,10 +12,10 @@ from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import classifiers, device_codec, neighbour_codec, route_codec
 from hostrouting.host.netlink.commit import Failure, LinkThing, Transport, slot
 from hostrouting.host.netlink.conversation import BATCH, Adapter
-from hostrouting.host.netlink.frames import APPEND, CREATE, EXCLUSIVE, REPLACE, REQUEST, message
+from hostrouting.host.netlink.frames import CHANGE_FLAGS, REPLACE, message
 from hostrouting.host.netlink.namespaces import in_namespace
 from hostrouting.host.netlink.places import Places, commit_links
-from hostrouting.net.addresses import IPV6
+from hostrouting.net.addresses import IPV6, parse_address
 from hostrouting.net.links import Neighbour
 from hostrouting.net.route_text import LOCAL_TABLE
 from hostrouting.net.routes import route_order
@@ -23,8 +23,9 @@ from hostrouting.net.routes import route_order
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import Steps
+    from hostrouting.host.netlink.commit import Step
     from hostrouting.host.netlink.conversation import Conversation
+    from hostrouting.net.addresses import Address
     from hostrouting.net.links import Device, Station
     from hostrouting.net.routes import ObservedRoute
     from phases import Context
@@ -98,14 +99,10 @@ class NetlinkLinkLayer(Adapter):
             index = kernel.indexes().get(dev)
             if index is None:
                 return ()
-
-            def read() -> set[str]:
-                names: set[str] = set()
-                for request in classifiers.filter_requests(index, dev):
-                    names |= classifiers.parse_bpf_names(kernel.dump(request))
-                return names
-
-            found = kernel.consistently(read)
+            requests = classifiers.filter_requests(index, dev)
+            found = kernel.consistently(
+                lambda: classifiers.parse_bpf_names(each for request in requests for each in kernel.dump(request))
+            )
         return tuple(sorted(found | self._programs(index)))
 
     def _programs(self, index: int) -> frozenset[str]:
@@ -124,14 +121,13 @@ class NetlinkLinkLayer(Adapter):
 
     def leaves_by(self, address: str) -> tuple[str, ...]:
         """Return the devices by which a packet to the IPv6 address may leave."""
-        try:
-            socket.inet_pton(socket.AF_INET6, address)
-        except (OSError, ValueError) as error:  # ValueError: a null byte within
-            raise BackendError(f"{address!r} is not an IPv6 address", errno=errno.EINVAL) from error
+        asked = parse_address(address)
+        if asked is None or asked.family != IPV6:
+            raise BackendError(f"{address!r} is not an IPv6 address", errno=errno.EINVAL)
         with self._open() as kernel:
             # If the kernel shows a nexthop object by its number only, ask for one packet's path.
             return kernel.consistently(
-                lambda: _ask(kernel, address, fib_match=True) or _ask(kernel, address, fib_match=False)
+                lambda: _ask(kernel, asked, fib_match=True) or _ask(kernel, asked, fib_match=False)
             )
 
     def apply(
@@ -159,42 +155,39 @@ class _KernelTransport(Transport[LinkThing]):
         self._shared = {*table.unresolved, *map(slot, routes)}
         return [*table.known, *routes]
 
-    def send(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+    def send(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
         # The commit has read everything before its first removal. A rollback removes later: read again, since the
         # kernel would also remove another program's neighbour of the same address.
-        refused = self._not_standing(steps) if self._has_sent and "remove" in steps.verbs else {}
+        refused = self._not_standing(steps) if self._has_sent and any(verb == "remove" for verb, _, _ in steps) else {}
         self._has_sent = True
         packed = [
             self._pack(number, verb, thing) for number, (verb, thing, _) in enumerate(steps) if number not in refused
         ]
         batches = (b"".join(packed[start : start + BATCH]) for start in range(0, len(packed), BATCH))
-        return refused | self._kernel.deliver(batches, len(steps.verbs))
+        return refused | self._kernel.deliver(batches, len(steps))
 
-    def _not_standing(self, steps: Steps[LinkThing]) -> dict[int, Failure]:
+    def _not_standing(self, steps: Sequence[Step[LinkThing]]) -> dict[int, Failure]:
         places = Places(self.standing())
         answers = {number: places.remove(thing) for number, (verb, thing, _) in enumerate(steps) if verb == "remove"}
         return {number: answer for number, answer in answers.items() if isinstance(answer, Failure)}
 
     def _pack(self, number: int, verb: str, thing: LinkThing) -> bytes:
-        is_neighbour = isinstance(thing, Neighbour)
-        if verb == "remove":
-            kind, flags = neighbour_codec.DELNEIGH if is_neighbour else route_codec.DELROUTE, REQUEST
-        else:
-            kind, flags = neighbour_codec.NEWNEIGH if is_neighbour else route_codec.NEWROUTE, REQUEST | CREATE
-            if verb == "add" and slot(thing) not in self._shared:
-                flags |= EXCLUSIVE
-            else:
-                flags |= REPLACE if is_neighbour else APPEND
+        if verb == "add" and slot(thing) in self._shared:
+            verb = "append"
         self._shared.add(slot(thing))
-        payload = (
-            neighbour_codec.pack_neighbour(thing, self._indexes[thing.dev])
-            if isinstance(thing, Neighbour)
-            else route_codec.pack_route(thing, self._indexes)
-        )
+        flags = CHANGE_FLAGS[verb]
+        if isinstance(thing, Neighbour):
+            kind = neighbour_codec.DELNEIGH if verb == "remove" else neighbour_codec.NEWNEIGH
+            payload = neighbour_codec.pack_neighbour(thing, self._indexes[thing.dev])
+            # A slot has one neighbour.
+            flags |= REPLACE if verb == "append" else 0
+        else:
+            kind = route_codec.DELROUTE if verb == "remove" else route_codec.NEWROUTE
+            payload = route_codec.pack_route(thing, self._indexes)
         return message(kind, flags, payload, sequence=socket.htonl(number + 1))
 
 
-def _ask(kernel: Conversation, address: str, *, fib_match: bool) -> tuple[str, ...]:
+def _ask(kernel: Conversation, address: Address, *, fib_match: bool) -> tuple[str, ...]:
     names = kernel.names()
     try:
         answer = kernel.ask(route_codec.lookup_request(address, fib_match=fib_match))

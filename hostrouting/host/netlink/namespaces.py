@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "T",
     "in_namespace",
     "open_here",
 ]
@@ -19,10 +18,10 @@ __all__ = [
 _CLONE_NEWNET: Final = 0x40000000
 _NAMED_NAMESPACES: Final = "/run/netns"
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def in_namespace(netns: str | None, function: Callable[[], T]) -> T:
+def in_namespace(netns: str | None, function: Callable[[], _T]) -> _T:
     """Call the function in the namespace `netns` (a name of `ip netns`, or a path; None: ours) and return its result.
 
     A new thread enters the namespace and ends there, so no failure can leave one of the caller's threads in it. A
@@ -31,7 +30,7 @@ def in_namespace(netns: str | None, function: Callable[[], T]) -> T:
     if not netns:
         return function()
     path = netns if "/" in netns else f"{_NAMED_NAMESPACES}/{netns}"
-    outcome: list[T | OSError] = []
+    outcome: list[_T | OSError] = []
 
     def enter() -> None:
         try:

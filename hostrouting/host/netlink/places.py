@@ -11,19 +11,18 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, Steps, slot, taken_by
+from hostrouting.host.netlink.commit import Batch, Failure, LinkThing, slot, taken_by
 from hostrouting.net.links import Neighbour, is_as_shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
-    from hostrouting.host.netlink.commit import Transport
+    from hostrouting.host.netlink.commit import Step, Transport
     from hostrouting.net.routes import ObservedRoute
 
 __all__ = [
     "Places",
     "commit_links",
-    "shares_place",
 ]
 
 
@@ -51,18 +50,18 @@ def commit_links(
     batch = Batch(transport, describe, " and ".join(sorted(kinds)), before)
     places = Places(before)
     failures: dict[int, Failure] = {}
-    removals: Steps[LinkThing] = Steps()
-    additions: Steps[LinkThing] = Steps()
+    removals: list[Step[LinkThing]] = []
+    additions: list[Step[LinkThing]] = []
     for position, thing in enumerate(things):
         part, verb = (removals, "remove") if position < len(remove) else (additions, "add")
         step = _unusable(thing, devices) or (places.add(thing) if part is additions else places.remove(thing))
         if isinstance(step, Failure):
             failures[position] = step
         else:
-            part.add(verb, step, position)
+            part.append((verb, step, position))
     if failures:
         raise batch.rejection(failures)
-    batch.commit([part for part in (removals, additions) if part.verbs], verify=True)
+    batch.commit([part for part in (removals, additions) if part], verify=True)
 
 
 class Places:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink.namespaces import in_namespace
+from hostrouting.net.addresses import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -80,8 +81,8 @@ def pack_address(address: str) -> bytes:
     '0af00009'
     """
     try:
-        return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
-    except (OSError, ValueError) as error:  # ValueError: a null byte within
+        return Address.parse(address).packed
+    except ValueError as error:
         raise BackendError(
             f"{address!r} is not an address; give one without a prefix length", errno=errno.EINVAL
         ) from error

@@ -53,15 +53,12 @@ __all__ = [
     "RTA_UID",
     "Signature",
     "UnknownDeviceError",
-    "compose",
     "device_of",
     "encapsulation_of",
     "gateway_of",
     "lookup_request",
     "pack_route",
     "pack_signature",
-    "parse_attributes",
-    "parse_fixed",
     "parse_ipv6_routes",
     "parse_route",
     "rtmsg",
@@ -101,10 +98,6 @@ IPV6_ROUTES: Final = Request(GETROUTE, rtmsg.pack(IPV6, 0, 0, 0, 0, 0, 0, 0, 0),
 class UnknownDeviceError(Exception):
     """A route names an interface index that the link dump before it did not have: read both again."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        super().__init__(f"no device has the index {index}")
-
 
 # --- to the kernel
 
@@ -140,10 +133,10 @@ def pack_signature(route: Route | ObservedRoute, indexes: Mapping[str, int]) -> 
     return before, after + _pack_attributes(route, indexes)
 
 
-def lookup_request(address: str, *, fib_match: bool) -> Request:
+def lookup_request(address: Address, *, fib_match: bool) -> Request:
     """Ask for the route that decides an IPv6 address (`fib_match`), or for the path of one packet."""
     packed = rtmsg.pack(IPV6, 128, 0, 0, 0, 0, 0, 0, FIB_MATCH if fib_match else 0)
-    packed += attribute(RTA_DST, Address.parse(address).packed)
+    packed += attribute(RTA_DST, address.packed)
     return Request(GETROUTE, packed, f"ip -6 route get{' fibmatch' if fib_match else ''} {address}")
 
 
@@ -205,13 +198,31 @@ def parse_ipv6_routes(payloads: Iterable[bytes], names: Mapping[int, str]) -> li
 
 def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4) -> ObservedRoute:
     """Return the route of one message, of a dump or of the answer to a lookup."""
+    found, length, source_length, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
+    if found != family:
+        raise ValueError(f"a route has the address family {found} instead of {family}")
     fields = attributes(payload, rtmsg.size)
-    fixed = parse_fixed(payload, number_of(fields.get(RTA_TABLE)), family=family)
-    route = compose(address_of(fields.get(RTA_DST), family) or 0, fixed, parse_attributes(fields, names, family))
+    route = ObservedRoute(
+        network=address_of(fields.get(RTA_DST), family) or 0,
+        prefix_length=checked_length(length, family),
+        gateway=gateway_of(fields, family),
+        dev=device_of(number_of(fields[_RTA_OIF]), names) if _RTA_OIF in fields else None,
+        metric=number_of(fields.get(_RTA_PRIORITY)),
+        table=number_of(fields.get(RTA_TABLE)) or small_table,
+        protocol=protocol,
+        kind=KINDS[kind],
+        scope=scope,
+        source=address_of(fields.get(_RTA_PREFSRC), family),
+        tos=tos,
+        flags=flags,
+        nexthops=tuple(_next_hops(fields[_RTA_MULTIPATH], names, family)) if _RTA_MULTIPATH in fields else (),
+        extra=_extra(fields),
+        nexthop_id=number_of(fields.get(_RTA_NH_ID)),
+        encapsulation=encapsulation_of(fields),
+    )
     if family == IPV4:
         return route
-    source_length = checked_length(payload[2], IPV6)
-    source = Prefix(IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, source_length)
+    source = Prefix(IPV6, address_of(fields.get(RTA_SRC), IPV6) or 0, checked_length(source_length, IPV6))
     return route._replace(
         # Routes that block are shown on the loopback device, whatever device they were made with.
         dev=None if route.kind in DEVICELESS_KINDS else route.dev,
@@ -223,72 +234,12 @@ def parse_route(payload: bytes, names: Mapping[int, str], *, family: int = IPV4)
     )
 
 
-_Fixed = tuple[int, int, int, str, int, int, int]
-_Attributes = tuple[
-    Address | None, str | None, int, int | None, tuple[NextHop, ...], "Extra", int, Encapsulation | None
-]
-
-
-def parse_fixed(payload: bytes, table: int, *, family: int = IPV4) -> _Fixed:
-    """Return the fields in the fixed part of a route message."""
-    found, length, _, tos, small_table, protocol, scope, kind, flags = rtmsg.unpack_from(payload)
-    if found != family:
-        raise ValueError(f"a route has the address family {found} instead of {family}")
-    return (
-        checked_length(length, family),
-        table or small_table,
-        protocol,
-        KINDS[kind],
-        scope,
-        tos,
-        flags,
-    )
-
-
-def parse_attributes(fields: Mapping[int, bytes], names: Mapping[int, str], family: int = IPV4) -> _Attributes:
-    """Return the fields in the attributes of a route message but its destination and table."""
-    return (
-        gateway_of(fields, family),
-        device_of(number_of(fields[_RTA_OIF]), names) if _RTA_OIF in fields else None,
-        number_of(fields.get(_RTA_PRIORITY)),
-        address_of(fields.get(_RTA_PREFSRC), family),
-        tuple(_next_hops(fields[_RTA_MULTIPATH], names, family)) if _RTA_MULTIPATH in fields else (),
-        _extra(fields),
-        number_of(fields.get(_RTA_NH_ID)),
-        encapsulation_of(fields),
-    )
-
-
-def compose(network: int, fixed: _Fixed, variable: _Attributes) -> ObservedRoute:
-    """Return the route of these parts."""
-    length, table, protocol, kind, scope, tos, flags = fixed
-    gateway, dev, metric, source, nexthops, extra, nexthop_id, encapsulation = variable
-    return ObservedRoute(
-        network,
-        length,
-        gateway,
-        dev,
-        metric,
-        table,
-        protocol,
-        kind,
-        scope,
-        source,
-        tos,
-        flags,
-        nexthops,
-        extra,
-        nexthop_id,
-        encapsulation,
-    )
-
-
 def device_of(index: int, names: Mapping[int, str]) -> str:
     """Return the name of the device that has this index; raise UnknownDeviceError if there is none."""
     try:
         return names[index]
     except KeyError:
-        raise UnknownDeviceError(index) from None
+        raise UnknownDeviceError(f"no device has the index {index}") from None
 
 
 @lru_cache(maxsize=4096)

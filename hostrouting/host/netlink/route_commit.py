@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hostrouting.exceptions import LinkNotFoundError
 from hostrouting.fib.model import resting
 from hostrouting.fib.tables import Tables, inserted, key_of
-from hostrouting.host.netlink.commit import Batch, Failure, Steps, taken_by
+from hostrouting.host.netlink.commit import Batch, Failure, taken_by
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import ObservedRoute
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from hostrouting.fib.tables import Bucket, Key
-    from hostrouting.host.netlink.commit import AnyRoute, Transport
+    from hostrouting.host.netlink.commit import AnyRoute, Step, Transport
     from hostrouting.net.changes import RouteChange
 
 __all__ = ["commit_routes"]
@@ -33,7 +33,7 @@ def commit_routes(
     """Make all the changes or none; see `RouteBackend.apply` for the errors."""
     _check_devices(changes, devices)
     parts = _route_parts(changes)
-    only_adds = all(verb == "add" for part in parts for verb in part.verbs)
+    only_adds = all(change.before is None and change.verb == "add" for change in changes)
     before = () if only_adds else [*transport.standing()]
     batch = Batch(transport, lambda position: str(changes[position]), before=before)
     failures = _wrong_removals(changes, parts, before)
@@ -43,7 +43,7 @@ def commit_routes(
 
 
 def _wrong_removals(
-    changes: Sequence[RouteChange], parts: Iterable[Steps[AnyRoute]], before: Iterable[AnyRoute]
+    changes: Sequence[RouteChange], parts: Iterable[Sequence[Step[AnyRoute]]], before: Iterable[AnyRoute]
 ) -> dict[int, Failure]:
     """Return the removals of routes that do not exist, or instead of which the kernel would take another one."""
     buckets = _crowded(changes, before)
@@ -78,27 +78,24 @@ def _crowded(changes: Sequence[RouteChange], before: Iterable[AnyRoute]) -> dict
     }
 
 
-def _route_parts(changes: Sequence[RouteChange]) -> list[Steps[AnyRoute]]:
+def _route_parts(changes: Sequence[RouteChange]) -> list[list[Step[AnyRoute]]]:
     """Return the steps of the changes, in one or two parts.
 
     Removals that end a batch are sent only after everything before them has succeeded: a route that is never removed
     cannot fail to return, and keeps its place among its duplicates. The same holds for the removals of replacements.
     """
-    if all(change.before is None for change in changes):
-        added: list[AnyRoute] = [change.after for change in changes if change.after is not None]
-        return [Steps([change.verb for change in changes], added, [*range(len(added))])] if added else []
     end = len(changes)
     while end and changes[end - 1].after is None:
         end -= 1
-    first: Steps[AnyRoute] = Steps()
-    last: Steps[AnyRoute] = Steps()
+    first: list[Step[AnyRoute]] = []
+    last: list[Step[AnyRoute]] = []
     for position, change in enumerate(changes):
         if change.after is not None:
-            first.add(change.verb, change.after, position)
+            first.append((change.verb, change.after, position))
         if change.before is not None:
             ends = change.after is not None or position >= end
-            (last if ends else first).add("remove", change.before, position)
-    return [part for part in (first, last) if part.verbs]
+            (last if ends else first).append(("remove", change.before, position))
+    return [part for part in (first, last) if part]
 
 
 def _check_devices(changes: Sequence[RouteChange], names: Collection[str]) -> None:

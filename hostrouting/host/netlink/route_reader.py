@@ -16,19 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from hostrouting.host.netlink.frames import (
     DUMP_INTERRUPTED,
     HEADER_LENGTH,
-    attributes,
     checked_message_length,
     error_of,
     is_end_of_dump,
     message_start,
-    number_of,
 )
 from hostrouting.host.netlink.route_codec import (
     NEWROUTE,
     RTA_TABLE,
-    compose,
-    parse_attributes,
-    parse_fixed,
     parse_route,
 )
 from hostrouting.host.netlink.route_writer import AFTER_DST, DST_HEADER
@@ -58,10 +53,7 @@ class RouteReader:
 
     def __init__(self, names: Mapping[int, str]) -> None:
         #: By the bytes before and after the destination: all fields of an ObservedRoute but `network`.
-        self._signatures: dict[Signature, tuple[object, ...]] = {}
-        # Each half of a signature is parsed once, whatever it is combined with.
-        self._fixed = _cached(_parse_before)
-        self._variable = _cached(lambda after: parse_attributes(attributes(after), names))
+        self._suffix = _cached(lambda alike: _parse_suffix(alike, names))
         # Messages without destination by all their bytes: the default route answers many lookups.
         self._whole = _cached(lambda payload: parse_route(payload, names))
 
@@ -70,14 +62,14 @@ class RouteReader:
 
         OSError is the kernel's refusal; InterruptedError says that the table changed meanwhile.
         """
-        append, new, signatures = sink.append, tuple.__new__, self._signatures
+        append, new, suffix_of = sink.append, tuple.__new__, self._suffix
         for alike, message, networks in _runs(buffer):
             if alike is None:
                 if is_end_of_dump(message):
                     return True
                 append(self._read_whole(message))
                 continue
-            suffix = signatures.get(alike) or self._learn(alike)
+            suffix = suffix_of(alike)
             if len(networks) == 1:
                 # Two thirds of the time that unpacking takes.
                 append(new(ObservedRoute, (networks[0],) + suffix))  # noqa: RUF005
@@ -94,17 +86,9 @@ class RouteReader:
                 is_route = message_start(message)[1] == NEWROUTE
                 answers.append(self._read_whole(message) if is_route else _refusal(message))
                 continue
-            suffix = self._signatures.get(alike) or self._learn(alike)
+            suffix = self._suffix(alike)
             answers += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
         return answers
-
-    def _learn(self, alike: Signature) -> tuple[object, ...]:
-        """Return the fields of a signature."""
-        before, after = alike
-        if len(self._signatures) >= _MOST_SIGNATURES:
-            self._signatures.clear()
-        suffix = self._signatures[alike] = compose(0, self._fixed(before), self._variable(after))[1:]
-        return suffix
 
     def _read_whole(self, message: memoryview) -> ObservedRoute:
         _, message_kind, _ = message_start(message)
@@ -113,11 +97,12 @@ class RouteReader:
         return self._whole(bytes(message[HEADER_LENGTH:]))
 
 
-def _parse_before(before: bytes) -> Any:
-    """Return the fields in the bytes before the destination of a route."""
+def _parse_suffix(alike: Signature, names: Mapping[int, str]) -> tuple[Any, ...]:
+    """Return all fields of the routes with this signature but `network`."""
+    before, after = alike
     if before[12:16] != _TABLE_HEADER:
         raise ValueError("a route does not begin with its table")
-    return parse_fixed(before, number_of(before[16:20]))
+    return parse_route(before + bytes(4) + after, names)[1:]
 
 
 def _refusal(message: memoryview) -> int:

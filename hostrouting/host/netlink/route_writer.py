@@ -13,13 +13,12 @@ from array import array
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.host.netlink.conversation import BATCH
 from hostrouting.host.netlink.frames import (
-    APPEND,
-    CREATE,
-    DUMP,
-    EXCLUSIVE,
+    CHANGE_FLAGS,
     HEADER_LENGTH,
     REQUEST,
+    Request,
     attribute,
     message,
     word,
@@ -42,13 +41,12 @@ from hostrouting.net.routes import signature
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hostrouting.host.netlink.commit import AnyRoute, Steps
+    from hostrouting.host.netlink.commit import AnyRoute, Step
     from hostrouting.host.netlink.route_codec import Signature
 
 __all__ = [
     "AFTER_DST",
     "DST_HEADER",
-    "HEADS",
     "RouteWriter",
     "dump_request",
     "pack_lookups",
@@ -67,14 +65,6 @@ _BATCH_BYTES: Final = 1 << 15
 #: An answer to a lookup has the table that decided.
 _FLAG_LOOKUP_TABLE: Final = 0x1000
 
-#: Message type and flags by verb. Never REPLACE: it takes the first route of a place, even if that is foreign by then.
-HEADS: Final = {
-    "add": (NEWROUTE, REQUEST | CREATE | EXCLUSIVE),
-    "prepend": (NEWROUTE, REQUEST | CREATE),
-    "append": (NEWROUTE, REQUEST | CREATE | APPEND),
-    "remove": (DELROUTE, REQUEST),
-}
-
 
 class RouteWriter:
     """Packs route messages; `indexes` maps device names to interface indexes."""
@@ -87,15 +77,15 @@ class RouteWriter:
         self.protocols: set[int] = set()
 
     def batches(
-        self, steps: Steps[AnyRoute], *, size: int, echoes: dict[Signature, set[int]]
+        self, steps: Sequence[Step[AnyRoute]], *, echoes: dict[Signature, set[int]]
     ) -> Iterator[bytes | memoryview]:
-        """Pack the steps into batches of at most `size` messages.
+        """Pack the steps into batches of at most `BATCH` messages.
 
         A step's sequence number is its position counted from 1, in network byte order. `echoes` collects the
         networks by signature, as the kernel would show them.
         """
-        for start in range(0, len(steps.things), size):
-            verbs, routes = steps.verbs[start : start + size], steps.things[start : start + size]
+        for start in range(0, len(steps), BATCH):
+            verbs, routes, _ = zip(*steps[start : start + BATCH], strict=True)
             keys = list(map(signature, routes))
             parts = self._signatures.get(keys[0]) or self._pack_signature(keys[0], routes[0])
             fits = len(routes) * (AFTER_DST + len(parts[1])) <= _BATCH_BYTES
@@ -138,7 +128,8 @@ class RouteWriter:
 
 @cache
 def _head(verb: str, length_after: int) -> bytes:
-    return struct.pack("=IHH", AFTER_DST + length_after, *HEADS[verb])
+    kind = DELROUTE if verb == "remove" else NEWROUTE
+    return struct.pack("=IHH", AFTER_DST + length_after, kind, CHANGE_FLAGS[verb])
 
 
 def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[int]) -> memoryview:
@@ -152,12 +143,12 @@ def _pack_alike(verb: str, sequence: int, parts: Signature, networks: Sequence[i
     return _with_columns(one, count, {2: range(sequence, sequence + count), AFTER_DST // 4 - 1: networks})
 
 
-def dump_request(*, table: int | None = None, protocol: int | None = None) -> bytes:
+def dump_request(*, table: int | None = None, protocol: int | None = None) -> Request:
     """Ask for all routes, or for those of one table or protocol (kernels before 4.20 show all the same)."""
     payload = rtmsg.pack(IPV4, 0, 0, 0, 0, protocol or 0, 0, 0, 0)
     if table is not None:
         payload += attribute(RTA_TABLE, word.pack(table))
-    return message(GETROUTE, REQUEST | DUMP, payload)
+    return Request(GETROUTE, payload, "ip -4 route show table all")
 
 
 def pack_lookups(destinations: Sequence[int], sources: Sequence[int | None] | None, *, resolve: bool) -> memoryview:

@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.packets.ebtables_rules import (
     BACKENDS,
@@ -28,7 +30,7 @@ from hostrouting.host.packets.ebtables_tools import (
 from phases import Context, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["EbtablesCommand", "insertions"]
 
@@ -38,17 +40,14 @@ _logger = logging.getLogger(__name__)
 _SECONDS_TO_PUT_BACK: Final = 60.0
 
 
+@attrs.frozen
 class EbtablesCommand:
     """The ebtables rules of this machine, or of another place that `prefix` enters: `("ip", "netns", "exec", NAME)`.
 
     It implements `Ebtables`. Of identical rules in a chain it deletes the first ones, whichever were named.
     """
 
-    def __init__(self, prefix: Sequence[str] = ()) -> None:
-        self._prefix = tuple(prefix)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({' '.join(self._prefix)!r})"
+    prefix: Sequence[str] = ()
 
     def read(self, ctx: Context) -> EbtablesReading:
         """See `Ebtables.read`."""
@@ -60,7 +59,7 @@ class EbtablesCommand:
             if backend == "legacy" and not legacy_may_have_rules():
                 continue  # a table that was never loaded has no rules
             try:
-                text = find(ctx, self._prefix, backend).save(ctx)
+                text = find(ctx, self.prefix, backend).save(ctx)
             except UNSEEN as error:
                 notes.append(str(error))
                 denied |= isinstance(error, PermissionDeniedError)
@@ -71,23 +70,19 @@ class EbtablesCommand:
                 notes += [f"ebtables ({backend}): {line[2:]}" for line in text.split("\n") if "# Table `nat'" in line]
         return EbtablesReading(tuple(rules), tuple(notes), denied=denied, texts=tuple(texts))
 
-    def delete(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def delete(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.delete`."""
-        change = _Change(ctx, self._prefix, rules, "deleted")
+        change = _Change(ctx, self.prefix, rules, "deleted")
         found, absent = matches(change.before, rules)
         if absent:
             raise BackendError(f"nothing was deleted: {titles(absent)} is not there (any more)")
         # In the order of the chain: the program searches from its beginning, and so finds each rule at once.
-        change.make([Command("-D", rule) for rule in found], progress)
+        change.make([Command("-D", rule) for rule in found])
 
-    def insert(
-        self, ctx: Context, rules: Sequence[EbtablesRule], *, progress: Callable[[int], None] | None = None
-    ) -> None:
+    def insert(self, ctx: Context, rules: Sequence[EbtablesRule]) -> None:
         """See `Ebtables.insert`."""
-        change = _Change(ctx, self._prefix, rules, "inserted")
-        change.make(insertions(change.before, rules), progress)
+        change = _Change(ctx, self.prefix, rules, "inserted")
+        change.make(insertions(change.before, rules))
 
 
 class _Change:
@@ -103,8 +98,8 @@ class _Change:
         self._tools = {name: find(ctx, prefix, name) for name in BACKENDS if any(r.backend == name for r in rules)}
         self.before = self._read(ctx)
 
-    def make(self, commands: Sequence[Command], progress: Callable[[int], None] | None) -> None:
-        """Make all of the change or nothing of it."""
+    def make(self, commands: Sequence[Command]) -> None:
+        """Make all of the change or nothing of it; log each batch with its `progress`: (done, total)."""
         attempted: list[Command] = []
         done = 0
         try:
@@ -112,9 +107,8 @@ class _Change:
                 attempted += batch
                 tools.change(self._ctx, batch)
                 done = len(attempted)
-                _logger.debug("ebtables: %d of %d rules %s", done, len(commands), self._word)
-                if progress is not None:
-                    progress(done)
+                fields = {"progress": (done, len(commands))}
+                _logger.info("%d of %d ebtables rules %s", done, len(commands), self._word, extra=fields)
             lasting, undone = self._outcome(commands, self._read(self._ctx))
         except RefusedError as error:
             culprit = error.rule.line if error.rule else f"one of these: {_titles(attempted[done:])}"

@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "UNSEEN",
     "Command",
-    "LegacyTools",
-    "NftTools",
     "RefusedError",
     "Tools",
-    "UnsupportedError",
     "find",
     "legacy_may_have_rules",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.host.search_path import with_sbin
 from phases import CommandFailedError, run_command
@@ -26,17 +28,14 @@ _NO_SUCH_TABLE: Final = re.compile(r"^Error: (Could not process rule: )?No such 
 _NO_PRIVILEGE: Final = re.compile(r"Operation not permitted|you must be root", re.IGNORECASE)
 
 
+@attrs.frozen
 class NftCommand:
     """The nftables of the network namespace that `command` runs in.
 
     `command` is how to call nft, possibly through another program (`ip netns exec NAME nft`). It implements `Nftables`.
     """
 
-    def __init__(self, command: Sequence[str] = ("nft",)) -> None:
-        self._command = tuple(command)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({' '.join(self._command)!r})"
+    command: Sequence[str] = ("nft",)
 
     def table(self, ctx: Context, family: str, name: str) -> list[dict[str, Any]] | None:
         """See `Nftables.table`."""
@@ -90,7 +89,7 @@ class NftCommand:
             return False
 
     def _run(self, ctx: Context, *arguments: str, text: str | None = None) -> str:
-        return run_command(ctx, [*self._command, *arguments], input=text, env=with_sbin()).stdout
+        return run_command(ctx, [*self.command, *arguments], input=text, env=with_sbin()).stdout
 
 
 def check_table_name(family: str, name: str) -> None:

@@ -8,6 +8,8 @@ import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from hostrouting.exceptions import UnitError
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.systemd.unit_files import UnitFiles
@@ -28,6 +30,7 @@ _PROPERTIES: Final = "Id,LoadState,ActiveState,SubState,Result,MainPID,NeedDaemo
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
+@attrs.frozen
 class Systemctl:
     """The systemd that runs this machine.
 
@@ -35,11 +38,7 @@ class Systemctl:
     `ServiceManager`.
     """
 
-    def __init__(self, command: Sequence[str] = ("systemctl",)) -> None:
-        self._command = tuple(command)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({' '.join(self._command)!r})"
+    command: Sequence[str] = ("systemctl",)
 
     def daemon_reload(self, ctx: Context) -> None:
         """See `ServiceManager.daemon_reload`."""
@@ -111,7 +110,7 @@ class Systemctl:
 
     def _run(self, ctx: Context, *arguments: str, advice: str = "") -> str:
         try:
-            return run_command(ctx, [*self._command, *arguments]).stdout
+            return run_command(ctx, [*self.command, *arguments]).stdout
         except CommandFailedError as error:
             raise unit_error(error, advice) from error
 

@@ -469,6 +469,8 @@ covered_by() { # address, a prefix length, table, name of a list of routes: does
 # @if auto@
 is_booting() {
   local up=''
+  # The first check of a boot waits, and not each start of a gated unit after it.
+  [[ -e $ok || -e $detected ]] && return 1
   [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
   # Later, addresses that are still missing in the pool are hardly under way.
   [[ $up == +([0-9]) ]] && ((up < 300))
@@ -544,7 +546,7 @@ if [[ $fabric_awaited ]] && has_infiniband; then
   done
   [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 fi
-[[ $fabric_source || $fabric_awaited ]] || fabric_notes=()
+[[ $fabric_on ]] || fabric_notes=()
 # @end@
 
 if [[ $default && ${#expected[@]} == 0 ]]; then

@@ -8,14 +8,15 @@ fabric_most=262144  # Bytes of a file.
 fabric_longest=1024 # Bytes of a line of the configuration.
 
 # Set fabric_macs and fabric_addresses (numbers), an entry in both for each address that the agent will add with a /16
-# network; fabric_source, which is empty if no fabric is announced; fabric_notes; and fabric_awaited to `yes` if the
-# agent would act, were the addresses in the pool. A MAC is as agent_mac returns it, and empty if no device can have it.
+# network; fabric_source, which is empty if no fabric is announced; fabric_notes; fabric_on to `yes` if RDMA is switched
+# on, and fabric_awaited if the agent would act, were the addresses in the pool. A MAC is as agent_mac returns it, and
+# empty if no device can have it.
 # shellcheck disable=SC2034
 read_fabric() {
   local reason='' library=/var/lib/waagent
-  fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited=''
+  fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited='' fabric_on=''
   is_there "$fabric_configuration" || return 0
-  if is_switched_on && check_rdma_addresses && read_pool; then
+  if is_switched_on && fabric_on=yes && check_rdma_addresses && read_pool; then
     fabric_source=$fabric_pool
   else
     fabric_macs=() fabric_addresses=()

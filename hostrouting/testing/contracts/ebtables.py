@@ -151,18 +151,6 @@ class EbtablesContract:
             ebtables.delete(ctx, [self.rule(ONE), odd])
         assert self.lines(ebtables) == [ONE]
 
-    @pytest.mark.parametrize("named", [[], [ONE, THREE]])
-    def test_progress_ends_with_the_number_of_rules(self, ebtables: Ebtables, ctx: Context, named: list[str]) -> None:
-        """It grows, and ends with the number of all rules; without rules there is no change and no progress."""
-        self.load(ebtables, ONE, TWO, THREE)
-        rules = self.pick(ebtables, *named)
-        for change in (ebtables.delete, ebtables.insert):
-            calls: list[int] = []
-            change(ctx, rules, progress=calls.append)
-            assert calls == sorted(set(calls))
-            assert max(calls, default=0) == len(named)
-        assert self.lines(ebtables) == [ONE, TWO, THREE]
-
     def test_a_context_that_is_over_changes_nothing(self, ebtables: Ebtables) -> None:
         """It reads nothing, either."""
         self.load(ebtables, ONE)

@@ -35,7 +35,7 @@ __all__ = ["RouteBackendContract"]
 _add, _prepend, _append = RouteChange.add, RouteChange.prepend, RouteChange.append
 _remove, _replace = RouteChange.remove, RouteChange.replace
 
-#: One of ours, foreign ones of the same place, and one whose gateway is on no link.
+#: Our own route, foreign ones of the same place, and one whose gateway is on no link.
 OURS: Final = "9.0.0.0/8 via 10.224.0.1 dev eth0 proto 142"
 THEIRS: Final = "9.0.0.0/8 via 10.224.0.9 dev eth0 proto dhcp"
 OTHERS: Final = "9.0.0.0/8 via 10.224.0.8 dev eth0"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,27 +20,53 @@ from hostrouting.testing.memory_ebtables import MemoryEbtables
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hostrouting.testing.kernel_node import KernelNode
 
 
+@contextmanager
+def after_each_batch(act: Callable[[int], object]) -> Iterator[None]:
+    """Call `act` with the number of finished rules after each batch; its error is one of the adapter."""
+
+    class Hook(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if hasattr(record, "progress"):
+                act(record.progress[0])
+
+    logger, hook = logging.getLogger(EbtablesCommand.__module__), Hook()
+    level = logger.level
+    logger.addHandler(hook)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(hook)
+        logger.setLevel(level)
+
+
 @needs("kernel", "ebtables-nft")
 class TestAllOrNothing:
-    def test_thousands_go_and_come_in_batches(self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context) -> None:
-        """3,000 of 3,100 rules take three processes; after the undo, ebtables-save prints the same bytes."""
+    def test_thousands_go_and_come_in_batches(
+        self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """3,000 of 3,100 rules take three processes, each with a line of the log; the undo restores every byte."""
+        caplog.set_level(logging.INFO)
         lines = [arp_rule(number) for number in range(3100)]
         load(node.name, lines)
         before = saved(node.name)
         chosen = [rule for rule in ebtables.read(ctx).rules if rule.position % 31]
-        calls: list[int] = []
-        ebtables.delete(ctx, chosen, progress=calls.append)
-        assert calls == [1000, 2000, 3000]
+        ebtables.delete(ctx, chosen)
         assert len(ebtables.read(ctx).rules) == 100
-        calls.clear()
-        ebtables.insert(ctx, chosen, progress=calls.append)
-        assert calls == [1000, 2000, 3000]
+        ebtables.insert(ctx, chosen)
         assert saved(node.name) == before
+        told = [(record.getMessage(), record.progress) for record in caplog.records if hasattr(record, "progress")]
+        assert told == [
+            (f"{done} of 3000 ebtables rules {verb}", (done, 3000))
+            for verb in ("deleted", "inserted")
+            for done in (1000, 2000, 3000)
+        ]
 
     def test_a_batch_that_fails_puts_the_earlier_ones_back(
         self, node: KernelNode, ebtables: EbtablesCommand, ctx: Context
@@ -55,8 +83,8 @@ class TestAllOrNothing:
 
         # Where the kernel refuses, 1.8.7 does not say which it was.
         which = r"one of these: .*\(and 500 more\)" if LACKS_CARE else r".* 10\.0\.9\.96 .*does a matching rule exist"
-        with pytest.raises(BackendError, match=f"not deleted: {which}") as caught:
-            ebtables.delete(ctx, ebtables.read(ctx).rules, progress=progress)
+        with after_each_batch(progress), pytest.raises(BackendError, match=f"not deleted: {which}") as caught:
+            ebtables.delete(ctx, ebtables.read(ctx).rules)
         assert "the 2000 rules that had been deleted before it are as they were" in str(caught.value)
         assert calls == [1000, 2000]
         assert saved(node.name) == [line for line in before if line != arp_rule(2400)]
@@ -79,8 +107,8 @@ class TestAllOrNothing:
             raise KeyError(done)
 
         # MINE comes after PREROUTING in a reading, so that it is in the last batch.
-        with pytest.raises(KeyError):
-            ebtables.delete(ctx, [*rest[:10], *first], progress=progress)
+        with after_each_batch(progress), pytest.raises(KeyError):
+            ebtables.delete(ctx, [*rest[:10], *first])
         assert (
             "THE ROLLBACK IS INCOMPLETE, of 11 rules these could not be restored:\n  -A MINE -p ARP -j DROP"
             in caplog.text
@@ -124,8 +152,8 @@ class TestAllOrNothing:
         load(node.name, [arp_rule(number) for number in range(2500)])
         before = saved(node.name)
         ctx = Context()
-        with pytest.raises(CancelledError):
-            ebtables.delete(ctx, ebtables.read(ctx).rules, progress=lambda done: ctx.cancel(f"at {done}"))
+        with after_each_batch(lambda done: ctx.cancel(f"at {done}")), pytest.raises(CancelledError):
+            ebtables.delete(ctx, ebtables.read(ctx).rules)
         assert "the 1000 rules that had been deleted" in caplog.text
         assert saved(node.name) == before
 
@@ -170,8 +198,9 @@ class TestAllOrNothing:
         def progress(_done: int) -> None:
             load(node.name, [TWO])
 
-        with pytest.raises(BackendError, match=r"10\.0\.0\.2 .*was deleted, and at once it was not: something alive"):
-            ebtables.delete(ctx, ebtables.read(ctx).rules[:2], progress=progress)
+        reason = r"10\.0\.0\.2 .*was deleted, and at once it was not: something alive"
+        with after_each_batch(progress), pytest.raises(BackendError, match=reason):
+            ebtables.delete(ctx, ebtables.read(ctx).rules[:2])
         assert sorted(rule.line for rule in ebtables.read(ctx).rules) == [ONE, TWO, THREE]
 
     def test_foreign_rules_chains_and_policies_stay(

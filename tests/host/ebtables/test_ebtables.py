@@ -55,7 +55,7 @@ class TestMemoryLegacy(TestMemory):
 def namespace(ebtables: Ebtables) -> str:
     """Return the name of the namespace in which the adapter works."""
     assert isinstance(ebtables, EbtablesCommand)
-    return ebtables._prefix[3]
+    return ebtables.prefix[3]
 
 
 @needs("kernel", "ebtables-nft")

@@ -236,14 +236,15 @@ fabric_most=262144  # Bytes of a file.
 fabric_longest=1024 # Bytes of a line of the configuration.
 
 # Set fabric_macs and fabric_addresses (numbers), an entry in both for each address that the agent will add with a /16
-# network; fabric_source, which is empty if no fabric is announced; fabric_notes; and fabric_awaited to `yes` if the
-# agent would act, were the addresses in the pool. A MAC is as agent_mac returns it, and empty if no device can have it.
+# network; fabric_source, which is empty if no fabric is announced; fabric_notes; fabric_on to `yes` if RDMA is switched
+# on, and fabric_awaited if the agent would act, were the addresses in the pool. A MAC is as agent_mac returns it, and
+# empty if no device can have it.
 # shellcheck disable=SC2034
 read_fabric() {
   local reason='' library=/var/lib/waagent
-  fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited=''
+  fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited='' fabric_on=''
   is_there "$fabric_configuration" || return 0
-  if is_switched_on && check_rdma_addresses && read_pool; then
+  if is_switched_on && fabric_on=yes && check_rdma_addresses && read_pool; then
     fabric_source=$fabric_pool
   else
     fabric_macs=() fabric_addresses=()
@@ -912,6 +913,8 @@ covered_by() { # address, a prefix length, table, name of a list of routes: does
 
 is_booting() {
   local up=''
+  # The first check of a boot waits, and not each start of a gated unit after it.
+  [[ -e $ok || -e $detected ]] && return 1
   [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
   # Later, addresses that are still missing in the pool are hardly under way.
   [[ $up == +([0-9]) ]] && ((up < 300))
@@ -983,7 +986,7 @@ if [[ $fabric_awaited ]] && has_infiniband; then
   done
   [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 fi
-[[ $fabric_source || $fabric_awaited ]] || fabric_notes=()
+[[ $fabric_on ]] || fabric_notes=()
 
 if [[ $default && ${#expected[@]} == 0 ]]; then
   devices_of "$default"

@@ -1,0 +1,352 @@
+"""The announced fabric on real systemd: a stand-in of WALinuxAgent connects it long after the boot check."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from support.fabric_files import DATA, Files, record
+from support.gated_machine import GATES, KUBELET, GatedMachine, require_nspawn
+from support.needs import require
+
+from hostrouting.check import check_node
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from phases import Context
+
+if TYPE_CHECKING:
+    from hostrouting.host import Host
+
+#: A node in small whose fabric has devices and no addresses yet.
+LINKS: Final = """
+ip link set lo up
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip route add default via 10.224.0.1 dev eth0
+ip link add fab0 address 00:15:5d:33:ff:1d type veth peer name far0 && ip link set far0 up
+"""
+SECOND: Final = "ip link add fab1 address 00:15:5d:33:ff:1e type veth peer name far1 && ip link set far1 up\n"
+#: The machine is young, also if the one that it runs on is not.
+YOUNG: Final = "echo '12.34 5.67' > /run/uptime && mount --bind /run/uptime /proc/uptime\n"
+#: Its /sys belongs to the machine that it runs on.
+INFINIBAND: Final = "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0\n"
+
+CIDRS: Final = ["172.16.8.0/22", "172.17.8.0/22"]
+POOL: Final = "/var/lib/hyperv/.kvp_pool_0"
+HOST: Final = record(b"HostName", b"a host")
+DRIVER: Final = record(b"NdDriverVersion", b"144.0")
+ADDRESSES: Final = record(b"IPoIB_Data", DATA)
+ANNOUNCED: Final = Files()
+#: The agent has nothing to do yet.
+AWAITED: Final = Files(pool=HOST)
+OFF: Final = Files(configuration=b"OS.EnableRDMA=n\n")
+CHECK: Final = "check-route-overlap.service"
+AGENT: Final = "walinuxagent.service"
+DAEMON: Final = "hv-kvp-daemon.service"
+UNITS: Final = "/etc/systemd/system"
+DETECTED: Final = "/run/aks-flex-node/route-overlap.detected"
+OK: Final = "/run/aks-flex-node/route-overlap.ok"
+FINE: Final = "172.16.8.0/22, 172.17.8.0/22 leave by eth0\n"
+#: The agent connects the fabric so many seconds after the boot.
+SECONDS: Final = ["3", *(pytest.param(seconds, marks=pytest.mark.soak) for seconds in ("20", "70"))]
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+def agent_of(delay: str) -> str:
+    return f"""\
+[Unit]
+Wants=network-online.target
+After=network-online.target
+ConditionPathExists=/etc/waagent.conf
+[Service]
+Type=simple
+ExecStart=/usr/local/sbin/waagent {delay}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def daemon_of(program: str, *, kind: str = "simple") -> str:
+    return f"""\
+[Unit]
+DefaultDependencies=no
+[Service]
+Type={kind}
+ExecStart=/bin/sh -c '{program}'
+"""
+
+
+def config_of(mode: str = "STRICT", *, routed: bool = False) -> HostRoutingConfig:
+    """The config of a node that expects a part of each network of the fabric, with routes that mend both or without."""
+    routes = {"enabled": routed, "routes": [{"destination": cidr} for cidr in CIDRS] if routed else []}
+    sections = {"staticRoutes": routes, "routeOverlap": {"expectedCidrs": CIDRS, "mode": mode}, "gates": list(GATES)}
+    return HostRoutingConfig.from_json(json.dumps({"hostRouting": sections}))
+
+
+class CloudMachine(GatedMachine):
+    """A node of the cloud with the agent; None stands for a file that it does not have."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        mode: str = "STRICT",
+        routed: bool = False,
+        files: Files = ANNOUNCED,
+        delay: str = "asked",
+        daemon: str = "",
+        prepare: str = LINKS + SECOND,
+    ) -> None:
+        self._delay = delay
+
+        def arrange(image: Host) -> None:
+            paths = {"configuration": "/etc/waagent.conf", "pool": POOL, "shared": "/var/lib/waagent/SharedConfig.xml"}
+            for name, path in paths.items():
+                content = getattr(files, name)
+                if content is not None:
+                    image.files.write(path, content, mode=0o644)
+            image.files.write(f"{UNITS}/{AGENT}", agent_of(delay).encode(), mode=0o644)
+            image.files.link(f"{UNITS}/multi-user.target.wants/{AGENT}", f"{UNITS}/{AGENT}")
+            program = Path(__file__).parents[1].joinpath("support/waagent.sh").read_bytes()
+            image.files.write("/usr/local/sbin/waagent", program, mode=0o755)
+            if daemon:
+                image.files.write("/root/pool", HOST + ADDRESSES, mode=0o600)
+                image.files.write(f"{UNITS}/{DAEMON}", daemon.encode(), mode=0o644)
+                image.files.link(f"{UNITS}/sysinit.target.wants/{DAEMON}", f"{UNITS}/{DAEMON}")
+            Configure(config_of(mode, routed=routed), host=image).do(Context(timeout=60))
+
+        super().__init__(folder, units=(), arrange=arrange, prepare=prepare)
+
+    def let_the_agent_act(self, *, until: str = "all addresses are set") -> None:
+        """Wait until the agent has said this; ask it to begin, unless it does by itself."""
+        if self._delay == "asked":
+            self.run("bash", "-c", "until [[ -p /run/waagent.ask ]]; do sleep .05; done; echo > /run/waagent.ask")
+        self.wait_for(until, unit=AGENT)
+
+    def markers(self) -> dict[str, str]:
+        """The texts of the markers of the check, by their paths."""
+        texts = {path: self.files.read(path) for path in (DETECTED, OK)}
+        return {path: text.decode() for path, text in texts.items() if text is not None}
+
+    def findings(self) -> list[str]:
+        """The findings of the boot check, each without the deciding route."""
+        return [line.partition(" (")[0] for line in self.markers()[DETECTED].splitlines()]
+
+    def said(self) -> str:
+        """The messages of the boot check."""
+        return "\n".join(self.journal(f"--unit={CHECK}"))
+
+
+def found(kind: str) -> list[str]:
+    return [
+        f"172.16.8.0/22: {kind} 172.16.8.0-172.16.11.255 by fab0",
+        f"172.17.8.0/22: {kind} 172.17.8.0-172.17.11.255 by fab1",
+    ]
+
+
+def test_an_announced_fabric_holds_at_boot(tmp_path: Path) -> None:
+    """No machine starts before the agent has acted, nor after it has; the routes that the check suggests start all."""
+    with CloudMachine(tmp_path) as machine:
+        assert machine.payloads() == []
+        assert machine.findings() == found("announced")
+        assert f"(172.16.0.0/16, announced by {POOL}, written 20" in machine.markers()[DETECTED]
+        for cidr in CIDRS:
+            assert f'{{"destination": "{cidr}", "gateway": "10.224.0.1", "dev": "eth0"}}' in machine.said()
+        machine.let_the_agent_act()
+        assert machine.systemctl("start", CHECK) == 1
+        assert machine.findings() == found("overlap")
+        assert machine.payloads() == []
+        Configure(config_of(routed=True), host=machine.host).do(machine.ctx)
+        machine.wait_until_up()
+        machine.wait_until_up(KUBELET)
+        assert machine.markers() == {OK: FINE}
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_it_holds_until_the_agent_acts(tmp_path: Path, seconds: str) -> None:
+    """The fabric is found before it is there and while it comes, and no machine starts in between."""
+    with CloudMachine(tmp_path, delay=seconds) as machine:
+        assert machine.payloads() == []
+        machine.let_the_agent_act()
+        assert machine.systemctl("start", CHECK) == 1
+        assert machine.findings() == found("overlap")
+        assert machine.payloads() == []
+
+
+@pytest.mark.parametrize("delay", ["asked", *SECONDS])
+def test_the_mending_routes_let_a_machine_start(tmp_path: Path, delay: str) -> None:
+    """At boot and after the agent has acted the check passes, and only the expected CIDRs avoid the fabric."""
+    with CloudMachine(tmp_path, routed=True, delay=delay) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert machine.markers() == {OK: FINE}
+        assert machine.said() == FINE.strip()
+        pids = machine.pids()
+        machine.let_the_agent_act()
+        assert machine.systemctl("start", CHECK) == 0
+        assert machine.markers() == {OK: FINE}
+        report = check_node(machine.ctx, config_of(routed=True), machine.host, seconds=0)
+        assert (report.ok, report.findings) == (True, ())
+        assert machine.pids() == pids
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 0
+        ways = [machine.run("ip", "route", "get", at).stdout for at in ("172.16.8.9", "172.16.1.9", "172.17.1.9")]
+        assert [way.partition(" dev ")[2].split()[0] for way in ways] == ["eth0", "fab0", "fab1"]
+
+
+def test_a_device_that_comes_later(tmp_path: Path) -> None:
+    """An address without its device counts; the agent connects it when the device is there."""
+    with CloudMachine(tmp_path, prepare=LINKS) as machine:
+        assert machine.findings() == [found("announced")[0], found("announced")[1].removesuffix(" by fab1")]
+        machine.run("bash", "-ec", SECOND)
+        machine.let_the_agent_act()
+        assert machine.systemctl("start", CHECK) == 1
+        assert machine.findings() == found("overlap")
+
+
+def test_warn_lets_machines_start(tmp_path: Path) -> None:
+    """Under WARN every unit runs, and the marker has the announced fabric."""
+    with CloudMachine(tmp_path, mode="WARN") as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        assert machine.findings() == found("announced")
+
+
+class TestNothingChanges:
+    """A node on which the agent would not act is as one without an agent: it starts, and the check says the same."""
+
+    @pytest.mark.parametrize(
+        ("files", "said_by_the_agent"),
+        [
+            (OFF, "RDMA is off"),
+            (Files(pool=ADDRESSES + DRIVER), "another driver takes no addresses from the pool"),
+            (AWAITED, "the pool has no addresses"),
+            (Files(configuration=None), ""),
+            (Files(configuration=None, pool=None, shared=None), ""),
+        ],
+        ids=["off", "driver", "without the key", "without waagent.conf", "without all files"],
+    )
+    def test_it_starts(self, tmp_path: Path, files: Files, said_by_the_agent: str) -> None:
+        """The machine starts, and is right after the agent has decided to do nothing."""
+        with CloudMachine(tmp_path, files=files) as machine:
+            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+            assert machine.markers() == {OK: FINE}
+            if said_by_the_agent:
+                machine.let_the_agent_act(until=said_by_the_agent)
+            assert machine.systemctl("start", CHECK) == 0
+            assert machine.markers() == {OK: FINE}
+
+    @pytest.mark.parametrize(
+        ("pool", "note"),
+        [
+            (
+                HOST + ADDRESSES[:-100],
+                f"{POOL} has no IPoIB_Data yet\n{POOL} ends within a record, which does not count",
+            ),
+            (
+                ADDRESSES[:550] + ADDRESSES,
+                f"IPoIB_Data in {POOL} has no hardware address with an IPv4 address in its pair 2",
+            ),
+            (HOST * 103, f"{POOL} is larger than 256 KiB"),
+            (b"\xff" * 5120, f"{POOL} has no IPoIB_Data yet"),
+        ],
+        ids=["ends early", "shifted", "huge", "bytes"],
+    )
+    def test_damaged_pools(self, tmp_path: Path, pool: bytes, note: str) -> None:
+        """A pool that is torn, too large or full of other bytes does not fail the check, which says so."""
+        with CloudMachine(tmp_path, files=Files(pool=pool)) as machine:
+            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+            assert machine.markers() == {OK: FINE}
+            assert machine.said().startswith(f"{FINE}no fabric is announced: {note}")
+
+
+def test_boots_are_always_the_same(tmp_path: Path) -> None:
+    """The check never loses a race: with an agent that acts as soon as it can, three of three boots start no machine.
+
+    And three of three machines whose agent has RDMA off start.
+    """
+
+    def boot(number: int) -> list[str]:
+        (tmp_path / str(number)).mkdir()
+        files = ANNOUNCED if number % 2 else OFF
+        with CloudMachine(tmp_path / str(number), files=files, delay="0") as machine:
+            return sorted(machine.payloads())
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(boot, range(6))) == [["kube1", "kubelet"], []] * 3
+
+
+class TestAPoolThatComesLater:
+    """The daemon of the pool is another unit, and Type=simple: it has started long before it has written the pool."""
+
+    def test_the_order_on_its_daemon(self, tmp_path: Path) -> None:
+        """The check comes after the start of the daemon, which writes the pool before that is over here."""
+        daemon = daemon_of(f"sleep 1; cp /root/pool {POOL}", kind="oneshot")
+        with CloudMachine(tmp_path, files=AWAITED, daemon=daemon) as machine:
+            assert machine.payloads() == []
+            assert machine.findings() == found("announced")
+
+    def test_infiniband_is_waited_for(self, tmp_path: Path) -> None:
+        """Soon after the boot of a node with InfiniBand, the check waits for the addresses, and then holds."""
+        daemon = daemon_of(f"sleep 3; cp /root/pool {POOL}")
+        prepare = LINKS + SECOND + YOUNG + INFINIBAND
+        with CloudMachine(tmp_path, files=AWAITED, daemon=daemon, prepare=prepare) as machine:
+            assert machine.payloads() == []
+            assert machine.findings() == found("announced")
+
+    @pytest.mark.thorough
+    def test_the_wait_ends(self, tmp_path: Path) -> None:
+        """Without the addresses the machine starts after 30 s, and not 30 s for each check; a warning says why."""
+        begin = time.monotonic()
+        with CloudMachine(tmp_path, files=AWAITED, prepare=LINKS + SECOND + YOUNG + INFINIBAND) as machine:
+            assert 30 < time.monotonic() - begin < 55
+            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+            assert machine.markers() == {OK: FINE}
+            assert f"warning: no fabric is announced: {POOL} has no IPoIB_Data yet" in machine.said()
+
+    def test_nothing_else_is_waited_for(self, tmp_path: Path) -> None:
+        """Without InfiniBand the machine starts at once, also soon after the boot."""
+        begin = time.monotonic()
+        with CloudMachine(tmp_path, files=AWAITED, prepare=LINKS + SECOND + YOUNG) as machine:
+            assert time.monotonic() - begin < 25
+            assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+            assert machine.run("cut", "-d ", "-f1", "/proc/uptime").stdout == "12.34\n"
+
+
+class TestTheSandbox:
+    """The unit of the check has no capability and sees a system that it cannot write to."""
+
+    def test_files_of_root(self, tmp_path: Path) -> None:
+        """It reads a pool, with its date, and a folder of the agent that are closed to all others."""
+        close = f"chmod 600 {POOL} /etc/waagent.conf && chmod 700 /var/lib/waagent /var/lib/hyperv\n"
+        with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
+            assert machine.findings() == found("announced")
+            assert ", written 20" in machine.markers()[DETECTED]
+            assert "cannot be read" not in machine.said()
+            # SharedConfig.xml decides, so it was read.
+            machine.files.write("/var/lib/waagent/SharedConfig.xml", b"<Instance/>", mode=0o600)
+            assert machine.systemctl("start", CHECK) == 0
+            assert machine.markers() == {OK: FINE}
+
+    def test_files_of_others(self, tmp_path: Path) -> None:
+        """It has no right to read what is closed to root's own user: a note says so."""
+        close = f"chown nobody {POOL} && chmod 600 {POOL}\n"
+        with CloudMachine(tmp_path, prepare=LINKS + SECOND + close) as machine:
+            assert machine.markers() == {OK: FINE}
+            assert machine.said() == f"{FINE}no fabric is announced: {POOL} cannot be read"
+
+
+def test_the_order_on_an_absent_daemon(tmp_path: Path) -> None:
+    """The unit names a daemon that this machine does not have, and systemd has nothing to say about that."""
+    require("systemd-analyze")
+    with CloudMachine(tmp_path) as machine:
+        assert machine.run("systemctl", "cat", DAEMON, check=False).returncode == 1
+        assert DAEMON in machine.run("systemctl", "show", "--property=After", CHECK).stdout
+        verified = machine.run("systemd-analyze", "verify", "--man=no", f"{UNITS}/{CHECK}")
+        assert (verified.stdout, verified.stderr) == ("", "")
+        assert not [line for line in machine.journal() if DAEMON in line]
