@@ -1,8 +1,9 @@
 """Show the problem, the finding and the repair on a GPU node, in a new network namespace.
 
 Run it with `make demo`. It creates a namespace (as an ordinary user if the system allows user namespaces), adds eth0
-and eight InfiniBand interfaces, and runs the real tasks. Without a namespace it uses the model in memory, and says so.
-Files and units are in memory; the machine is not changed.
+and eight devices of a fabric, and runs the real tasks. At first the devices have no addresses: the files of the cloud's
+agent announce them, and the demo adds them at the end, as the agent does after the boot. Without a namespace it uses
+the model in memory, and says so. Files and units are in memory; the machine is not changed.
 """
 
 from __future__ import annotations
@@ -12,32 +13,41 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
-from hostrouting import Configure, Host, HostRoutingConfig, prove_egress
+from hostrouting import Configure, Host, HostRoutingConfig
+from hostrouting.check import check_node
 from hostrouting.exceptions import RouteOverlapError
+from hostrouting.fib import events
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap.explain import explain
-from hostrouting.testing import FakeHost, MemoryBackend
-from phases import TaskFailedError, execute
+from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac
+from hostrouting.testing import FakeHost, MemoryBackend, MemoryFiles
+from phases import Context, TaskFailedError, execute
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hostrouting.host import RouteBackend
 
 INSIDE = "HOSTROUTING_DEMO_INSIDE"
 CLUSTER = "172.16.8.0/22"
+#: The devices of the fabric, with the addresses that the agent adds. Their hardware is Ethernet here, so no `ib0`.
+FABRIC = {f"fab{number}": f"172.{16 + number}.1.4" for number in range(8)}
 OVERLAP = {"expectedCidrs": [CLUSTER], "mode": "STRICT"}
 
 
 def main() -> None:
     """Run the demo in a namespace, or else in memory."""
     if os.environ.get(INSIDE):
-        tell(a_node_in_the_kernel())
+        tell(a_node_in_the_kernel(), connect_in_the_kernel)
         return
     if not enter_a_namespace():
         print("(a network namespace cannot be created here: this runs on a model of the kernel, in memory)")
-        tell(a_node_in_memory())
+        host = a_node_in_memory()
+        tell(host, lambda: connect_in_memory(host.routes))
 
 
 def enter_a_namespace() -> bool:
@@ -59,51 +69,76 @@ def enter_a_namespace() -> bool:
 
 def a_node_in_the_kernel() -> Host:
     """Return a node with the kernel's routes of this namespace; files and units are in memory."""
-    lines = ["link set lo up"]
-    for name, address in interfaces():
-        lines += [f"link add {name} type ifb", f"address add {address} dev {name}", f"link set {name} up"]
-    lines.append("route add default via 10.224.0.1 dev eth0 proto dhcp")
+    lines = ["link set lo up", *(f"link add {name} type ifb" for name in ("eth0", *FABRIC))]
+    lines += ["address add 10.224.0.4/16 dev eth0", "link set eth0 up"]
+    batch([*lines, "route add default via 10.224.0.1 dev eth0 proto dhcp"])
+    stage, routes = FakeHost(), NetlinkBackend()
+    announce(stage.files, routes)
+    return Host(routes=routes, services=stage.services, files=stage.files, lock=stage.lock)
+
+
+def connect_in_the_kernel() -> None:
+    """Set up each device of the fabric and add its address, as the agent does."""
+    batch([f"link set {name} up\naddress add {address}/16 dev {name}" for name, address in FABRIC.items()])
+
+
+def batch(lines: Sequence[str]) -> None:
+    """Run commands of ip."""
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
-    stage = FakeHost()
-    return Host(routes=NetlinkBackend(), services=stage.services, files=stage.files, lock=stage.lock)
 
 
-def a_node_in_memory() -> Host:
+def a_node_in_memory() -> FakeHost:
     """Return the same node on the model."""
     routes = MemoryBackend()
-    for name, address in interfaces():
-        routes.add_link(name)
-        routes.add_address(name, address)
+    routes.add_link("eth0")
+    routes.add_address("eth0", "10.224.0.4/16")
     routes.add_route("default", gateway="10.224.0.1", dev="eth0", protocol=16)
-    return FakeHost(routes)
+    for number, name in enumerate(FABRIC):
+        routes.add_link(name, up=False)
+        named = routes.fib.devices[name]._replace(mac=f"00:15:5d:33:ff:1{number}")
+        routes.fib = events.with_device(routes.fib, named)
+    host = FakeHost(routes)
+    announce(host.files, routes)
+    return host
 
 
-def interfaces() -> list[tuple[str, str]]:
-    """Return eth0, and a /16 on each of eight InfiniBand interfaces."""
-    return [("eth0", "10.224.0.4/16"), *((f"ib{number}", f"172.{16 + number}.1.4/16") for number in range(8))]
+def connect_in_memory(routes: MemoryBackend) -> None:
+    """Set up each device of the fabric and add its address, as the agent does."""
+    for name, address in FABRIC.items():
+        routes.set_up(name)
+        routes.add_address(name, f"{address}/16")
 
 
-def configure(host: Host, **sections: object) -> None:
-    """Configure the host, as `hostrouting apply` does."""
-    config = HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": [], **sections})
-    execute(Configure(config, host=host))
+def announce(files: MemoryFiles, routes: RouteBackend) -> None:
+    """Write the files from which the agent takes the addresses; they are in memory."""
+    macs = {device.name: agent_mac(device.name, device.mac) for device in routes.links()}
+    pairs = [f"{macs[name]}:{address}" for name, address in FABRIC.items()]
+    record = b"IPoIB_Data".ljust(512, b"\0") + "|".join(["NUMPAIRS:8", *pairs]).encode().ljust(2048, b"\0")
+    files.write(CONFIGURATION, b"OS.EnableRDMA=y\n", mode=0o644)
+    files.write(POOL, record, mode=0o644)
+    files.tree.change(POOL, modified=time.time())
 
 
-def tell(host: Host) -> None:
-    """Run and print each act."""
+def as_config(**sections: object) -> HostRoutingConfig:
+    """Return the config of the demo with more sections."""
+    return HostRoutingConfig.from_mapping({"routeOverlap": OVERLAP, "gates": [], **sections})
+
+
+def tell(host: Host, connect: Callable[[], None]) -> None:
+    """Run and print each act; `connect` adds the addresses of the fabric."""
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("phases").disabled = True
 
-    act("A node with eight InfiniBand interfaces joins. The cluster's services live in 172.16.8.0/22.")
+    act("A node with eight InfiniBand devices boots. The cluster's services live in 172.16.8.0/22.")
     look(host.routes, "172.16.0.0/16")
-    print("   The node is Ready. Its packets to the cluster are lost in the fabric.")
+    print("   All is well, now. The devices have no addresses yet: the cloud's agent adds them a minute later.")
 
-    act("hostrouting check")
-    print(indented(str(prove_egress(host.routes, [CLUSTER]))))
+    act("hostrouting check, which reads what the agent will do")
+    check(host, as_config())
 
     act("hostrouting apply, with mode STRICT and no route yet: the gate stays closed, with the reason.")
     try:
-        configure(host)
+        execute(Configure(as_config(), host=host))
     except TaskFailedError as error:
         (failure,) = error.failures
         assert isinstance(failure, RouteOverlapError)  # noqa: S101 - the subject of this act
@@ -111,16 +146,24 @@ def tell(host: Host) -> None:
 
     act("hostrouting apply, with the route that check suggested.")
     route = {"destination": CLUSTER, "gateway": "10.224.0.1", "dev": "eth0"}
-    configure(host, staticRoutes={"enabled": True, "routes": [route]})
+    config = as_config(staticRoutes={"enabled": True, "routes": [route]})
+    execute(Configure(config, host=host))
+    check(host, config)
+
+    act("The agent adds the addresses. Each brings a /16 route, and the cluster still leaves by eth0.")
+    connect()
     look(host.routes, "172.16.0.0/16")
+    check(host, config)
 
-    act("hostrouting check")
-    print(indented(str(prove_egress(host.routes, [CLUSTER]))))
-
-    act("And the fabric's peers still leave by the fabric.")
+    act("And the fabric's peers leave by the fabric.")
     for peer in ("172.16.1.5", "172.17.1.5", "172.23.1.5"):
         (answer,) = host.routes.lookup([parse_ipv4(peer)])
         print(f"   {peer:12} {answer.route}")
+
+
+def check(host: Host, config: HostRoutingConfig) -> None:
+    """Print the proof, as `hostrouting check` does."""
+    print(indented(str(check_node(Context(), config, host).overlap)))
 
 
 def act(title: str) -> None:

@@ -61,18 +61,20 @@ def test_the_readme_begins_with_pitch_commands_and_code() -> None:
 
 
 STORY = [
-    "ib0  172.16.1.5 - 172.16.255.254        172.16.0.0/16 dev ib0 proto kernel scope link src 172.16.1.4",
+    "eth0  172.16.0.0 - 172.16.255.255        default via 10.224.0.1 dev eth0 proto dhcp",
     "1 of 1 expected CIDRs would not leave by eth0 as a whole:",
+    "announced, will leave by fab0 once 172.16.0.0/16 is connected (/var/lib/hyperv/.kvp_pool_0, written 2",
     "refused: configure/check-route-overlap",
+    "fab0  172.16.1.5 - 172.16.7.255          172.16.0.0/16 dev fab0 proto kernel scope link src 172.16.1.4",
     "eth0  172.16.8.0 - 172.16.11.255         172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142",
     "172.16.8.0/22 leaves by eth0",
-    "172.17.1.5   172.17.0.0/16 dev ib1 proto kernel scope link src 172.17.1.4",
+    "172.17.1.5   172.17.0.0/16 dev fab1 proto kernel scope link src 172.17.1.4",
 ]
 
 
 @needs("kernel")
 def test_the_demo_tells_its_story_on_the_kernel() -> None:
-    """In a new namespace: the trap, the finding, the refusal, the way out, and the fabric's peers unharmed."""
+    """In a new namespace: the announcement, the refusal, the way out, the late fabric, and its peers unharmed."""
     told = run("examples/demo.py")
     assert "in memory" not in told
     assert [line for line in STORY if line not in told] == []

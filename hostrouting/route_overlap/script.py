@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,9 @@ TOLD: Final = f"{RUNTIME_DIRECTORY}/route-overlap.told"
 #: For each root the script reads all tables, and each row outside of the CIDRs costs it time.
 _MOST_ROOTS: Final = 8
 
+#: Lines of the script that it has only if the fabric is one of these: `auto`, `list`.
+_SECTION: Final = re.compile(r" *# @if ([a-z ]+)@\n(.*?) *# @end@\n", re.DOTALL)
+
 
 def render_script(config: HostRoutingConfig) -> bytes:
     """Return the boot script; the same config gives the same bytes. Without expected CIDRs it does nothing."""
@@ -47,11 +51,11 @@ def render_script(config: HostRoutingConfig) -> bytes:
         "NAMES": [f'[{cidr}]="{name}"' for cidr, name in overlap.cidrs.items() if name],
         "NETWORKS": () if isinstance(overlap.fabric, str) else overlap.fabric,
     }
+    fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list" if overlap.fabric else "off"
+    template = _SECTION.sub(lambda section: section[2] if fabric in section[1].split() else "", template)
     for name, words in lists.items():
         template = template.replace(f"  # @{name}@\n", "".join(f"  {word}\n" for word in words))
-    fabric = overlap.fabric if isinstance(overlap.fabric, str) else "list"
-    reader = read_asset(__file__, "fabric.sh").decode() if fabric == "auto" else ""
-    template = template.replace("# @AGENT@\n", reader).replace("@FABRIC@", fabric)
+    template = template.replace("# @AGENT@\n", read_asset(__file__, "fabric.sh").decode())
     return template.replace("@MODE@", overlap.mode).encode()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks import model, pair, sweep
+from benchmarks import fabric, model, pair, sweep
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return found + _pair(results) + _model(results)
+    return found + _pair(results) + _fabric(results) + _model(results)
 
 
 def _pair(results: Mapping[str, Result]) -> list[Target]:
@@ -84,6 +84,16 @@ def _pair(results: Mapping[str, Result]) -> list[Target]:
         Target("hostrouting check of 4 CIDRs among 50 routes, whole process", check, 120, unit=" ms"),
         Target("proof of a /8 with 900,000 routes, without dump and lookups", analysis, 0.15, unit=" s"),
         Target("hostrouting apply of 10,000 routes, whole process, to ip -batch", apply, 3),
+    ]
+
+
+def _fabric(results: Mapping[str, Result]) -> list[Target]:
+    def ratio(case: str) -> float | None:
+        return results[case].contests[0].ratio(fabric.ANNOUNCED, fabric.WITHOUT) if case in results else None
+
+    return [
+        Target("boot check with 8 announced networks, to without", ratio(fabric.BOOT), 1.25),
+        Target("hostrouting check with 8 announced networks, to without", ratio(fabric.CHECK), 1.15),
     ]
 
 

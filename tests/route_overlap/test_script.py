@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,12 @@ from hostrouting.testing import KernelNode, strategies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def with_fabric(fabric: object) -> HostRoutingConfig:
+    """Return a config with this setting."""
+    return HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "fabric": fabric}})
+
 
 GOLDEN = Path(__file__).parent / "golden"
 CONFIG = HostRoutingConfig.from_mapping(
@@ -56,10 +63,22 @@ class TestFiles:
         ]
 
     @pytest.mark.thorough
-    def test_shellcheck_has_nothing_to_say(self, tmp_path: Path) -> None:
-        """The rendered script."""
-        (tmp_path / "script.sh").write_bytes(render_script(CONFIG))
+    @pytest.mark.parametrize("fabric", ["auto", "off", ["172.16.0.0/16"]])
+    def test_shellcheck_has_nothing_to_say(self, tmp_path: Path, fabric: object) -> None:
+        """The rendered script, whatever the fabric is."""
+        (tmp_path / "script.sh").write_bytes(render_script(with_fabric(fabric)))
         subprocess.run(["shellcheck", tmp_path / "script.sh"], check=True)
+
+    @pytest.mark.parametrize("fabric", ["auto", "off", ["172.16.0.0/16"], []])
+    def test_every_function_is_called(self, fabric: object) -> None:
+        """A config has no lines in its script that only another config needs."""
+        text = render_script(with_fabric(fabric)).decode()
+        code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        names = re.findall(r"^(\w+)\(\) \{", code, flags=re.MULTILINE)
+        assert "read_tables" in names
+        assert [name for name in names if len(re.findall(rf"\b{name}\b", code)) < 2] == []
+        assert "@if" not in text
+        assert "@end" not in text
 
     @needs("systemd-analyze")
     def test_systemd_has_nothing_to_say(self, tmp_path: Path) -> None:
@@ -82,13 +101,13 @@ class TestFiles:
         """Whatever validates, bash reads it as the words that the config has, and runs nothing of it."""
         script = render_script(config)
         settings_only = script[script.index(b"mode=") : script.index(b"((${#cidrs[@]}))")]
-        words = b'"$mode" "${cidrs[@]}" "${allowed[@]}" "${expected[@]}" "$fabric" "${fabric_networks[@]}"'
+        words = b'"$mode" "${cidrs[@]}" "${allowed[@]}" "${expected[@]}" "${fabric_networks[@]}"'
         program = b'LC_ALL=C\nset -f\n%b\nprintf "%%s\\n" %b\n' % (settings_only, words)
         program += b'for cidr in "${cidrs[@]}"; do echo "${names[$cidr]-}"; done\n'
         done = subprocess.run(["bash", "-r"], input=program, capture_output=True, check=True, env={})
         section = config.route_overlap
         patterns = dict.fromkeys((*DEFAULT_ALLOWED_DEVS, *section.allowed_devs))
-        fabric = [section.fabric] if isinstance(section.fabric, str) else ["list", *section.fabric]
+        fabric = () if isinstance(section.fabric, str) else section.fabric
         names = [name or "" for name in section.cidrs.values()]
         lines = [section.mode, *section.cidrs, *patterns, *section.expected_devs, *fabric, *names]
         assert done.stdout.decode().splitlines() == lines

@@ -100,6 +100,7 @@ EPOCHSECONDS=@NOW@ fabric_pause=0 fabric_uptime=$1
 while read -r folder status; do
   fabric_configuration=$folder/waagent.conf fabric_pool=$folder/.kvp_pool_0
   read_fabric
+  date_fabric_source
   IFS=,
   printf '%s\n' "macs ${fabric_macs[*]}" "addresses ${fabric_addresses[*]}" "source $fabric_source" \
     "awaited $fabric_awaited" "${fabric_notes[@]/#/note }"

@@ -34,16 +34,19 @@ expected=(
 declare -A names=(
   # @NAMES@
 )
-# Networks that will be connected: those of `fabric_networks`, and with `auto` those that the cloud's agent will connect.
-fabric=@FABRIC@
+# @if auto list@
+# Networks that will be connected.
 fabric_networks=(
   # @NETWORKS@
 )
+# @end@
 
 ((${#cidrs[@]})) || exit 0
 
 # @SHARED@
+# @if auto@
 # @AGENT@
+# @end@
 
 detected=$folder/route-overlap.detected
 ok=$folder/route-overlap.ok
@@ -102,6 +105,14 @@ read_tables() {
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  # @if auto list@
+  devices=()
+  if ((${#fabric_networks[@]} + ${#fabric_addresses[@]})); then
+    # The devices, and the routes around the roots.
+    printf -v REPLY '\nroute show table all match %s' "${roots[@]}"
+    questions+=$'\nlink show\naddr show'$REPLY
+  fi
+  # @end@
   look $'route show default\nrule show'"$questions" || cannot_prove
   split "$answer"
   for line in "${lines[@]}"; do
@@ -110,6 +121,9 @@ read_tables() {
         rules_seen=yes
         read_rule "$line"
         ;;
+      # @if auto list@
+      [0-9]*': '*) devices+=("$line") ;; # a device, or an address with its device
+      # @end@
       default*)
         if [[ $rules_seen ]]; then
           edge default
@@ -246,7 +260,12 @@ joined() { # words -> REPLY
 # --- the fabric: networks that will be connected, with the present devices in them, and own and broadcast addresses
 
 declare -a announced=() announced_devs=() announced_own=()
-fabric_addresses=() fabric_notes=() fabric_source=''
+fabric_notes=() fabric_source=''
+# @if list@
+fabric_source=routeOverlap.fabric
+# @end@
+# @if auto list@
+fabric_addresses=()
 kernels_rules=$'0:\tfrom all lookup local 32766:\tfrom all lookup main 32767:\tfrom all lookup default'
 # Routes by table, network and prefix length, as ip prints them. In the tables +local and +main are the announced ones:
 # the number of the network after a plus, its device after a slash, and the source; both are empty if not known.
@@ -258,15 +277,10 @@ declare -a lengths=()
 must_walk='' merged=''
 
 assume_fabric() {
-  local line questions
+  local line
   local -A mac_of=() own_of=() is_up=()
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return
-  [[ $fabric == list ]] && fabric_source=routeOverlap.fabric
-  # The routes inside of the CIDRs are known; these are the ones around them.
-  printf -v questions '\nroute show table all match %s' "${roots[@]}"
-  look $'link show\naddr show'"$questions" || cannot_prove
-  split "$answer"
-  read_fabric_lines
+  read_devices
   for REPLY in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
     announce "$REPLY" ''
   done
@@ -290,24 +304,26 @@ find_merged() {
   [[ ${answers[*]} == *' table local '* ]] && merged=''
 }
 
-read_fabric_lines() { # -> mac_of, own_of, is_up, routes
+read_devices() { # -> mac_of, own_of, is_up
   local line device own
-  for line in "${lines[@]}"; do
+  for line in "${devices[@]}"; do
     device=${line#*: } device=${device%%[: ]*} device=${device%@*}
     case $line in
       [0-9]*': '*' link/'*)
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
-        [[ $fabric == auto ]] || continue
+        # @end@
+        # @if auto@
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
         [[ $REPLY ]] && mac_of[$REPLY]=$device
+        # @end@
+        # @if auto list@
         ;;
       [0-9]*': '*' inet '*)
         own=${line#*' inet '}
         [[ $line == *' peer '* ]] && own=${own%% *}=${own#*' peer '}
         own_of["/$device"]+=" ${own%% *}"
         ;;
-      *) routes+=("$line") ;;
     esac
   done
 }
@@ -421,6 +437,7 @@ find_announced() {
   done
 }
 
+# @end@
 # The devices of announced routes, and the answers of today, that were found to be fine.
 declare -A will_carry=() will_stay=()
 will_be_fine() { # an answer, or an announced route
@@ -433,6 +450,7 @@ will_be_fine() { # an answer, or an announced route
   fi
 }
 
+# @if auto list@
 # Succeed if the route of today's answer precedes the announced one that was found, where only places and metrics count.
 is_preceded() { # answer; length
   local prefix
@@ -502,6 +520,8 @@ walk_rules() { # address, source
   REPLY='!Network is unreachable'
 }
 
+# @end@
+# @if auto@
 is_booting() {
   local up=''
   # The first check of a boot waits, and not each start of a gated unit after it.
@@ -515,6 +535,7 @@ has_infiniband() {
   compgen -G '/sys/class/infiniband/*' >/dev/null && return
   look 'link show' && [[ $answer == *' link/infiniband '* ]]
 }
+# @end@
 
 # --- the check
 
@@ -559,23 +580,29 @@ cut_cidrs() {
 
 declare -a cidr_of=() addresses=() starts=() ends=() plain=() fates=()
 
-read_tables
+read_node() {
+  # @if auto@
+  read_fabric
+  # @end@
+  read_tables
+}
+
 seconds=''
+read_node
 until [[ $default ]] || ! may_wait; do
   wait_a_second
-  read_tables
+  read_node
 done
-if [[ $fabric == auto ]]; then
-  read_fabric
-  waited=$seconds
-  while [[ $fabric_awaited ]] && is_booting && has_infiniband && may_wait; do
+# @if auto@
+if [[ $fabric_awaited ]] && has_infiniband; then
+  while [[ $fabric_awaited ]] && is_booting && may_wait; do
     wait_a_second
-    read_fabric
+    read_node
   done
-  [[ $fabric_awaited ]] && has_infiniband && fabric_notes=("warning: ${fabric_notes[0]}")
-  [[ $fabric_on ]] || fabric_notes=()
-  [[ $seconds == "$waited" ]] || read_tables
+  [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 fi
+[[ $fabric_on ]] || fabric_notes=()
+# @end@
 
 if [[ $default && ${#expected[@]} == 0 ]]; then
   devices_of "$default"
@@ -585,7 +612,9 @@ if ((${#expected[@]})); then
   for dev in "${expected[@]}"; do
     permissions["/$dev"]=yes
   done
+  # @if auto list@
   assume_fabric
+  # @end@
   cut_cidrs
   for start in "${starts[@]}"; do
     dotted "$start"
@@ -602,7 +631,9 @@ if ((${#expected[@]})); then
   for one in "${plain[@]}"; do
     [[ ${verdicts[${one#* }]-} == fine ]] || is_fine "$one" || all_fine=''
   done
+  # @if auto list@
   ((${#announced[@]})) && find_announced
+  # @end@
 fi
 
 notes=''
@@ -723,10 +754,12 @@ ask_by_source() {
     part=${asked[i]}
     [[ ${sourced[part]-} ]] && continue
     REPLY=''
+    # @if auto list@
     if search +local "${starts[part]}" || search +main "${starts[part]}"; then
       bounds "${with_source[i]}"
       walk_rules "${starts[part]}" "$low"
     fi
+    # @end@
     [[ $REPLY == +* ]] || REPLY=${answers[i]}
     will_be_fine "$REPLY" || sourced[part]=$REPLY
   done
@@ -944,6 +977,9 @@ if ((!${#expected[@]})); then
 else
   find_way
   [[ $by_source ]] && ask_by_source
+  # @if auto@
+  ((${#fates[@]})) && date_fabric_source
+  # @end@
   judge
 fi
 ((${#findings[@]})) || pass

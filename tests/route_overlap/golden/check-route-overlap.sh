@@ -60,8 +60,7 @@ expected=(
 # What presets call the addresses that they expect.
 declare -A names=(
 )
-# Networks that will be connected: those of `fabric_networks`, and with `auto` those that the cloud's agent will connect.
-fabric=auto
+# Networks that will be connected.
 fabric_networks=(
 )
 
@@ -245,12 +244,11 @@ fabric_longest=1024 # Bytes of a line of the configuration.
 # empty if no device can have it.
 # shellcheck disable=SC2034
 read_fabric() {
-  local reason='' library=/var/lib/waagent written
+  local reason='' library=/var/lib/waagent
   fabric_macs=() fabric_addresses=() fabric_notes=() fabric_source='' fabric_awaited='' fabric_on=''
   is_there "$fabric_configuration" || return 0
   if is_switched_on && fabric_on=yes && check_rdma_addresses && read_pool; then
-    date_in_words "$written"
-    fabric_source=$fabric_pool$REPLY
+    fabric_source=$fabric_pool
   else
     fabric_macs=() fabric_addresses=()
     fabric_notes=("no fabric is announced: $reason" "${fabric_notes[@]}")
@@ -357,41 +355,20 @@ look_for_rdma_addresses() { # -> present: yes or no, and empty if the content is
 }
 
 # The pool has records of 512 bytes for a key and 2048 for its value, both padded with NULs.
-read_pool() { # -> fabric_macs, fabric_addresses, written
-  local content keys values i size
+read_pool() { # -> fabric_macs, fabric_addresses
+  local keys values i
   local -A found=()
   if ! is_there "$fabric_pool"; then
     reason="$fabric_pool does not exist yet" fabric_awaited=yes
     return 1
   fi
   is_readable "$fabric_pool" || return
-  for i in 1 2 3; do
-    pool_status
-    if [[ $REPLY != +([0-9])' '?(-)+([0-9]) ]]; then
-      reason="$fabric_pool cannot be read"
-      return 1
-    fi
-    size=${REPLY% *} written=${REPLY#* }
-    ((i == 3 || size % 2560 == 0 || size > fabric_most)) && break
-    # The daemon may be writing.
-    [[ ${never-} ]] || exec {never}<> <(:)
-    read -rt "$fabric_pause" -u "$never"
+  parse_records || read_odd_records || return
+  for i in "${!keys[@]}"; do
+    case ${keys[i]} in
+      IPoIB_Data | NdDriverVersion) [[ ${found[${keys[i]}]+yes} ]] || found[${keys[i]}]=${values[i]} ;;
+    esac
   done
-  if ((size > fabric_most)); then
-    reason="$fabric_pool is larger than 256 KiB"
-    return 1
-  fi
-  ((size % 2560)) && fabric_notes+=("$fabric_pool ends within a record, which does not count")
-  # Without the NULs. mapfile takes ten times as long.
-  { content=$(<"$fabric_pool"); } 2>/dev/null
-  if [[ $content == *@(IPoIB_Data|NdDriverVersion)* ]]; then
-    parse_records "$((size / 2560))"
-    for i in "${!keys[@]}"; do
-      case ${keys[i]} in
-        IPoIB_Data | NdDriverVersion) [[ ${found[${keys[i]}]+yes} ]] || found[${keys[i]}]=${values[i]} ;;
-      esac
-    done
-  fi
   if [[ ${found[NdDriverVersion]-} ]]; then
     reason="NdDriverVersion in $fabric_pool selects a driver that takes no addresses from there"
   elif [[ ! ${found[IPoIB_Data]+yes} ]]; then
@@ -402,44 +379,70 @@ read_pool() { # -> fabric_macs, fabric_addresses, written
   [[ ! $reason ]]
 }
 
-pool_status() { # -> REPLY: its size and the time of its last change
-  REPLY=$(stat -Lc '%s %Y' "$fabric_pool" 2>&1)
-}
-
 # Nearly always there is nothing but NULs after a key and after a value. Then the places of the keys and values are known,
-# and together they are as long as all that the file has beside NULs.
-parse_records() { # number of whole records -> keys, values
-  local field key value i skip=0 seen=0
+# and together they are as long as all that the file has beside NULs. Fail if the pool has anything else.
+parse_records() { # -> keys, values
+  local content field value i=0 skip=0 seen=0 first=0
   keys=() values=()
-  for ((i = 0; i < $1; i++)); do
-    # A field ends at each NUL. mapfile takes seven times as long if it keeps them all.
-    mapfile -td '' -s "$skip" -n 1 field
-    key=${field-}
-    ((${#key} < 512)) || break
-    mapfile -td '' -s "$((511 - ${#key}))" -n 1 field
+  # Without the NULs. mapfile takes ten times as long.
+  { content=$(<"$fabric_pool"); } 2>/dev/null || return
+  while ((i < fabric_most / 2560)); do
+    # A field ends at each NUL. The last one of a value is read, too: at the end of the pool it is the only one.
+    mapfile -td '' -s "$skip" -n "$((first + 1))" field
+    ((first == 0 || ${#field[@]})) || return
+    ((${#field[@]} > first)) || break
+    keys[i]=${field[first]}
+    ((${#keys[i]} < 512)) || return
+    mapfile -td '' -s "$((511 - ${#keys[i]}))" -n 1 field
     value=${field-}
-    ((${#value} < 2048)) || break
-    keys[i]=$key values[i]=$value
-    ((skip = 2047 - ${#value}, seen += ${#key} + ${#value}))
+    ((${#value} < 2047)) || return
+    values[i]=$value
+    ((seen += ${#keys[i]} + ${#value}, skip = 2046 - ${#value}, first = 1, i += 1))
   done <"$fabric_pool"
-  ((i == $1 && seen == ${#content})) || parse_odd_records "$1"
+  ((i < fabric_most / 2560 && seen == ${#content}))
 }
 
-parse_odd_records() { # as above, by the bytes of the whole file
-  local fields key value i IFS=$'\n'
+# The same by the bytes of the whole file, in which anything may be.
+read_odd_records() { # -> keys, values
+  local content fields i size IFS=' '
+  for i in 1 2 3; do
+    pool_status
+    if [[ $REPLY != +([0-9])' '?(-)+([0-9]) ]]; then
+      reason="$fabric_pool cannot be read"
+      return 1
+    fi
+    size=${REPLY% *}
+    ((i == 3 || size % 2560 == 0 || size > fabric_most)) && break
+    # The daemon may be writing.
+    [[ ${never-} ]] || exec {never}<> <(:)
+    read -rt "$fabric_pause" -u "$never"
+  done
+  if ((size > fabric_most)); then
+    reason="$fabric_pool is larger than 256 KiB"
+    return 1
+  fi
+  ((size % 2560)) && fabric_notes+=("$fabric_pool ends within a record, which does not count")
+  keys=() values=() IFS=$'\n'
+  { content=$(<"$fabric_pool"); } 2>/dev/null
+  [[ $content == *@(IPoIB_Data|NdDriverVersion)* ]] || return 0
   mapfile -td '' fields <"$fabric_pool"
   # NULs become line ends and line ends blanks, neither of which belongs to a key or a pair.
   [[ $content == *$'\n'* || ${fields[*]: -1} == *$'\n' ]] && fields=("${fields[@]//$'\n'/ }")
   content="${fields[*]}"$'\n'
-  for ((i = 0; i < $1; i++)); do
-    key=${content:i * 2560:512} value=${content:i * 2560 + 512:2048}
-    keys[i]=${key%%$'\n'*} values[i]=${value%%$'\n'*}
+  for ((i = 0; i < size / 2560; i++)); do
+    keys[i]=${content:i * 2560:512} values[i]=${content:i * 2560 + 512:2048}
+    keys[i]=${keys[i]%%$'\n'*} values[i]=${values[i]%%$'\n'*}
   done
+}
+
+pool_status() { # -> REPLY: its size and the time of its last change
+  REPLY=$(stat -Lc '%s %Y' "$fabric_pool" 2>&1)
 }
 
 parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
   # The bar at its end is for the last pair, if that is empty.
-  local pairs pair mac address octet number=0 invalid=() IFS='|' value="$1|" name="IPoIB_Data in $fabric_pool"
+  local pairs pair mac address number=0 invalid=() IFS='|' value="$1|" name="IPoIB_Data in $fabric_pool"
+  local octet='(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])'
   # shellcheck disable=SC2206 # Split at each bar.
   pairs=($value)
   if [[ ! ${pairs[0]} =~ ^NUMPAIRS:0*([0-9]+) ]]; then
@@ -450,17 +453,17 @@ parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
     return
   fi
   for pair in "${pairs[@]:1}"; do
-    number=$((number + 1)) address=0
-    if [[ ! $pair =~ ^([^:]+):([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+) ]]; then
-      reason="$name has no hardware address with an IPv4 address in its pair $number"
-      return
+    number=$((number + 1)) mac=${pair%%:*}
+    plain_address "${pair#*:}"
+    if [[ ! $mac ]] || ((!address)); then
+      if [[ $pair =~ ^[^:]+:$octet\.$octet\.$octet\.$octet($|[^0-9]) ]]; then
+        address=$((BASH_REMATCH[1] << 24 | BASH_REMATCH[2] << 16 | BASH_REMATCH[3] << 8 | BASH_REMATCH[4]))
+      elif [[ ! $pair =~ ^[^:]+:[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+ ]]; then
+        reason="$name has no hardware address with an IPv4 address in its pair $number"
+        return
+      fi
     fi
-    mac=${BASH_REMATCH[1]}
-    [[ ${#mac} == 12 && $mac == +([0-9A-F]) ]] || mac=''
-    for octet in "${BASH_REMATCH[@]:2}"; do
-      [[ ${#octet} -le 3 && $octet != 0?* && $octet -le 255 ]] || { address=0 && break; }
-      address=$((address << 8 | octet))
-    done
+    [[ ${#mac} == 12 && $mac != *[!0-9A-F]* ]] || mac=''
     if ((address)); then
       fabric_macs+=("$mac") fabric_addresses+=("$address")
     else
@@ -474,26 +477,47 @@ parse_pairs() { # value of IPoIB_Data -> fabric_macs, fabric_addresses
   ((${#fabric_addresses[@]})) || reason="$name has no addresses"
 }
 
-# A date and no age: an unchanged verdict has an unchanged text, which is not logged again.
-date_in_words() { # time of a change -> REPLY
-  local up=''
-  TZ=UTC printf -v REPLY ', written %(%Y-%m-%d %H:%M UTC)T' "$1"
+# Without a regular expression, which takes longer than all the rest.
+plain_address() { # text -> address: 0 if it is anything but the address alone
+  local octets IFS=.
+  address=0
+  [[ ${#1} -le 15 && $1 == [0-9]*.[0-9]*.[0-9]*.[0-9]* && $1 != *[!0-9.]* ]] || return 0
+  # shellcheck disable=SC2206 # Split at each point.
+  octets=($1)
+  ((${#octets[@]} == 4)) || return 0
+  address=$((10#${octets[0]} << 24 | 10#${octets[1]} << 16 | 10#${octets[2]} << 8 | 10#${octets[3]}))
+  # An octet that is too large or has a leading zero gives another text.
+  printf -v REPLY '%d.%d.%d.%d' $((address >> 24 & 255)) $((address >> 16 & 255)) $((address >> 8 & 255)) $((address & 255))
+  [[ $1 == "$REPLY" ]] || address=0
+}
+
+# Add to fabric_source when the pool was written; only a finding says it, and `stat` takes time. A date and no age: an
+# unchanged verdict has an unchanged text, which is not logged again.
+date_fabric_source() {
+  local up='' written
+  [[ $fabric_source == "$fabric_pool" ]] || return 0
+  pool_status
+  written=${REPLY#* }
+  [[ $REPLY == +([0-9])' '?(-)+([0-9]) ]] || return 0
+  TZ=UTC printf -v REPLY ', written %(%Y-%m-%d %H:%M UTC)T' "$written"
   [[ -r $fabric_uptime ]] && IFS=. read -r up _ <"$fabric_uptime"
-  [[ $up == +([0-9]) ]] && ((EPOCHSECONDS - $1 > up)) && REPLY+=', in an earlier boot'
-  return 0
+  [[ $up == +([0-9]) ]] && ((EPOCHSECONDS - written > up)) && REPLY+=', in an earlier boot'
+  fabric_source+=$REPLY
 }
 
 # Set REPLY to the hardware address of a device in the form of the pool; empty if the agent takes no such device.
 agent_mac() { # device, hardware address as ip prints it
   local octets IFS=:
-  # shellcheck disable=SC2206 # Split at the colons.
-  octets=(${2^^}) REPLY=''
+  REPLY=''
   if [[ $1 != ib[[:alnum:]_]* ]]; then
-    ((${#octets[@]} == 6)) && printf -v REPLY %s "${octets[@]}"
-  # The agent's pattern wants something before the last eight octets.
-  elif ((${#octets[@]} > 8)); then
-    printf -v REPLY %s "${octets[@]: -8:3}" "${octets[@]: -3}"
+    [[ $2 == ??:??:??:??:??:?? ]] && REPLY=${2//:/} && REPLY=${REPLY^^}
+    return 0
   fi
+  # shellcheck disable=SC2206 # Split at the colons.
+  octets=(${2^^})
+  # The agent's pattern wants something before the last eight octets.
+  ((${#octets[@]} > 8)) && printf -v REPLY %s "${octets[@]: -8:3}" "${octets[@]: -3}"
+  return 0
 }
 
 detected=$folder/route-overlap.detected
@@ -553,6 +577,12 @@ read_tables() {
   # The edges of the ranges that the kernel treats specially (multicast, for example).
   edges=([1]=1 [224 << 24]=1 [240 << 24]=1 [0xffffffff]=1)
   printf -v questions '\nroute show table all root %s' "${roots[@]}"
+  devices=()
+  if ((${#fabric_networks[@]} + ${#fabric_addresses[@]})); then
+    # The devices, and the routes around the roots.
+    printf -v REPLY '\nroute show table all match %s' "${roots[@]}"
+    questions+=$'\nlink show\naddr show'$REPLY
+  fi
   look $'route show default\nrule show'"$questions" || cannot_prove
   split "$answer"
   for line in "${lines[@]}"; do
@@ -561,6 +591,7 @@ read_tables() {
         rules_seen=yes
         read_rule "$line"
         ;;
+      [0-9]*': '*) devices+=("$line") ;; # a device, or an address with its device
       default*)
         if [[ $rules_seen ]]; then
           edge default
@@ -697,7 +728,8 @@ joined() { # words -> REPLY
 # --- the fabric: networks that will be connected, with the present devices in them, and own and broadcast addresses
 
 declare -a announced=() announced_devs=() announced_own=()
-fabric_addresses=() fabric_notes=() fabric_source=''
+fabric_notes=() fabric_source=''
+fabric_addresses=()
 kernels_rules=$'0:\tfrom all lookup local 32766:\tfrom all lookup main 32767:\tfrom all lookup default'
 # Routes by table, network and prefix length, as ip prints them. In the tables +local and +main are the announced ones:
 # the number of the network after a plus, its device after a slash, and the source; both are empty if not known.
@@ -709,15 +741,10 @@ declare -a lengths=()
 must_walk='' merged=''
 
 assume_fabric() {
-  local line questions
+  local line
   local -A mac_of=() own_of=() is_up=()
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return
-  [[ $fabric == list ]] && fabric_source=routeOverlap.fabric
-  # The routes inside of the CIDRs are known; these are the ones around them.
-  printf -v questions '\nroute show table all match %s' "${roots[@]}"
-  look $'link show\naddr show'"$questions" || cannot_prove
-  split "$answer"
-  read_fabric_lines
+  read_devices
   for REPLY in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
     announce "$REPLY" ''
   done
@@ -741,14 +768,13 @@ find_merged() {
   [[ ${answers[*]} == *' table local '* ]] && merged=''
 }
 
-read_fabric_lines() { # -> mac_of, own_of, is_up, routes
+read_devices() { # -> mac_of, own_of, is_up
   local line device own
-  for line in "${lines[@]}"; do
+  for line in "${devices[@]}"; do
     device=${line#*: } device=${device%%[: ]*} device=${device%@*}
     case $line in
       [0-9]*': '*' link/'*)
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
-        [[ $fabric == auto ]] || continue
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
         [[ $REPLY ]] && mac_of[$REPLY]=$device
@@ -758,7 +784,6 @@ read_fabric_lines() { # -> mac_of, own_of, is_up, routes
         [[ $line == *' peer '* ]] && own=${own%% *}=${own#*' peer '}
         own_of["/$device"]+=" ${own%% *}"
         ;;
-      *) routes+=("$line") ;;
     esac
   done
 }
@@ -1010,23 +1035,25 @@ cut_cidrs() {
 
 declare -a cidr_of=() addresses=() starts=() ends=() plain=() fates=()
 
-read_tables
+read_node() {
+  read_fabric
+  read_tables
+}
+
 seconds=''
+read_node
 until [[ $default ]] || ! may_wait; do
   wait_a_second
-  read_tables
+  read_node
 done
-if [[ $fabric == auto ]]; then
-  read_fabric
-  waited=$seconds
-  while [[ $fabric_awaited ]] && is_booting && has_infiniband && may_wait; do
+if [[ $fabric_awaited ]] && has_infiniband; then
+  while [[ $fabric_awaited ]] && is_booting && may_wait; do
     wait_a_second
-    read_fabric
+    read_node
   done
-  [[ $fabric_awaited ]] && has_infiniband && fabric_notes=("warning: ${fabric_notes[0]}")
-  [[ $fabric_on ]] || fabric_notes=()
-  [[ $seconds == "$waited" ]] || read_tables
+  [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 fi
+[[ $fabric_on ]] || fabric_notes=()
 
 if [[ $default && ${#expected[@]} == 0 ]]; then
   devices_of "$default"
@@ -1395,6 +1422,7 @@ if ((!${#expected[@]})); then
 else
   find_way
   [[ $by_source ]] && ask_by_source
+  ((${#fates[@]})) && date_fabric_source
   judge
 fi
 ((${#findings[@]})) || pass

@@ -1,0 +1,139 @@
+"""The cost of an announced fabric: the boot check and `hostrouting check`, with and without the agent's files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks import world
+from benchmarks.cases import Result
+from benchmarks.measure import BenchmarkError, Contender, contest, environment, process
+
+from hostrouting import route_overlap
+from hostrouting.config import HostRoutingConfig
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, agent_mac, read_fabric
+
+if TYPE_CHECKING:
+    from benchmarks.cases import Setting
+
+BOOT, CHECK = "boot check, announced fabric", "hostrouting check, announced fabric"
+ANNOUNCED, WITHOUT = "announced", "without"
+
+LEGEND: Final = """\
+The announced fabric: milliseconds of the whole work. Two of four CIDRs lie in announced networks, and static routes
+cover them, so all is well. The boot check is the rendered script of the check alone; hostrouting check is a whole
+process, start and imports included. Both by their processor time, children included.
+  announced the files of the cloud's agent announce an address on each of eight devices
+  without   the same node without these files"""
+
+NETWORKS: Final = 8
+_CIDRS: Final = ("172.16.8.0/22", "172.17.64.0/18", "10.244.0.0/16", "10.96.0.0/12")
+_RECORDS: Final = tuple(f"Hosting{number}" for number in range(9))
+_SHARED_CONFIG: Final = "/var/lib/waagent/SharedConfig.xml"
+_CHILD: Final = Path(__file__).with_name("apply_child.py")
+_MARKERS: Final = Path("/run/aks-flex-node")
+
+
+def fabric(setting: Setting) -> list[Result]:
+    """Make the devices, and measure both with a default route and the routes that the announcement needs."""
+    if not world.has_own_run():
+        raise BenchmarkError("the boot scripts would leave their markers in this machine's own /run")
+    world.clean()
+    pairs = [(f"fab{number}", f"fab{number + 1}") for number in range(0, NETWORKS, 2)]
+    made = [f"link add {one} type veth peer name {other}" for one, other in pairs]
+    routes = [f"route add {cidr} via {world.GATEWAY} dev {world.DEVICE}" for cidr in _CIDRS[:2]]
+    world.ip_batch([*made, f"route add default via {world.GATEWAY} dev {world.DEVICE}", *routes])
+    try:
+        return [_boot(setting), _check(setting)]
+    finally:
+        gone = [f"link delete {one}" for one, _ in pairs]
+        world.ip_batch([*gone, *(f"route delete {cidr}" for cidr in ("default", *_CIDRS[:2]))])
+
+
+def _boot(setting: Setting) -> Result:
+    script = route_overlap.render_script(HostRoutingConfig.from_mapping(_document())).decode()
+
+    def of(root: Path) -> str:
+        text = script
+        for path in (CONFIGURATION, POOL, str(Path(_SHARED_CONFIG).parent)):
+            if path not in text:
+                raise BenchmarkError(f"the boot script does not read {path}")
+            text = text.replace(path, f"{root}{path}")
+        file = root / "check-route-overlap.sh"
+        file.write_text(text)
+        return str(file)
+
+    contenders = [Contender(name, partial(process, ["bash", of(root)])) for name, root in _roots(setting).items()]
+    measured = contest(contenders, NETWORKS, rounds=setting.rounds(NETWORKS), before=_no_markers, check=_all_is_well)
+    return Result(BOOT, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True)
+
+
+def _check(setting: Setting) -> Result:
+    config = setting.folder / "config.json"
+    config.write_text(json.dumps(_document()))
+    contenders = [
+        Contender(
+            name,
+            partial(
+                process, [sys.executable, str(_CHILD), str(root), "check", str(config)], env=environment(), cwd="/"
+            ),
+        )
+        for name, root in _roots(setting).items()
+    ]
+    measured = contest(contenders, NETWORKS, rounds=setting.rounds(NETWORKS))
+    return Result(CHECK, [measured._replace(clock="cpu")], [(ANNOUNCED, WITHOUT)], _remark(), whole=True)
+
+
+def _remark() -> str:
+    return f"{NETWORKS} networks, {len(_RECORDS) + 1} records and {len(_CIDRS)} CIDRs"
+
+
+def _document() -> dict[str, Any]:
+    # STRICT, so that an exit status of 0 means that all is well.
+    return {"routeOverlap": {"expectedCidrs": list(_CIDRS), "mode": "STRICT"}, "gates": []}
+
+
+def _no_markers() -> None:
+    shutil.rmtree(_MARKERS, ignore_errors=True)
+
+
+def _all_is_well() -> None:
+    if not (_MARKERS / "route-overlap.ok").exists():
+        raise BenchmarkError("the boot check did not say that all is well")
+
+
+def _roots(setting: Setting) -> dict[str, Path]:
+    """Return a folder with the files of the agent, and one without them."""
+    roots = {name: setting.folder / name for name in (ANNOUNCED, WITHOUT)}
+    files = {
+        CONFIGURATION: b"OS.EnableRDMA=y\n",
+        _SHARED_CONFIG: b'<Instance rdmaIPv4Address="172.16.1.4" rdmaMacAddress="00155D33FF1D"/>',
+        POOL: b"".join(_record(key, "value") for key in _RECORDS) + _record("IPoIB_Data", _data()),
+    }
+    for root in roots.values():
+        root.mkdir(exist_ok=True)
+    for path, content in files.items():
+        file = roots[ANNOUNCED] / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    found = read_fabric(RootedFiles(str(roots[ANNOUNCED])), now=0, uptime=None, pause=lambda: None)
+    if len(found.addresses) != NETWORKS or found.notes:
+        raise BenchmarkError(f"the files of the agent announce {len(found.addresses)} addresses: {found.notes}")
+    return roots
+
+
+def _record(key: str, value: str) -> bytes:
+    return key.encode().ljust(512, b"\0") + value.encode().ljust(2048, b"\0")
+
+
+def _data() -> str:
+    # Not from /sys, which shows the devices of the namespace in which it was mounted.
+    macs = {device.name: agent_mac(device.name, device.mac) for device in NetlinkBackend().links()}
+    pairs = [f"{macs[f'fab{number}']}:172.{16 + number}.1.4" for number in range(NETWORKS)]
+    return f"NUMPAIRS:{NETWORKS}|{'|'.join(pairs)}"
