@@ -742,8 +742,13 @@ must_walk='' merged=''
 
 assume_fabric() {
   local line
+  local -a root_lows=() root_highs=()
   local -A mac_of=() own_of=() is_up=()
   ((${#fabric_networks[@]} + ${#fabric_addresses[@]})) || return
+  for REPLY in "${roots[@]}"; do
+    bounds "$REPLY"
+    root_lows+=("$low") root_highs+=("$high")
+  done
   read_devices
   for REPLY in ${fabric_networks[@]+"${fabric_networks[@]}"}; do
     announce "$REPLY" ''
@@ -818,6 +823,7 @@ announce() { # address/length, device (empty if it is not there yet), source (em
   local -i i
   local length=${1#*/} source=${3-} own=${4-}
   bounds "$1"
+  meets_roots || return 0
   dotted "$low"
   for ((i = 0; i < ${#announced[@]}; i++)); do
     [[ ${announced[i]} == "$REPLY/$length" ]] && break
@@ -836,6 +842,15 @@ announce() { # address/length, device (empty if it is not there yet), source (em
     announced_own[i]+=" $own"
     edges[own]=1 edges[own + 1]=1
   done
+}
+
+# Of the others, only the source of a packet may matter.
+meets_roots() { # low, high
+  local -i i
+  for i in "${!root_lows[@]}"; do
+    ((low <= root_highs[i] && root_lows[i] <= high)) && return
+  done
+  [[ $by_source ]]
 }
 
 hold_announced() { # place, route: of several devices the first decides
