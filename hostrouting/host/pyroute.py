@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink.backend import NetlinkBackend
-from hostrouting.host.netlink.commit import Failure
+from hostrouting.host.netlink.commit import AnswersLostError, Failure
 from hostrouting.host.netlink.conversation import Conversation
 from hostrouting.host.netlink.frames import ACK, DUMP, ERROR, HEADER_LENGTH, message, message_start, messages
 
@@ -65,8 +65,16 @@ class _Pyroute2Conversation(Conversation):
 
     def receive_dump(self, request: Request) -> Iterator[memoryview]:
         """Send the message and yield the answers."""
+        from pyroute2.netlink.exceptions import NetlinkDumpInterrupted, NetlinkError
+
         self._asked = request.command
-        yield from self._request(memoryview(request.packed(DUMP)))
+        try:
+            yield from self._request(memoryview(request.packed(DUMP)))
+        except NetlinkDumpInterrupted as error:
+            raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
+        except NetlinkError as error:
+            # The second argument is the kernel's message if the socket asked for one, else the text of the errno.
+            raise OSError(*error.args) from error
 
     def ask_many(self, packed: memoryview, count: int, command: str) -> bytes:  # noqa: ARG002
         """Send the requests and return their answers, one after the other."""
@@ -74,41 +82,44 @@ class _Pyroute2Conversation(Conversation):
         return b"".join(map(self._answer, messages(packed)))
 
     def deliver(self, batches: Iterable[bytes | memoryview], count: int) -> dict[int, Failure]:  # noqa: ARG002
-        """Send the changes and return the refusals by the change's position."""
+        """Send the changes and return the refusals by the change's position.
+
+        An error of the socket is no refusal: the kernel may have made the change.
+        """
+        from pyroute2 import NetlinkError
+
         failures: dict[int, Failure] = {}
         changes = (change for batch in batches for change in messages(memoryview(batch)))
         for number, change in enumerate(changes):
             try:
                 self._request(change)
+            except NetlinkError as error:
+                failures[number] = Failure(*error.args)
             except OSError as error:
-                failures[number] = Failure(error.errno or 0, error.strerror or "")
+                for _ in changes:  # the reading back expects the rest, too
+                    pass
+                raise AnswersLostError from error
         return failures
 
     def discard_queued(self) -> None:
         """Do nothing: pyroute2 has read each answer to its end."""
 
     def _answer(self, request: memoryview) -> memoryview | bytes:
+        from pyroute2 import NetlinkError
+
         try:
             (answer,) = self._request(request)
-        except OSError as error:
-            return message(ERROR, 0, struct.pack("=iI", -(error.errno or 0), 0))
+        except NetlinkError as error:
+            return message(ERROR, 0, struct.pack("=iI", -error.code, 0))
         return answer
 
     def _request(self, request: memoryview) -> list[memoryview]:
-        """Send one message and return the answers as the kernel sent them; OSError is its refusal."""
-        from pyroute2.netlink.exceptions import NetlinkDumpInterrupted, NetlinkError
-
+        """Send one message and return the answers as the kernel sent them; NetlinkError is its refusal."""
         _, kind, flags = message_start(request)
         packed = _packed_message()()
         packed["header"].update(type=kind, flags=flags | ACK)
         packed.payload = bytes(request[HEADER_LENGTH:])
-        try:
-            return [_raw(answer) for answer in self._ipr.nlm_request_batch([packed])]
-        except NetlinkDumpInterrupted as error:
-            raise InterruptedError(errno.EINTR, "the table changed during the dump") from error
-        except NetlinkError as error:
-            # The second argument is the kernel's message if the socket asked for one, else the text of the errno.
-            raise OSError(*error.args) from error
+        return [_raw(answer) for answer in self._ipr.nlm_request_batch([packed])]
 
 
 @cache

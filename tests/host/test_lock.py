@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -218,3 +219,19 @@ class TestFileLock(RunLockContract):
             pytest.fail("that is no lock")
         assert str(caught.value) == f"cannot open the lock {tmp_path}{LOCK}: Too many levels of symbolic links"
         assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_lock_without_a_name_is_tried_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder ended between our opening and our locking: nobody holds it, so there is no wait."""
+    (tmp_path / "run").mkdir()
+    flock, tries = fcntl.flock, []
+
+    def end_first(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        tries.append(descriptor)
+        if len(tries) == 1:
+            (tmp_path / "run" / "hostrouting.lock").unlink()
+
+    monkeypatch.setattr(fcntl, "flock", end_first)
+    with FileLock(root=str(tmp_path)).hold(Context(timeout=0.05)):
+        assert len(tries) == 2

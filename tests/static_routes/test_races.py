@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -312,3 +313,14 @@ def test_only_changes_that_were_made_are_counted(
     converge(host, ())
     assert [m for m in caplog.messages if m.startswith("routes changed: ")] == ["routes changed: 0"]
     assert [str(route) for route in read_records(host.files).routes] == [str(theirs(73))]
+
+
+def test_a_failed_apply_keeps_ours_ahead_of_a_later_route(node: BusyNode, host: FakeHost) -> None:
+    """Ours is removed before its successor is added, and another route is refused: ours comes first again."""
+    node.insert_route(attrs.evolve(OURS, onlink=True))
+    node.insert_route(theirs(73), verb="append")
+    before = node.in_place()
+    refused = Route.parse("172.17.0.0/24", gateway="10.9.9.9", dev="eth0")
+    with pytest.raises(RouteRejectedError, match="nothing was changed"):
+        converge(host, [OURS, refused])
+    assert node.in_place() == before

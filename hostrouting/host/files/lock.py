@@ -108,14 +108,21 @@ class FileLock(WaitingLock):
     @contextmanager
     def attempt(self) -> Iterator[bool]:
         """See `WaitingLock`."""
-        # Whatever happens from here on, the file is closed, and the kernel ends the lock with it.
-        with self._opened() as descriptor:
-            taken = _is_taken(descriptor)
-            try:
-                yield taken
-            finally:
-                if taken:
-                    self._remove(descriptor)
+        while True:
+            # Whatever happens from here on, the file is closed, and the kernel ends the lock with it.
+            with self._opened() as descriptor:
+                taken = _is_taken(descriptor)
+                # Without a name, its holder has ended between our two calls: this lock excludes no other run.
+                if taken and not os.fstat(descriptor).st_nlink:
+                    continue
+                try:
+                    if taken:
+                        _sign(descriptor)
+                    yield taken
+                finally:
+                    if taken:
+                        self._remove(descriptor)
+                return
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -147,19 +154,20 @@ class FileLock(WaitingLock):
 
 
 def _is_taken(descriptor: int) -> bool:
-    """Lock the file and write the process id into it; return False if another run has it."""
+    """Lock the file; return False if another run has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    # Without a name, its holder has ended between our two calls: this lock excludes no other run.
-    if not os.fstat(descriptor).st_nlink:
-        return False
+    return True
+
+
+def _sign(descriptor: int) -> None:
+    """Write the process id into the file."""
     os.ftruncate(descriptor, 0)
     # On a full disk the process id is missing, but the lock is held.
     with suppress(OSError):
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-    return True
 
 
 def _started_by(pid: str) -> bool:

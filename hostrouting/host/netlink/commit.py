@@ -1,11 +1,11 @@
 """One all-or-nothing commit for every batch of changes: IPv4 routes, IPv6 routes and neighbours.
 
 The kernel has no transaction. So a batch is a list of steps, and each step has an inverse: a thing that was added is
-removed by its full description, a thing that was removed is appended. No step overwrites a route, so no step destroys
-a route that another program has added meanwhile. If the kernel refuses a step, the steps that succeeded are rolled
-back, the newest first, and the things are read again. A step of the rollback that was refused or not answered, and
-that is not in force on reading back, is reported in the error. (If it was answered and is not in force, another
-program has changed the thing since.)
+removed by its full description, a thing that was removed is appended, or prepended if it came first. No step
+overwrites a route, so no step destroys a route that another program has added meanwhile. If the kernel refuses a step,
+the steps that succeeded are rolled back, the newest first, and the things are read again. A step of the rollback that
+was refused or not answered, and that is not in force on reading back, is reported in the error. (If it was answered
+and is not in force, another program has changed the thing since.)
 
 The kernel does not always do what a step says. A deletion cannot express every field and takes the first thing that
 fits, so the things are read first, and a removal that would take another one is refused before anything is sent. And
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, Type
 import attrs
 
 from hostrouting.exceptions import PermissionDeniedError, Refusal, RouteRejectedError
+from hostrouting.net.addresses import IPV4
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute, Route, place, signature
 
@@ -149,7 +150,7 @@ class Batch(Generic[Thing]):
         )
 
     def _roll_back(self, failures: Mapping[int, Failure], done: Sequence[Step[Thing]]) -> RouteRejectedError:
-        back = _inverse(done)
+        back = _inverse(done, _firsts(done, self.before))
         refused = self._refused(back)
         doubtful = [step for number, step in enumerate(back) if refused is None or number in refused]
         standing = _near(done, self.transport.standing())
@@ -242,14 +243,28 @@ def taken_by(named: Thing, here: Sequence[Thing], is_deleted_by: Callable[[Thing
     return first
 
 
-def _inverse(done: Sequence[Step[Thing]]) -> list[Step[Thing]]:
-    """Newest first: a gateway's on-link route was added before the routes through it, and goes after them."""
+def _firsts(steps: Sequence[Step[Thing]], before: Iterable[Thing]) -> set[Hashable]:
+    """Return the identities of the IPv4 routes that decided their places before: only these have an order."""
+    used = {slot(thing) for verb, thing, _ in steps if verb == "remove" and not isinstance(thing, Neighbour)}
+    firsts: dict[Hashable, Hashable] = {}
+    for thing in before:
+        if not isinstance(thing, Neighbour) and thing.family == IPV4 and slot(thing) in used:
+            firsts.setdefault(slot(thing), identity(thing))
+    return set(firsts.values())
+
+
+def _inverse(done: Sequence[Step[Thing]], firsts: Collection[Hashable]) -> list[Step[Thing]]:
+    """Newest first: a gateway's on-link route was added before the routes through it, and goes after them.
+
+    A route that came first in its place comes first again: appended, it would no longer decide.
+    """
     newest: dict[Hashable, Step[Thing]] = {}
     oldest: dict[Hashable, str] = {}
     for verb, thing, position in reversed(done):
-        inverse = "append" if verb == "remove" else "remove"
-        newest.setdefault(identity(thing), (inverse, thing, position))
-        oldest[identity(thing)] = inverse
+        one = identity(thing)
+        inverse = "remove" if verb != "remove" else "prepend" if one in firsts else "append"
+        newest.setdefault(one, (inverse, thing, position))
+        oldest[one] = inverse
     # A thing that was removed and added again is there as before. If its owner has deleted it since, it stays so.
     return [(verb, thing, position) for one, (verb, thing, position) in newest.items() if verb == oldest[one]]
 

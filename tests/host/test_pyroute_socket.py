@@ -1,0 +1,34 @@
+"""An error of pyroute2's socket is no answer of the kernel."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from hostrouting.host.netlink.commit import AnswersLostError
+from hostrouting.host.netlink.frames import message
+from hostrouting.host.pyroute import _Pyroute2Conversation
+
+REQUEST = message(26, 1, bytes(12))
+
+
+class _Broken:
+    """A socket that sends, and whose answers do not come."""
+
+    def nlm_request_batch(self, messages: list[Any]) -> list[Any]:
+        raise TimeoutError(errno.ETIMEDOUT, "timed out")
+
+
+def test_a_lookup_without_an_answer_is_an_error() -> None:
+    with pytest.raises(TimeoutError):
+        _Pyroute2Conversation(_Broken()).ask_many(memoryview(REQUEST), 1, "ip route get")
+
+
+def test_a_change_without_an_answer_is_not_refused() -> None:
+    """The kernel may have made it: reading back decides; all batches are packed for that."""
+    batches = iter([REQUEST, REQUEST])
+    with pytest.raises(AnswersLostError):
+        _Pyroute2Conversation(_Broken()).deliver(batches, 2)
+    assert list(batches) == []
