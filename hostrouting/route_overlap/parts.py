@@ -214,9 +214,10 @@ class AllowedDevices(dict["str | None", bool]):
         """Return True for an expected device with a carrier."""
         return dev in self._expected and dev not in self.dead_ends
 
-    def refused(self, devs: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `devs` that are not allowed."""
-        return tuple(dev for dev in devs if not self[dev])
+    def refused(self, route: ObservedRoute) -> tuple[str, ...]:
+        """Return the devices of a route that are not allowed, without dead ends to which the kernel sends nothing."""
+        passed_over = self.dead_ends.intersection(hop.dev for hop in route.hops if hop.dead)
+        return tuple(dev for dev in route.devs if not self[dev] and dev not in passed_over)
 
     @property
     def carriers(self) -> tuple[str, ...]:
@@ -229,11 +230,8 @@ class AllowedDevices(dict["str | None", bool]):
         route = answer.route
         if route is None or not route.devs:
             return False
-        return (
-            self.dead_ends.issuperset(self.refused(route.devs))
-            if route.kind == "local"
-            else not self.refused(route.devs)
-        )
+        refused = self.refused(route)
+        return self.dead_ends.issuperset(refused) if route.kind == "local" else not refused
 
 
 class Node:

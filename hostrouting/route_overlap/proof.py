@@ -141,7 +141,7 @@ class _Findings:
                 if other.answer.route and other.answer.route.prefix_length == 32
             ]
             return make(kind="announced", dev=next(iter(announced.devs), None), own=tuple(own), **announced._asdict())
-        refused = self._allowed.refused(one.devs)
+        refused = self._allowed.refused(one.answer.route) if one.answer.route else ()
         wrong = [dev for dev in refused if dev not in self._allowed.dead_ends]
         is_dead_end = one.kind == "overlap" and not wrong
         # Adjacent blackholes have one answer, but are different routes.

@@ -115,7 +115,7 @@ class _Mender:
         return offender
 
     def _route(self, network: _Network, networks: Sequence[_Network], offender: ObservedRoute) -> SuggestedRoute:
-        takes_from = tuple(dev for dev in self._allowed.refused(offender.devs) if is_present(dev))
+        takes_from = tuple(dev for dev in self._allowed.refused(offender) if is_present(dev))
         return SuggestedRoute(
             destination=format_cidr(*network),
             gateway=str(self._way.gateway),

@@ -1128,10 +1128,11 @@ find_carriers() { # -> devs: the expected ones first, then the others in their o
     done
   done
   for dev in "${expected[@]}"; do
-    [[ ${seen["/$dev"]-} ]] && carriers+=("$dev") && unset "seen[/$dev]"
+    # Not by unset, which reads quotes and backslashes in a name.
+    [[ ${seen["/$dev"]-} == yes ]] && carriers+=("$dev") && seen["/$dev"]=expected
   done
   for dev in "${!seen[@]}"; do
-    others+=("${dev#/}")
+    [[ ${seen["$dev"]} == yes ]] && others+=("${dev#/}")
   done
   sort_words ${others[@]+"${others[@]}"}
   devs=(${carriers[@]+"${carriers[@]}"} ${words[@]+"${words[@]}"})
