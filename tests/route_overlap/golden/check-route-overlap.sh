@@ -642,12 +642,12 @@ lookup() { # questions, one a line -> answers; a refusal is '!' and the kernel's
   done
 }
 
-devices_of() { # a route as ip prints it -> devs, in order, each once; and those without carrier in linkdown
+devices_of() { # a route as ip prints it -> devs, in order, each once; linkdown: without carrier; passed_over: dead
   local -i i
   local dev=''
   # shellcheck disable=SC2206  # split at white space
   local words=($1)
-  devs=() linkdown=' '
+  devs=() linkdown=' ' passed_over=' '
   for ((i = 0; i < ${#words[@]}; i++)); do
     case ${words[i]} in
       dev)
@@ -655,8 +655,11 @@ devices_of() { # a route as ip prints it -> devs, in order, each once; and those
         dev=${words[i]}
         [[ " ${devs[*]-} " == *" $dev "* ]] || devs+=("$dev")
         ;;
-      # By a device that is down the kernel sends nothing.
-      dead) [[ ${words[i + 1]-} == linkdown ]] && i+=1 ;;
+      # The kernel sends nothing by it.
+      dead)
+        passed_over+="$dev "
+        [[ ${words[i + 1]-} == linkdown ]] && i+=1
+        ;;
       linkdown) linkdown+="$dev " ;;
       # Their value may be one of these words.
       via | table | proto | scope | src | metric | weight | nhid | tos) i+=1 ;;
@@ -1124,7 +1127,7 @@ find_carriers() { # -> devs: the expected ones first, then the others in their o
     [[ ${verdicts[$answer]} == fine ]] || continue
     devices_of "- $answer"
     for dev in "${devs[@]}"; do
-      seen["/$dev"]=yes
+      [[ $passed_over == *" $dev "* ]] || seen["/$dev"]=yes
     done
   done
   for dev in "${expected[@]}"; do
