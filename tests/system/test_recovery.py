@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.gated_machine import EARLY, KUBE, KUBELET, STAND_INS, GatedMachine, more_machines, refusal, require_nspawn
 
+from hostrouting.boot import UNIT_DIRECTORY
 from hostrouting.boot.held import forget, held_gates, release
 
 if TYPE_CHECKING:
@@ -355,6 +356,13 @@ class TestNothingIsLost:
             assert "other" not in machine.payloads()
 
 
+# A restart of a unit restarts hostrouting-held@ of it, too; here that takes a second.
+SLOW_MARK: Final = f"""
+mkdir -p {UNIT_DIRECTORY}/hostrouting-held@.service.d
+printf '[Service]\\nExecStartPre=/bin/sleep 1\\n' > {UNIT_DIRECTORY}/hostrouting-held@.service.d/slow.conf
+"""
+
+
 class TestWhatIsSaid:
     def test_a_start_that_passes_says_nothing(self, tmp_path: Path) -> None:
         """The journal has no line of recovery from a boot to a later start, after which recovery has ended."""
@@ -367,7 +375,8 @@ class TestWhatIsSaid:
         """A unit that restarts repeatedly logs its refusal once, as an error, and a later refusal again."""
         always = "[Service]\nRestart=always\nRestartSec=100ms"
         unit = unit_of("always")
-        with GatedMachine(tmp_path, prepare=EARLY + more_machines(always=always), overlap=True) as machine:
+        prepare = EARLY + more_machines(always=always) + SLOW_MARK
+        with GatedMachine(tmp_path, prepare=prepare, overlap=True) as machine:
             machine.wait_for(f"{unit}: Scheduled restart job, restart counter is at 3.", unit=unit)
             assert machine.journal(f"--unit={unit}", "--priority=err").count(refusal(unit)) == 1
             assert machine.journal(f"--unit={RETRY}") == [STILL_WAITING]
