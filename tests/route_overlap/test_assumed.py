@@ -304,3 +304,21 @@ def test_routes_that_meet_announced_ones(
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     found = [_LINE.fullmatch(line) for line in lines]
     assert [one and f"{one['kind']} {one['first']}" for one in found] == expected, ran.output
+
+
+@needs_kernel
+def test_an_address_that_is_there_brings_no_route(tmp_path: Path) -> None:
+    """A device that is up and has its announced address gets no connected route again, if that was removed."""
+    announced = Announced([("e1", "10.3.0.4")])
+    with KernelNode.made() as node:
+        World([_E0, ("e1", ("10.3.0.4/16", None))], [_DEFAULT], [], [], ()).arrange(node)
+        node.ip("route", "del", "10.3.0.0/16")
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path)
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.3.8.0/22"]).ok
+    assert by_python.ok
+    assert ran.markers == {"route-overlap.ok": "10.3.8.0/22 leaves by e0\n"}, ran.output

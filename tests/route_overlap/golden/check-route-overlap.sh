@@ -797,10 +797,12 @@ read_devices() { # -> mac_of, own_of, is_up
 }
 
 announce_addresses() { # as the agent adds them
-  local i device address own primary
+  local i device address own primary text
   for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
     device='' address=${fabric_addresses[i]} primary=''
     [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
+    dotted "$address"
+    text=$REPLY/16
     if [[ $device ]]; then
       for own in ${own_of["/$device"]-}; do
         if [[ ! ${is_up["/$device"]-} ]]; then
@@ -815,24 +817,21 @@ announce_addresses() { # as the agent adds them
         fi
       done
       is_up["/$device"]=yes
+      own_of["/$device"]+=" $text"
     fi
-    dotted "$address"
-    announce "$REPLY/16" "$device" "${primary:-$address}" "$address"
-    [[ $device ]] && own_of["/$device"]+=" $REPLY/16"
+    if [[ $primary == "$address" ]]; then
+      # It is there already and brings no route, be its network connected or not.
+      name_network "$text" "$device"
+    else
+      announce "$text" "$device" "${primary:-$address}" "$address"
+    fi
   done
 }
 
 announce() { # address/length, device (empty if it is not there yet), source (empty if not known), own address if it is new
   local -i i
   local length=${1#*/} source=${3-} own=${4-}
-  bounds "$1"
-  meets_roots || return 0
-  dotted "$low"
-  for ((i = 0; i < ${#announced[@]}; i++)); do
-    [[ ${announced[i]} == "$REPLY/$length" ]] && break
-  done
-  announced[i]=$REPLY/$length announced_devs[i]=${announced_devs[i]-} announced_own[i]=${announced_own[i]-}
-  [[ $2 && "${announced_devs[i]} " != *" $2 "* ]] && announced_devs[i]+=" $2"
+  name_network "$1" "$2" || return 0
   # A second address in a network brings no route to it.
   if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]]; then
     hold_announced "+main $low/$length" "+$i/$2 $source"
@@ -845,6 +844,19 @@ announce() { # address/length, device (empty if it is not there yet), source (em
     announced_own[i]+=" $own"
     edges[own]=1 edges[own + 1]=1
   done
+}
+
+# Give the network of an address its number, and the device to its number. Fail if it does not matter here.
+name_network() { # address/length, device (may be empty) -> i, low, high
+  bounds "$1"
+  meets_roots || return
+  dotted "$low"
+  for ((i = 0; i < ${#announced[@]}; i++)); do
+    [[ ${announced[i]} == "$REPLY/${1#*/}" ]] && break
+  done
+  announced[i]=$REPLY/${1#*/} announced_devs[i]=${announced_devs[i]-} announced_own[i]=${announced_own[i]-}
+  [[ $2 && "${announced_devs[i]} " != *" $2 "* ]] && announced_devs[i]+=" $2"
+  return 0
 }
 
 # Of the others, only the source of a packet may matter.
