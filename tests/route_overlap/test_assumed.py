@@ -322,3 +322,26 @@ def test_an_address_that_is_there_brings_no_route(tmp_path: Path) -> None:
         assert prove_egress(kernel, ["10.3.8.0/22"]).ok
     assert by_python.ok
     assert ran.markers == {"route-overlap.ok": "10.3.8.0/22 leaves by e0\n"}, ran.output
+
+
+@needs_kernel
+@pytest.mark.parametrize("dev", ["e0", "e1", "e2", "late0"])
+@pytest.mark.parametrize("table", ["main", "77"])
+def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> None:
+    """A rule suppresses an announced route, or another one, if its device is in the group, and no other route."""
+    announced = Announced([("late0" if dev == "late0" else "e1", "10.3.0.4")])
+    group = "0" if dev == "late0" else "5"
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT, _to("10.0.0.0/8", dev="e0", table=77)], [], [], ()).arrange(node)
+        if dev != "late0":
+            node.ip("link", "set", dev, "group", group)
+        node.ip("rule", "add", "pref", "100", "lookup", table, "suppress_ifgroup", group)
+        node.ip("rule", "add", "pref", "101", "lookup", "77" if table == "main" else "main")
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path)
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.3.8.0/22"]).ok == by_python.ok
+    assert ran.status == (0 if by_python.ok else 1), ran.output

@@ -739,6 +739,8 @@ kernels_rules=$'0:\tfrom all lookup local 32766:\tfrom all lookup main 32767:\tf
 declare -A held=()
 # All prefix lengths of these, the longest first.
 declare -a lengths=()
+# The groups of devices, by which rules suppress routes.
+declare -A group_of=()
 # Must rules and routes be gone through as the kernel does, because more than the longest prefix decides? And does it
 # search the tables local and main as one?
 must_walk='' merged=''
@@ -776,13 +778,15 @@ find_merged() {
   [[ ${answers[*]} == *' table local '* ]] && merged=''
 }
 
-read_devices() { # -> mac_of, own_of, is_up
+read_devices() { # -> mac_of, own_of, is_up, group_of
   local line device own
   for line in "${devices[@]}"; do
     device=${line#*: } device=${device%%[: ]*} device=${device%@*}
     case $line in
       [0-9]*': '*' link/'*)
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
+        own=${line%%' link/'*} own=${own##*' group '}
+        group_of["/$device"]=${own%%[ \\]*}
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
         [[ $REPLY ]] && mac_of[$REPLY]=$device
@@ -952,14 +956,22 @@ is_preceded() { # answer; length
   fi
 }
 
+is_in_group() { # group, or nothing; route or announced route: is its first device in the group?
+  local dev=${2#*/} devs linkdown passed_over
+  [[ $1 ]] || return
+  [[ $2 == +* ]] || { devices_of "$2" && dev=${devs-}; }
+  # A device that is not there yet begins in this one.
+  [[ ${group_of["/${dev% *}"]-default} == "$1" ]]
+}
+
 # Set REPLY to the route that will decide a packet, or to a refusal, as the kernel goes through the rules.
 walk_rules() { # address, source
-  local rule words wanted='' matches inverted action value suppressed other number i
+  local rule words wanted='' matches inverted action value suppressed group number i
   for rule in "${rules[@]}"; do
     # shellcheck disable=SC2206  # split at white space
     words=($rule)
     [[ $wanted && ${words[0]} != "$wanted:" ]] && continue
-    wanted='' matches=yes inverted='' action='' value='' suppressed=-1 other=''
+    wanted='' matches=yes inverted='' action='' value='' suppressed=-1 group=''
     for ((i = 1; i < ${#words[@]}; i++)); do
       case ${words[i]} in
         not) inverted=yes ;;
@@ -977,7 +989,7 @@ walk_rules() { # address, source
         fwmark) i=$((i + 1)) && [[ ${words[i]} == @(0|0x0)/* ]] || matches='' ;;
         oif | tos | dsfield | dscp | sport | dport | tun_id) i=$((i + 1)) matches='' ;;
         suppress_prefixlength) i=$((i + 1)) suppressed=${words[i]} ;;
-        suppress_ifgroup) i=$((i + 1)) other=yes ;;
+        suppress_ifgroup) i=$((i + 1)) group=${words[i]} ;;
         lookup | goto) i=$((i + 1)) action=${words[i - 1]} value=${words[i]} ;;
         blackhole | unreachable | prohibit | nop) action=${words[i]} ;;
         '[l3mdev-table]') matches='' ;;
@@ -996,8 +1008,7 @@ walk_rules() { # address, source
           blackhole*) REPLY='!Invalid argument' && return ;;
           unreachable*) REPLY='!No route to host' && return ;;
           prohibit*) REPLY='!Permission denied' && return ;;
-          # Which group a device will have is not known.
-          *) ((length > suppressed)) && [[ ! $other || $REPLY == +* ]] && return ;;
+          *) ((length > suppressed)) && ! is_in_group "$group" "$REPLY" && return ;;
         esac
         ;;
       blackhole) REPLY='!Invalid argument' && return ;;
