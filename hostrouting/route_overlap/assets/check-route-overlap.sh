@@ -624,6 +624,8 @@ declare -a cidr_of=() addresses=() starts=() ends=() plain=() fates=()
 read_node() {
   # @if auto@
   read_fabric
+  # Any later reading comes a second after it.
+  fabric_pause=0
   # @end@
   read_tables
 }
