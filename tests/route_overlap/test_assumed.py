@@ -345,3 +345,35 @@ def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> No
         announced.connect(node)
         assert prove_egress(kernel, ["10.3.8.0/22"]).ok == by_python.ok
     assert ran.status == (0 if by_python.ok else 1), ran.output
+
+
+@needs_kernel
+def test_waiting_for_the_pool_reads_no_tables(tmp_path: Path) -> None:
+    """However large the tables are, the boot script takes no longer for a wait than the seconds that it waits."""
+    runs = tmp_path / "runs"
+    program = tmp_path / "bin/ip"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/bash\necho run >> {runs}\nexec {shutil.which("ip")} "$@"\n')
+    program.chmod(0o755)
+    young = (
+        f"echo '12.3 4.5' > {tmp_path}/uptime; mount --bind {tmp_path}/uptime /proc/uptime; "
+        'mount -t tmpfs none /sys/class; mkdir -p /sys/class/infiniband/mlx5_0; exec "$@"'
+    )
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
+        write_files(tmp_path, Fabric())
+        (tmp_path / POOL[1:]).write_bytes(b"")
+        for waits in (1, 3):
+            ran = run_script(
+                node,
+                tmp_path / f"markers{waits}",
+                ["10.3.8.0/22"],
+                files=tmp_path,
+                waits=waits,
+                environment={"PATH": f"{program.parent}:{os.environ['PATH']}"},
+                through=["unshare", "--mount", "bash", "-ec", young, "--"],
+            )
+            assert "warning: no fabric is announced" in ran.output
+            with runs.open() as lines:
+                assert len(list(lines)) == 3, ran.output
+            runs.unlink()

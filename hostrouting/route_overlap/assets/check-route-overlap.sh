@@ -638,10 +638,14 @@ until [[ $default ]] || ! may_wait; do
 done
 # @if auto@
 if [[ $fabric_awaited ]] && has_infiniband; then
+  waited=''
   while [[ $fabric_awaited ]] && is_booting && may_wait; do
     wait_a_second
-    read_node
+    # Only the files, as large tables take long, and systemd ends a check that takes too long.
+    read_fabric
+    waited=yes
   done
+  [[ $waited ]] && read_tables
   [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 fi
 [[ $fabric_on ]] || fabric_notes=()
