@@ -377,3 +377,21 @@ def test_waiting_for_the_pool_reads_no_tables(tmp_path: Path) -> None:
             with runs.open() as lines:
                 assert len(list(lines)) == 3, ran.output
             runs.unlink()
+
+
+@needs_kernel
+def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
+    """An expected device that is down leads out once the agent has set it up."""
+    announced = Announced([("e1", "10.3.0.4")])
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], (), down="e1").arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"], fabric=fabric)
+        options = {"expectedDevs": ["e0", "e1"]}
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, options=options)
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
+    assert by_python.ok
+    assert ran.status == 0, ran.output
