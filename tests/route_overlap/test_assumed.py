@@ -395,3 +395,39 @@ def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
         assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
     assert by_python.ok
     assert ran.status == 0, ran.output
+
+
+@needs_kernel
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_allowed_device_may_come_second(is_first: bool, tmp_path: Path) -> None:
+    """Of two devices in one network either may get its address first, so it is not enough that one is allowed."""
+    pairs = [("e1", "10.3.0.4"), ("e2", "10.3.0.5")]
+    announced = Announced(pairs if is_first else pairs[::-1])
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], allowed_devs=["e1"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, allowed=["e1"])
+    [(_, finding)] = by_python.findings
+    assert (finding.kind, finding.devs, finding.dev) == ("announced", ("e2", "e1"), "e2")
+    assert "announced 10.3.8.0-10.3.11.255 by e2,e1 (" in ran.markers["route-overlap.detected"]
+
+
+@needs_kernel
+@pytest.mark.parametrize("allowed", [(), ("f1",), ("f2",)])
+def test_devices_with_one_hardware_address(allowed: tuple[str, ...], tmp_path: Path) -> None:
+    """Each of them gets the address, as the agent goes through the devices: a child of an IPoIB device, for example."""
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
+        for dev in ("f1", "f2"):
+            node.ip("link", "add", dev, "address", "00:15:5d:33:ff:1d", "type", "bridge")
+        fabric = Fabric(addresses=(FabricAddress("00155D33FF1D", parse_ipv4("10.3.0.4")),), source=POOL)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(NetlinkBackend(netns=node.name), ["10.3.8.0/22"], allowed_devs=allowed, fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, allowed=allowed)
+    [(_, finding)] = by_python.findings
+    devs = ("f2", "f1") if "f1" in allowed else ("f1", "f2")
+    assert (finding.kind, finding.devs) == ("announced", devs)
+    assert f"announced 10.3.8.0-10.3.11.255 by {','.join(devs)} (" in ran.markers["route-overlap.detected"]

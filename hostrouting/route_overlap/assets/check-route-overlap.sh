@@ -327,7 +327,7 @@ read_devices() { # -> mac_of, own_of, is_up, group_of
         # @if auto@
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
-        [[ $REPLY ]] && mac_of[$REPLY]=$device
+        [[ $REPLY ]] && mac_of[$REPLY]+=" $device"
         # @end@
         # @if auto list@
         ;;
@@ -341,10 +341,23 @@ read_devices() { # -> mac_of, own_of, is_up, group_of
 }
 
 announce_addresses() { # as the agent adds them
-  local i device address own primary text
+  local i device address own primary text pair
+  local -a pairs=() allowed_pairs=()
+  # Of several devices in one network the first one decides. Their order is not known: allowed ones come last.
   for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
-    device='' address=${fabric_addresses[i]} primary=''
-    [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
+    devs=()
+    # shellcheck disable=SC2206 # Split at blanks.
+    [[ ${fabric_macs[i]} ]] && devs=(${mac_of[${fabric_macs[i]}]-})
+    for device in "${devs[@]-}"; do
+      if [[ $device ]] && is_allowed "$device"; then
+        allowed_pairs+=("$i/$device")
+      else
+        pairs+=("$i/$device")
+      fi
+    done
+  done
+  for pair in ${pairs[@]+"${pairs[@]}"} ${allowed_pairs[@]+"${allowed_pairs[@]}"}; do
+    device=${pair#*/} address=${fabric_addresses[${pair%%/*}]} primary=''
     dotted "$address"
     text=$REPLY/16
     if [[ $device ]]; then
