@@ -431,3 +431,22 @@ def test_devices_with_one_hardware_address(allowed: tuple[str, ...], tmp_path: P
     devs = ("f2", "f1") if "f1" in allowed else ("f1", "f2")
     assert (finding.kind, finding.devs) == ("announced", devs)
     assert f"announced 10.3.8.0-10.3.11.255 by {','.join(devs)} (" in ran.markers["route-overlap.detected"]
+
+
+@needs_kernel
+def test_own_addresses_in_a_row_need_no_route(tmp_path: Path) -> None:
+    """Where only own addresses of the fabric are left, the advice is to narrow the CIDRs, and no other route."""
+    announced = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")])
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT, _to("10.3.0.0/24", dev="e0")], [], [], ()).arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.0.0/24"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.0.0/24"], files=tmp_path)
+    [(_, finding)] = by_python.findings
+    assert (finding.first, finding.last, finding.own) == ("10.3.0.4", "10.3.0.5", ("10.3.0.4", "10.3.0.5"))
+    assert "narrow expectedCidrs" in by_python.advice
+    assert "No route in the main table" not in by_python.advice
+    assert "narrow expectedCidrs" in ran.output
+    assert "for a way to fix it" not in ran.output

@@ -1293,6 +1293,7 @@ blocker_of() { # address, the kernel's message -> REPLY
 
 report() { # number of the cidr, first, last, answer: adds a finding
   local kind first last by='' route=$4 cidr=${cidrs[$1]}
+  local -A own_here=()
   case $4 in
     '!Network is unreachable') kind=no-route ;;
     '!'*) kind=blocked ;;
@@ -1307,7 +1308,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
     by=${announced_devs[${4#* }]// /,} route="${announced[${4#* }]}, announced by $fabric_source"
     by=${by:+ by ${by#,}}
     for REPLY in ${announced_own[${4#* }]}; do
-      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes
+      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes && own_here["/$REPLY"]=yes
     done
   else
     devices_of "$4"
@@ -1336,7 +1337,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
     dead-end) dead["/$dev"]=yes ;;
     local) set_astray ;;
     announced)
-      [[ $first == "$last" && ${own["/$first"]-} ]] || unmended[$1]=yes
+      ((${#own_here[@]} == $3 - $2 + 1)) || unmended[$1]=yes
       suggest "$cidr" "$4"
       ;;
     overlap) unmended[$1]=yes && suggest "$cidr" "$4" ;;
