@@ -200,8 +200,13 @@ class Fib:
             return Decision(None, _ROUTE_ERRORS[route.kind], blocker=route)
         if rule.suppress_prefix_length is not None and route.prefix_length <= rule.suppress_prefix_length:
             return None
-        if rule.suppress_group is not None and self.devices[route.devs[0]].group == rule.suppress_group:
-            return None
+        if rule.suppress_group is not None:
+            device = self.devices.get(route.devs[0])
+            if device is None:
+                # It came after the devices were read.
+                return Decision(None, unknown=f"the model does not know the group of {route.devs[0]}")
+            if device.group == rule.suppress_group:
+                return None
         # The kernel gives the local and the main table the name of main while they are one.
         is_merged = self.merged is not False and route.table == LOCAL_TABLE
         return Decision(route._replace(table=MAIN_TABLE) if is_merged else route)

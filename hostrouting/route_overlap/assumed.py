@@ -7,6 +7,7 @@ over every shorter prefix. The model adds them now, so the same proof finds the 
 from __future__ import annotations
 
 import errno
+from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE, Lookup, ObservedRout
 from hostrouting.route_overlap.fabric import agent_mac
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hostrouting.host.ports import Routing
     from hostrouting.net.rules import Rule
@@ -51,10 +52,14 @@ class Assumed:
 
     The kernel answers for addresses that the fabric does not touch. Where a rule selects by source, a new address may
     change any answer, so the model gives them all.
+
+    Of several devices in one network the first one decides. Their order is not known, so those for which `last` is
+    True, the allowed ones, get their addresses after all others.
     """
 
-    def __init__(self, backend: Routing, fabric: Fabric) -> None:
+    def __init__(self, backend: Routing, fabric: Fabric, *, last: Callable[[str], bool] = lambda _: False) -> None:
         self._backend = backend
+        self._fabric = fabric
         self._source = fabric.source
         self._fib = _model_of(backend)
         self._by_source = any(rule.source[1] for rule in self.rules())
@@ -63,13 +68,26 @@ class Assumed:
         #: The networks that bring new routes.
         self._brought: dict[_Identity, _Network] = {}
         before = set(map(_identity, self._fib.tables))
-        present = {agent_mac(device.name, device.mac): device.name for device in backend.links() if device.mac}
-        for mac, local in fabric.addresses:
-            self._connect(present.get(mac, _ABSENT + mac), DeviceAddress(local, _LENGTH, local))
+        for name, local in sorted(self._device_addresses(), key=lambda pair: last(pair[0])):
+            self._connect(name, DeviceAddress(local, _LENGTH, local))
         for cidr in fabric.networks:
             self._connect_network(cidr)
         for identity in before & self._brought.keys():
             del self._brought[identity]
+
+    def _device_addresses(self) -> Iterator[tuple[str, int]]:
+        """Yield each device with an address that it will get: all devices with one hardware address get the same."""
+        present: dict[str | None, list[str]] = defaultdict(list)
+        for device in self._backend.links():
+            present[agent_mac(device.name, device.mac) if device.mac else None].append(device.name)
+        for mac, local in self._fabric.addresses:
+            for name in present.get(mac) or [_ABSENT + mac]:
+                yield name, local
+
+    def with_last(self, last: Callable[[str], bool]) -> Assumed:
+        """Return the same routing, but with these devices last."""
+        orders = [last(name) for name, _ in self._device_addresses()]
+        return self if orders == sorted(orders) else Assumed(self._backend, self._fabric, last=last)
 
     def _connect(self, name: str, new: DeviceAddress) -> None:
         device = self._fib.devices.get(name)

@@ -55,7 +55,7 @@ _DRIVER: Final = b"NdDriverVersion"
 
 #: Bytes of a file. A node has about ten records in its pool, and a few kilobytes in the other files.
 _LARGEST: Final = 256 * 1024
-#: How often the pool is read if it ends within a record: its daemon may be writing.
+#: How often the pool is read if it is empty or ends within a record: its daemon empties it, and writes it anew.
 _READINGS: Final = 3
 
 _NUMBER_OF_PAIRS: Final = re.compile(rb"NUMPAIRS:([0-9]+)")
@@ -179,7 +179,7 @@ def _read_pool(files: FileStore, pause: Callable[[], object], notes: list[str]) 
         raise _NothingError(f"{POOL} does not exist yet", awaited=True)
     pool = _read(files, POOL)
     for _ in range(_READINGS - 1):
-        if len(pool) % _RECORD == 0 or len(pool) > _LARGEST:
+        if (pool and len(pool) % _RECORD == 0) or len(pool) > _LARGEST:
             break
         pause()
         pool = _read(files, POOL)

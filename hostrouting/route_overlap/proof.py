@@ -63,8 +63,13 @@ def prove_egress(
         findings: list[tuple[Finding, ...]] = [(_without_default(cidr),) for cidr in cidrs]
     else:
         expected_devs = default.devs if expected_devs is None and default else expected_devs or ()
-        without_carrier = [device.name for device in backend.links() if not (device.up and device.carrier)]
+        # The agent sets the devices of an announced fabric up.
+        without_carrier = [device.name for device in node.backend.links() if not (device.up and device.carrier)]
         allowed = AllowedDevices(expected_devs, allowed_devs, without_carrier=without_carrier)
+        if assumed:
+            # Those that it is asked about here carry nothing by that.
+            assumed = assumed.with_last(AllowedDevices(expected_devs, allowed_devs).__getitem__)
+            node = Node(assumed)
         bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed)]
         carriers = allowed.carriers
         if any(bad):

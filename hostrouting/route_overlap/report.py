@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import Prefix, check_device_name
+from hostrouting.net.addresses import Prefix, check_device_name, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +50,11 @@ class Finding:
     network: str | None = None
     source: str | None = None
     own: tuple[str, ...] = ()
+
+    @property
+    def is_own(self) -> bool:
+        """True if the fabric itself will have all these addresses."""
+        return len(self.own) == parse_ipv4(self.last) - parse_ipv4(self.first) + 1
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -119,7 +124,7 @@ class CidrReport:
         """True if there are findings that a route could resolve, but none in the main table does."""
         if self.suggested_routes or self.configured_routes:
             return False
-        return any(one.kind not in {"local", "dead-end"} and (one.first,) != one.own for one in self.findings)
+        return any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
         """Return the report without the suggestions that a route of the config already covers."""

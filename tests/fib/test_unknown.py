@@ -55,6 +55,14 @@ def test_a_selector_beyond_the_model_is_named(rule: Rule, selector: str) -> None
     assert str(caught.value) == reason
 
 
+def test_the_group_of_a_device_that_came_meanwhile() -> None:
+    """A route by a device that came after the devices were read may be suppressed, or not."""
+    node = fib(Rule(100, table=254, suppress_group=5))
+    assert node.decide(Packet(NINE)).route == DEFAULT
+    late = Fib.of([], [DEFAULT], node.rules())
+    assert late.decide(Packet(NINE)).unknown == "the model does not know the group of eth0"
+
+
 def test_an_unknown_selector_counts_only_if_the_known_ones_fit() -> None:
     """If a known selector does not fit, the others do not matter."""
     decision = fib(BLOCKING._replace(tun_id=7)).decide(Packet(EIGHT))

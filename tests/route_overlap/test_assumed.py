@@ -304,3 +304,149 @@ def test_routes_that_meet_announced_ones(
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     found = [_LINE.fullmatch(line) for line in lines]
     assert [one and f"{one['kind']} {one['first']}" for one in found] == expected, ran.output
+
+
+@needs_kernel
+def test_an_address_that_is_there_brings_no_route(tmp_path: Path) -> None:
+    """A device that is up and has its announced address gets no connected route again, if that was removed."""
+    announced = Announced([("e1", "10.3.0.4")])
+    with KernelNode.made() as node:
+        World([_E0, ("e1", ("10.3.0.4/16", None))], [_DEFAULT], [], [], ()).arrange(node)
+        node.ip("route", "del", "10.3.0.0/16")
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path)
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.3.8.0/22"]).ok
+    assert by_python.ok
+    assert ran.markers == {"route-overlap.ok": "10.3.8.0/22 leaves by e0\n"}, ran.output
+
+
+@needs_kernel
+@pytest.mark.parametrize("dev", ["e0", "e1", "e2", "late0"])
+@pytest.mark.parametrize("table", ["main", "77"])
+def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> None:
+    """A rule suppresses an announced route, or another one, if its device is in the group, and no other route."""
+    announced = Announced([("late0" if dev == "late0" else "e1", "10.3.0.4")])
+    group = "0" if dev == "late0" else "5"
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT, _to("10.0.0.0/8", dev="e0", table=77)], [], [], ()).arrange(node)
+        if dev != "late0":
+            node.ip("link", "set", dev, "group", group)
+        node.ip("rule", "add", "pref", "100", "lookup", table, "suppress_ifgroup", group)
+        node.ip("rule", "add", "pref", "101", "lookup", "77" if table == "main" else "main")
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path)
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.3.8.0/22"]).ok == by_python.ok
+    assert ran.status == (0 if by_python.ok else 1), ran.output
+
+
+@needs_kernel
+def test_waiting_for_the_pool_reads_no_tables(tmp_path: Path) -> None:
+    """However large the tables are, the boot script takes no longer for a wait than the seconds that it waits."""
+    runs = tmp_path / "runs"
+    program = tmp_path / "bin/ip"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/bash\necho run >> {runs}\nexec {shutil.which("ip")} "$@"\n')
+    program.chmod(0o755)
+    young = (
+        f"echo '12.3 4.5' > {tmp_path}/uptime; mount --bind {tmp_path}/uptime /proc/uptime; "
+        'mount -t tmpfs none /sys/class; mkdir -p /sys/class/infiniband/mlx5_0; exec "$@"'
+    )
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
+        write_files(tmp_path, Fabric())
+        (tmp_path / POOL[1:]).write_bytes(b"")
+        for waits in (1, 3):
+            ran = run_script(
+                node,
+                tmp_path / f"markers{waits}",
+                ["10.3.8.0/22"],
+                files=tmp_path,
+                waits=waits,
+                environment={"PATH": f"{program.parent}:{os.environ['PATH']}"},
+                through=["unshare", "--mount", "bash", "-ec", young, "--"],
+            )
+            assert "warning: no fabric is announced" in ran.output
+            with runs.open() as lines:
+                assert len(list(lines)) == 3, ran.output
+            runs.unlink()
+
+
+@needs_kernel
+def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
+    """An expected device that is down leads out once the agent has set it up."""
+    announced = Announced([("e1", "10.3.0.4")])
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], (), down="e1").arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"], fabric=fabric)
+        options = {"expectedDevs": ["e0", "e1"]}
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, options=options)
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
+    assert by_python.ok
+    assert ran.status == 0, ran.output
+
+
+@needs_kernel
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_allowed_device_may_come_second(is_first: bool, tmp_path: Path) -> None:
+    """Of two devices in one network either may get its address first, so it is not enough that one is allowed."""
+    pairs = [("e1", "10.3.0.4"), ("e2", "10.3.0.5")]
+    announced = Announced(pairs if is_first else pairs[::-1])
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.8.0/22"], allowed_devs=["e1"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, allowed=["e1"])
+    [(_, finding)] = by_python.findings
+    assert (finding.kind, finding.devs, finding.dev) == ("announced", ("e2", "e1"), "e2")
+    assert "announced 10.3.8.0-10.3.11.255 by e2,e1 (" in ran.markers["route-overlap.detected"]
+
+
+@needs_kernel
+@pytest.mark.parametrize("allowed", [(), ("f1",), ("f2",)])
+def test_devices_with_one_hardware_address(allowed: tuple[str, ...], tmp_path: Path) -> None:
+    """Each of them gets the address, as the agent goes through the devices: a child of an IPoIB device, for example."""
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT], [], [], ()).arrange(node)
+        for dev in ("f1", "f2"):
+            node.ip("link", "add", dev, "address", "00:15:5d:33:ff:1d", "type", "bridge")
+        fabric = Fabric(addresses=(FabricAddress("00155D33FF1D", parse_ipv4("10.3.0.4")),), source=POOL)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(NetlinkBackend(netns=node.name), ["10.3.8.0/22"], allowed_devs=allowed, fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, allowed=allowed)
+    [(_, finding)] = by_python.findings
+    devs = ("f2", "f1") if "f1" in allowed else ("f1", "f2")
+    assert (finding.kind, finding.devs) == ("announced", devs)
+    assert f"announced 10.3.8.0-10.3.11.255 by {','.join(devs)} (" in ran.markers["route-overlap.detected"]
+
+
+@needs_kernel
+def test_own_addresses_in_a_row_need_no_route(tmp_path: Path) -> None:
+    """Where only own addresses of the fabric are left, the advice is to narrow the CIDRs, and no other route."""
+    announced = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")])
+    with KernelNode.made() as node:
+        World([_E0], [_DEFAULT, _to("10.3.0.0/24", dev="e0")], [], [], ()).arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        fabric = announced.as_fabric(kernel)
+        write_files(tmp_path, fabric)
+        by_python = prove_egress(kernel, ["10.3.0.0/24"], fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", ["10.3.0.0/24"], files=tmp_path)
+    [(_, finding)] = by_python.findings
+    assert (finding.first, finding.last, finding.own) == ("10.3.0.4", "10.3.0.5", ("10.3.0.4", "10.3.0.5"))
+    assert "narrow expectedCidrs" in by_python.advice
+    assert "No route in the main table" not in by_python.advice
+    assert "narrow expectedCidrs" in ran.output
+    assert "for a way to fix it" not in ran.output

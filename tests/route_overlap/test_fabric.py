@@ -398,6 +398,38 @@ class TestOddFiles:
         assert len(fabric.read_fabric(files, now=NOW, uptime=None, pause=pause).addresses) == 2
         assert len(pauses) == 2
 
+    def test_an_emptied_pool_is_read_again(self, folder: Path) -> None:
+        """The daemon empties the pool before it writes it anew, so an empty one is no answer yet."""
+        path = Files(pool=b"").write(folder) / ".kvp_pool_0"
+        whole = record(b"IPoIB_Data", DATA)
+        fill = f"""
+        calls=0
+        pool_status() {{
+          REPLY=$(stat -Lc '%s %Y' "$fabric_pool")
+          calls=$((calls + 1))
+          ((calls == 1)) && cat {folder}/whole >"$fabric_pool"
+        }}"""
+        (folder / "whole").write_bytes(whole)
+        assert "note" not in answers_of_bash([folder], before=fill)[0]
+        assert path.read_bytes() == whole
+
+        files = MemoryFiles()
+        for name, content in {fabric.CONFIGURATION: SWITCHED_ON, fabric.POOL: b""}.items():
+            files.tree.write(name, content, mode=0o644)
+
+        def pause() -> None:
+            files.tree.write(fabric.POOL, whole, mode=0o644)
+
+        assert len(fabric.read_fabric(files, now=NOW, uptime=None, pause=pause).addresses) == 2
+
+    def test_a_pool_may_vanish_while_it_is_read(self, folder: Path) -> None:
+        """The boot script says no more than that it has no addresses."""
+        Files().write(folder)
+        vanish = """parse_records() { return 1; }
+        pool_status() { REPLY=$(stat -Lc '%s %Y' "$fabric_pool"); }
+        mapfile() { rm -f "$fabric_pool"; builtin mapfile "$@" <"$fabric_pool"; }"""
+        assert "note no fabric is announced" in answers_of_bash([folder], before=vanish)[0]
+
     @pytest.mark.parametrize("path", [fabric.CONFIGURATION, fabric.POOL, "/var/lib/waagent/SharedConfig.xml"])
     @pytest.mark.parametrize("number", range(1, 9))
     def test_any_operation_may_fail(self, number: int, path: str) -> None:

@@ -275,6 +275,8 @@ kernels_rules=$'0:\tfrom all lookup local 32766:\tfrom all lookup main 32767:\tf
 declare -A held=()
 # All prefix lengths of these, the longest first.
 declare -a lengths=()
+# The groups of devices, by which rules suppress routes.
+declare -A group_of=()
 # Must rules and routes be gone through as the kernel does, because more than the longest prefix decides? And does it
 # search the tables local and main as one?
 must_walk='' merged=''
@@ -312,18 +314,20 @@ find_merged() {
   [[ ${answers[*]} == *' table local '* ]] && merged=''
 }
 
-read_devices() { # -> mac_of, own_of, is_up
+read_devices() { # -> mac_of, own_of, is_up, group_of
   local line device own
   for line in "${devices[@]}"; do
     device=${line#*: } device=${device%%[: ]*} device=${device%@*}
     case $line in
       [0-9]*': '*' link/'*)
         [[ $line == *[\<,]UP[,\>]* ]] && is_up["/$device"]=yes
+        own=${line%%' link/'*} own=${own##*' group '}
+        group_of["/$device"]=${own%%[ \\]*}
         # @end@
         # @if auto@
         own=${line#*' link/'} own=${own#* }
         agent_mac "$device" "${own%% *}"
-        [[ $REPLY ]] && mac_of[$REPLY]=$device
+        [[ $REPLY ]] && mac_of[$REPLY]+=" $device"
         # @end@
         # @if auto list@
         ;;
@@ -337,10 +341,25 @@ read_devices() { # -> mac_of, own_of, is_up
 }
 
 announce_addresses() { # as the agent adds them
-  local i device address own primary
+  local i device address own primary text pair
+  local -a pairs=() allowed_pairs=()
+  # Of several devices in one network the first one decides. Their order is not known: allowed ones come last.
   for i in ${fabric_addresses[@]+"${!fabric_addresses[@]}"}; do
-    device='' address=${fabric_addresses[i]} primary=''
-    [[ ${fabric_macs[i]} ]] && device=${mac_of[${fabric_macs[i]}]-}
+    devs=()
+    # shellcheck disable=SC2206 # Split at blanks.
+    [[ ${fabric_macs[i]} ]] && devs=(${mac_of[${fabric_macs[i]}]-})
+    for device in "${devs[@]-}"; do
+      if [[ $device ]] && is_allowed "$device"; then
+        allowed_pairs+=("$i/$device")
+      else
+        pairs+=("$i/$device")
+      fi
+    done
+  done
+  for pair in ${pairs[@]+"${pairs[@]}"} ${allowed_pairs[@]+"${allowed_pairs[@]}"}; do
+    device=${pair#*/} address=${fabric_addresses[${pair%%/*}]} primary=''
+    dotted "$address"
+    text=$REPLY/16
     if [[ $device ]]; then
       for own in ${own_of["/$device"]-}; do
         if [[ ! ${is_up["/$device"]-} ]]; then
@@ -355,24 +374,21 @@ announce_addresses() { # as the agent adds them
         fi
       done
       is_up["/$device"]=yes
+      own_of["/$device"]+=" $text"
     fi
-    dotted "$address"
-    announce "$REPLY/16" "$device" "${primary:-$address}" "$address"
-    [[ $device ]] && own_of["/$device"]+=" $REPLY/16"
+    if [[ $primary == "$address" ]]; then
+      # It is there already and brings no route, be its network connected or not.
+      name_network "$text" "$device"
+    else
+      announce "$text" "$device" "${primary:-$address}" "$address"
+    fi
   done
 }
 
 announce() { # address/length, device (empty if it is not there yet), source (empty if not known), own address if it is new
   local -i i
   local length=${1#*/} source=${3-} own=${4-}
-  bounds "$1"
-  meets_roots || return 0
-  dotted "$low"
-  for ((i = 0; i < ${#announced[@]}; i++)); do
-    [[ ${announced[i]} == "$REPLY/$length" ]] && break
-  done
-  announced[i]=$REPLY/$length announced_devs[i]=${announced_devs[i]-} announced_own[i]=${announced_own[i]-}
-  [[ $2 && "${announced_devs[i]} " != *" $2 "* ]] && announced_devs[i]+=" $2"
+  name_network "$1" "$2" || return 0
   # A second address in a network brings no route to it.
   if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]]; then
     hold_announced "+main $low/$length" "+$i/$2 $source"
@@ -385,6 +401,19 @@ announce() { # address/length, device (empty if it is not there yet), source (em
     announced_own[i]+=" $own"
     edges[own]=1 edges[own + 1]=1
   done
+}
+
+# Give the network of an address its number, and the device to its number. Fail if it does not matter here.
+name_network() { # address/length, device (may be empty) -> i, low, high
+  bounds "$1"
+  meets_roots || return
+  dotted "$low"
+  for ((i = 0; i < ${#announced[@]}; i++)); do
+    [[ ${announced[i]} == "$REPLY/${1#*/}" ]] && break
+  done
+  announced[i]=$REPLY/${1#*/} announced_devs[i]=${announced_devs[i]-} announced_own[i]=${announced_own[i]-}
+  [[ $2 && "${announced_devs[i]} " != *" $2 "* ]] && announced_devs[i]+=" $2"
+  return 0
 }
 
 # Of the others, only the source of a packet may matter.
@@ -482,14 +511,22 @@ is_preceded() { # answer; length
   fi
 }
 
+is_in_group() { # group, or nothing; route or announced route: is its first device in the group?
+  local dev=${2#*/} devs linkdown passed_over
+  [[ $1 ]] || return
+  [[ $2 == +* ]] || { devices_of "$2" && dev=${devs-}; }
+  # A device that is not there yet begins in this one.
+  [[ ${group_of["/${dev% *}"]-default} == "$1" ]]
+}
+
 # Set REPLY to the route that will decide a packet, or to a refusal, as the kernel goes through the rules.
 walk_rules() { # address, source
-  local rule words wanted='' matches inverted action value suppressed other number i
+  local rule words wanted='' matches inverted action value suppressed group number i
   for rule in "${rules[@]}"; do
     # shellcheck disable=SC2206  # split at white space
     words=($rule)
     [[ $wanted && ${words[0]} != "$wanted:" ]] && continue
-    wanted='' matches=yes inverted='' action='' value='' suppressed=-1 other=''
+    wanted='' matches=yes inverted='' action='' value='' suppressed=-1 group=''
     for ((i = 1; i < ${#words[@]}; i++)); do
       case ${words[i]} in
         not) inverted=yes ;;
@@ -507,7 +544,7 @@ walk_rules() { # address, source
         fwmark) i=$((i + 1)) && [[ ${words[i]} == @(0|0x0)/* ]] || matches='' ;;
         oif | tos | dsfield | dscp | sport | dport | tun_id) i=$((i + 1)) matches='' ;;
         suppress_prefixlength) i=$((i + 1)) suppressed=${words[i]} ;;
-        suppress_ifgroup) i=$((i + 1)) other=yes ;;
+        suppress_ifgroup) i=$((i + 1)) group=${words[i]} ;;
         lookup | goto) i=$((i + 1)) action=${words[i - 1]} value=${words[i]} ;;
         blackhole | unreachable | prohibit | nop) action=${words[i]} ;;
         '[l3mdev-table]') matches='' ;;
@@ -526,8 +563,7 @@ walk_rules() { # address, source
           blackhole*) REPLY='!Invalid argument' && return ;;
           unreachable*) REPLY='!No route to host' && return ;;
           prohibit*) REPLY='!Permission denied' && return ;;
-          # Which group a device will have is not known.
-          *) ((length > suppressed)) && [[ ! $other || $REPLY == +* ]] && return ;;
+          *) ((length > suppressed)) && ! is_in_group "$group" "$REPLY" && return ;;
         esac
         ;;
       blackhole) REPLY='!Invalid argument' && return ;;
@@ -601,6 +637,8 @@ declare -a cidr_of=() addresses=() starts=() ends=() plain=() fates=()
 read_node() {
   # @if auto@
   read_fabric
+  # Any later reading comes a second after it.
+  fabric_pause=0
   # @end@
   read_tables
 }
@@ -613,10 +651,14 @@ until [[ $default ]] || ! may_wait; do
 done
 # @if auto@
 if [[ $fabric_awaited ]] && has_infiniband; then
+  waited=''
   while [[ $fabric_awaited ]] && is_booting && may_wait; do
     wait_a_second
-    read_node
+    # Only the files, as large tables take long, and systemd ends a check that takes too long.
+    read_fabric
+    waited=yes
   done
+  [[ $waited ]] && read_tables
   [[ $fabric_awaited ]] && fabric_notes=("warning: ${fabric_notes[0]}")
 fi
 [[ $fabric_on ]] || fabric_notes=()
@@ -806,6 +848,7 @@ blocker_of() { # address, the kernel's message -> REPLY
 
 report() { # number of the cidr, first, last, answer: adds a finding
   local kind first last by='' route=$4 cidr=${cidrs[$1]}
+  local -A own_here=()
   case $4 in
     '!Network is unreachable') kind=no-route ;;
     '!'*) kind=blocked ;;
@@ -820,7 +863,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
     by=${announced_devs[${4#* }]// /,} route="${announced[${4#* }]}, announced by $fabric_source"
     by=${by:+ by ${by#,}}
     for REPLY in ${announced_own[${4#* }]}; do
-      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes
+      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes && own_here["/$REPLY"]=yes
     done
   else
     devices_of "$4"
@@ -849,7 +892,7 @@ report() { # number of the cidr, first, last, answer: adds a finding
     dead-end) dead["/$dev"]=yes ;;
     local) set_astray ;;
     announced)
-      [[ $first == "$last" && ${own["/$first"]-} ]] || unmended[$1]=yes
+      ((${#own_here[@]} == $3 - $2 + 1)) || unmended[$1]=yes
       suggest "$cidr" "$4"
       ;;
     overlap) unmended[$1]=yes && suggest "$cidr" "$4" ;;

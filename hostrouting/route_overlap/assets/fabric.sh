@@ -167,8 +167,8 @@ parse_records() { # -> keys, values
     ((${#value} < 2047)) || return
     values[i]=$value
     ((seen += ${#keys[i]} + ${#value}, skip = 2046 - ${#value}, first = 1, i += 1))
-  done <"$fabric_pool"
-  ((i < fabric_most / 2560 && seen == ${#content}))
+  done 2>/dev/null <"$fabric_pool"
+  ((0 < i && i < fabric_most / 2560 && seen == ${#content}))
 }
 
 # The same by the bytes of the whole file, in which anything may be.
@@ -181,8 +181,8 @@ read_odd_records() { # -> keys, values
       return 1
     fi
     size=${REPLY% *}
-    ((i == 3 || size % 2560 == 0 || size > fabric_most)) && break
-    # The daemon may be writing.
+    ((i == 3 || (size && size % 2560 == 0) || size > fabric_most)) && break
+    # The daemon may be writing, and empties the pool before.
     [[ ${never-} ]] || exec {never}<> <(:)
     read -rt "$fabric_pause" -u "$never"
   done
@@ -194,7 +194,7 @@ read_odd_records() { # -> keys, values
   keys=() values=() IFS=$'\n'
   { content=$(<"$fabric_pool"); } 2>/dev/null
   [[ $content == *@(IPoIB_Data|NdDriverVersion)* ]] || return 0
-  mapfile -td '' fields <"$fabric_pool"
+  mapfile -td '' fields 2>/dev/null <"$fabric_pool"
   # NULs become line ends and line ends blanks, neither of which belongs to a key or a pair.
   [[ $content == *$'\n'* || ${fields[*]: -1} == *$'\n' ]] && fields=("${fields[@]//$'\n'/ }")
   content="${fields[*]}"$'\n'
