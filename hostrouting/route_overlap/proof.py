@@ -138,7 +138,7 @@ class _Findings:
             own = [
                 format_ipv4(other.part.first)
                 for other in group
-                if other.answer.route and other.answer.route.prefix_length == 32
+                if other.answer.route and other.answer.route.kind != "unicast"
             ]
             return make(kind="announced", dev=next(iter(announced.devs), None), own=tuple(own), **announced._asdict())
         refused = self._allowed.refused(one.answer.route) if one.answer.route else ()

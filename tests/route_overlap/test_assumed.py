@@ -93,7 +93,16 @@ _addresses = st.lists(
     unique_by=lambda pair: pair[1],
 )
 _cidrs = st.sampled_from(
-    [*_NETWORKS, "10.0.0.0/8", "10.1.0.0/24", "10.1.0.8/29", "10.1.0.4/31", "10.1.128.0/17", "192.168.7.0/26"]
+    [
+        *_NETWORKS,
+        "10.0.0.0/8",
+        "10.1.0.0/24",
+        "10.1.0.8/29",
+        "10.1.0.4/31",
+        "10.1.0.6/32",
+        "10.1.128.0/17",
+        "192.168.7.0/26",
+    ]
 )
 _networks = st.lists(_cidrs, min_size=1, max_size=2, unique=True)
 _announced = st.builds(Announced, _addresses, odd_is_up=st.booleans()) | st.builds(
@@ -304,3 +313,26 @@ def test_routes_that_meet_announced_ones(
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     found = [_LINE.fullmatch(line) for line in lines]
     assert [one and f"{one['kind']} {one['first']}" for one in found] == expected, ran.output
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("network", "found"),
+    [("10.3.0.4/32", ["10.3.0.4"]), ("10.3.0.4/31", ["10.3.0.4"]), ("0.0.0.0/4", []), ("0.0.0.0/0", [])],
+)
+def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) -> None:
+    """A network of one address counts, and one that begins in 0.0.0.0/8 does not, as the kernel never connects it.
+
+    The boot script says the same as the proof, and neither takes the one address for the node's own.
+    """
+    default = Route(network=0, prefix_length=0, dev="e0", metric=9, protocol=3)
+    world = World([_E0], [default], [], ["10.3.0.0/29"], ())
+    with KernelNode.made() as node:
+        world.arrange(node)
+        fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
+        report = prove_egress(NetlinkBackend(netns=node.name), world.cidrs, fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", world.cidrs, options={"fabric": [network]})
+    assert [(finding.kind, finding.first, finding.own) for _, finding in report.findings] == [
+        ("announced", address, ()) for address in found
+    ]
+    assert ran.markers.get("route-overlap.detected", "").splitlines() == report.lines()

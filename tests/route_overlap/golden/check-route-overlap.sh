@@ -833,8 +833,8 @@ announce() { # address/length, device (empty if it is not there yet), source (em
   done
   announced[i]=$REPLY/$length announced_devs[i]=${announced_devs[i]-} announced_own[i]=${announced_own[i]-}
   [[ $2 && "${announced_devs[i]} " != *" $2 "* ]] && announced_devs[i]+=" $2"
-  # A second address in a network brings no route to it.
-  if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]]; then
+  # A second address in a network brings no route to it, and one in 0.0.0.0/8 none at all.
+  if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]] && ((low >> 24)); then
     hold_announced "+main $low/$length" "+$i/$2 $source"
     ((length < 31)) && own+=" $high"
     ((length == 32)) && must_walk=yes
