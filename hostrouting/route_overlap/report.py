@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from hostrouting.net.addresses import Prefix, check_device_name
+from hostrouting.net.addresses import Prefix, check_device_name, parse_ipv4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "dead-end": "dead end, {dev} has no carrier{among}",
 }
 #: The kinds of findings that allowing their device resolves.
-_BY_DEVICE: Final = frozenset({"overlap", "local", "announced"})
+_BY_DEVICE: Final = frozenset({"overlap", "local"})
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +50,18 @@ class Finding:
     network: str | None = None
     source: str | None = None
     own: tuple[str, ...] = ()
+
+    @property
+    def is_own(self) -> bool:
+        """True if no route takes any of its addresses."""
+        return len(self.own) == parse_ipv4(self.last) - parse_ipv4(self.first) + 1
+
+    @property
+    def to_allow(self) -> tuple[str, ...]:
+        """The devices to be allowed to resolve it; of several that are announced, any may get its address first."""
+        if self.kind == "announced":
+            return self.devs
+        return (self.dev,) if self.dev and self.kind in _BY_DEVICE else ()
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -119,7 +131,7 @@ class CidrReport:
         """True if there are findings that a route could resolve, but none in the main table does."""
         if self.suggested_routes or self.configured_routes:
             return False
-        return any(one.kind not in {"local", "dead-end"} and (one.first,) != one.own for one in self.findings)
+        return any(one.kind not in {"local", "dead-end"} and not one.is_own for one in self.findings)
 
     def knowing(self, destinations: Sequence[str]) -> CidrReport:
         """Return the report without the suggestions that a route of the config already covers."""
@@ -284,7 +296,7 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
         )
     if "local" in kinds:
         yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
-    devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind in _BY_DEVICE and finding.dev)
+    devs = dict.fromkeys(dev for _, finding in report.findings for dev in finding.to_allow)
     if devs:
         import json
 

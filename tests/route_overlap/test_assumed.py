@@ -8,6 +8,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -336,3 +337,29 @@ def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) 
         ("announced", address, ()) for address in found
     ]
     assert ran.markers.get("route-overlap.detected", "").splitlines() == report.lines()
+
+
+@needs_kernel
+@pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
+def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
+    """Where only own addresses are found, neither reading proposes a route, or says that one is not in force.
+
+    Any of the two devices may get its address first, so both are to be allowed.
+    """
+    announced = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")])
+    default = Route(network=0, prefix_length=0, gateway=Address.parse("10.1.0.8"), dev="e0", protocol=3)
+    routed = attrs.evolve(default, network=parse_cidr("10.3.0.0/24")[0], prefix_length=24, protocol=142)
+    world = World([_E0], [default, routed] if cidr == "10.3.0.0/24" else [default], [], [cidr], ())
+    with KernelNode.made() as node:
+        world.arrange(node)
+        kernel = NetlinkBackend(netns=node.name)
+        report = prove_egress(kernel, world.cidrs, fabric=announced.as_fabric(kernel))
+        write_files(tmp_path, announced.as_fabric(kernel))
+        routes = [{"destination": "10.3.0.0/24"}] if cidr == "10.3.0.0/24" else []
+        ran = run_script(node, tmp_path / "markers", world.cidrs, files=tmp_path, routes=routes)
+    assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
+    told = "No route takes 10.3.0.4, 10.3.0.5 from the fabric"
+    for advice in (report.advice, ran.output):
+        assert told in advice
+        assert not [words for words in ("staticRoutes", "not in force", "would fix", "way to fix") if words in advice]
+    assert report.advice.endswith('"allowedDevs": ["e1", "e2"]}')

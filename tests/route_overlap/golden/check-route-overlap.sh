@@ -842,7 +842,7 @@ announce() { # address/length, device (empty if it is not there yet), source (em
   edges[low]=1 edges[high + 1]=1
   for own in $own; do
     hold_announced "+local $own/32" "+$i/$2 $source"
-    announced_own[i]+=" $own"
+    [[ "${announced_own[i]} " == *" $own "* ]] || announced_own[i]+=" $own"
     edges[own]=1 edges[own + 1]=1
   done
 }
@@ -1251,6 +1251,8 @@ blocker_of() { # address, the kernel's message -> REPLY
 
 report() { # number of the cidr, first, last, answer: adds a finding
   local kind first last by='' route=$4 cidr=${cidrs[$1]}
+  # Addresses that a route could take.
+  local -i takable=1
   case $4 in
     '!Network is unreachable') kind=no-route ;;
     '!'*) kind=blocked ;;
@@ -1264,8 +1266,10 @@ report() { # number of the cidr, first, last, answer: adds a finding
   elif [[ $kind == announced ]]; then
     by=${announced_devs[${4#* }]// /,} route="${announced[${4#* }]}, announced by $fabric_source"
     by=${by:+ by ${by#,}}
+    IFS=' ' read -ra devs <<<"${announced_devs[${4#* }]}"
+    takable=$(($3 - $2 + 1))
     for REPLY in ${announced_own[${4#* }]}; do
-      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes
+      (($2 <= REPLY && REPLY <= $3)) && takable+=-1 && dotted "$REPLY" && own["/$REPLY"]=yes
     done
   else
     devices_of "$4"
@@ -1287,17 +1291,16 @@ report() { # number of the cidr, first, last, answer: adds a finding
   bad[$1]=yes
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
   findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind $first-$last$by${route:+ ($route)}"
-  if [[ $default && ($kind == no-route || $kind == overlap || $kind == announced) && ${has_route[$cidr]-} ]]; then
+  if [[ $default && $takable != 0 && ($kind == no-route || $kind == overlap || $kind == announced) && ${has_route[$cidr]-} ]]; then
     decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
   fi
   case $kind in
     dead-end) dead["/$dev"]=yes ;;
     local) set_astray ;;
-    announced)
-      [[ $first == "$last" && ${own["/$first"]-} ]] || unmended[$1]=yes
-      suggest "$cidr" "$4"
+    announced | overlap)
+      ((takable)) && unmended[$1]=yes && suggest "$cidr" "$4"
+      set_astray
       ;;
-    overlap) unmended[$1]=yes && suggest "$cidr" "$4" ;;
     *) unmended[$1]=yes ;;
   esac
 }
@@ -1325,12 +1328,6 @@ suggest() { # cidr, the route that decides part of it: if that is less specific,
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
     suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\"$out}"
   fi
-  if [[ $2 == 'announced '* ]]; then
-    IFS=' ' read -ra devs <<<"${announced_devs[${2#* }]}"
-  else
-    devices_of "$2"
-  fi
-  set_astray
 }
 
 set_astray() { # of devs
