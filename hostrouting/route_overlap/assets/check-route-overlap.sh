@@ -898,17 +898,22 @@ set_astray() { # of devs
 # Set gateway and out for suggestions: the first next hop of the default route that leads out by an expected device.
 find_way() {
   local i dev
+  local -a stuck=()
   [[ $default ]] || return
   parse_route "$default"
   devices_of "$default"
   for i in "${!hop_dev[@]}"; do
     dev=${hop_dev[i]}
-    [[ ${hop_gateway[i]} != [0-9]* || ${hop_dead[i]} || " ${expected[*]} " != *" $dev "* ]] && continue
-    is_dead_end "$dev" && continue
+    [[ ${hop_dead[i]} || " ${expected[*]} " != *" $dev "* ]] && continue
+    is_dead_end "$dev" && stuck+=("$dev") && continue
+    [[ ${hop_gateway[i]} == [0-9]* ]] || continue
     gateway=${hop_gateway[i]}
     # A config has no device names with shell characters; without dev, apply looks it up.
     [[ $dev == [!-]* && $dev != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"$dev\""
     return
+  done
+  for dev in ${stuck[@]+"${stuck[@]}"}; do
+    dead["/$dev"]=yes
   done
 }
 
@@ -929,6 +934,20 @@ judge() {
     [[ $new ]] && first=${starts[part]} last=${ends[part]} of=${cidr_of[part]}
   done
   [[ $answer ]] && report "$of" "$first" "$last" "$answer"
+}
+
+find_expected() { # -> absent, present: expected devices; dead: those without carrier
+  local dev link
+  look 'link show' || answer=''
+  for dev in "${expected[@]}"; do
+    link=${answer#*": $dev"[:@]}
+    if [[ $answer && $link == "$answer" ]]; then
+      absent+=("$dev")
+    else
+      present+=("$dev")
+      [[ $answer && ${link%%>*} != *LOWER_UP* ]] && dead["/$dev"]=yes
+    fi
+  done
 }
 
 explain() { # -> REPLY
@@ -953,8 +972,15 @@ explain() { # -> REPLY
     text+=$'\n'"hostRouting has routes for $REPLY that are not in force: journalctl -b -u static-routes.service says why."
   fi
   if [[ ${#expected[@]} != 0 && ! $default ]]; then
-    printf -v REPLY ' or %s' "${expected[@]}"
-    text+=$'\n'"Give the node a default route by ${REPLY# or }: see the log of its DHCP client, or its network configuration."
+    find_expected
+    if ((${#absent[@]})); then
+      printf -v REPLY ' and no device %s' "${absent[@]}"
+      text+=$'\n'"The node has${REPLY#' and'}: correct expectedDevs, or see the driver of the device (ip link show)."
+    fi
+    if ((${#present[@]})); then
+      printf -v REPLY ' or %s' "${present[@]}"
+      text+=$'\n'"Give the node a default route by ${REPLY# or }: see the log of its DHCP client, or its network configuration."
+    fi
   fi
   for i in ${unmended[@]+"${!unmended[@]}"}; do
     cidr=${cidrs[i]}
@@ -983,7 +1009,7 @@ declare -A suggested=() astray=() lost=() own=() dead=() has_route=()
 for cidr in ${routed[@]+"${routed[@]}"}; do
   has_route[$cidr]=yes
 done
-declare -a findings=() bad=() unmended=() sourced=()
+declare -a findings=() bad=() unmended=() sourced=() absent=() present=()
 gateway='' out='' has_local=''
 if ((!${#expected[@]})); then
   for i in "${!cidrs[@]}"; do
