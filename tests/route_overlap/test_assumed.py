@@ -363,3 +363,25 @@ def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
         assert told in advice
         assert not [words for words in ("staticRoutes", "not in force", "would fix", "way to fix") if words in advice]
     assert report.advice.endswith('"allowedDevs": ["e1", "e2"]}')
+
+
+@needs_kernel
+def test_a_fabric_with_the_network_of_the_node() -> None:
+    """The gateway stays on the link of e0, though the fabric takes the other addresses of its network.
+
+    The suggested route is taken by the kernel when the fabric is there, and mends the finding.
+    """
+    announced = Announced([("e1", "10.1.3.4")])
+    with KernelNode.made() as node:
+        node.add_link("e0")
+        node.add_link("e1")
+        node.ip("address", "add", "10.1.0.4/16", "dev", "e0", "metric", "100")
+        node.ip("route", "add", "default", "via", "10.1.0.1", "dev", "e0", "metric", "100")
+        kernel = NetlinkBackend(netns=node.name)
+        report = prove_egress(kernel, ["10.1.9.0/24"], fabric=announced.as_fabric(kernel))
+        assert [finding.kind for _, finding in report.findings] == ["announced"]
+        [route] = report.suggested_routes
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes == (route,)
+        node.ip("route", "add", route.destination, "via", route.gateway, "dev", route.dev)
+        assert prove_egress(kernel, ["10.1.9.0/24"]).ok
