@@ -147,6 +147,15 @@ class TestDeadEnds:
             ("10.224.0.4/31", "10.224.0.5", "10.224.0.5")
         ]
 
+    def test_its_own_address_is_carried_by_another(self, asked: AskedNode) -> None:
+        """A device that is down does not carry for the sake of its own address, unless nothing else is expected."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("eth1", "10.225.0.4/16")
+        asked.default("eth0", "eth1")
+        asked.node.set_up("eth0", up=False)
+        assert asked.ask("10.224.0.4/32", SERVICES).verdict == f"10.224.0.4/32, {SERVICES} leave by eth1"
+        assert asked.ask("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
+
     def test_one_of_two_next_hops(self, asked: AskedNode) -> None:
         """The kernel goes on to send some of the flows by it."""
         asked.link("eth0", "10.224.0.4/16")

@@ -1130,15 +1130,20 @@ find_carriers() { # -> devs: the expected ones first, then the others in their o
       [[ $passed_over == *" $dev "* ]] || seen["/$dev"]=yes
     done
   done
+  devices_of "$default"
   for dev in "${expected[@]}"; do
+    [[ ${seen["/$dev"]-} == yes ]] || continue
     # Not by unset, which reads quotes and backslashes in a name.
-    [[ ${seen["/$dev"]-} == yes ]] && carriers+=("$dev") && seen["/$dev"]=expected
+    seen["/$dev"]=expected
+    # Without a carrier the node still reaches its own address on it.
+    [[ $passed_over$linkdown == *" $dev "* ]] || carriers+=("$dev")
   done
   for dev in "${!seen[@]}"; do
     [[ ${seen["$dev"]} == yes ]] && others+=("${dev#/}")
   done
   sort_words ${others[@]+"${others[@]}"}
   devs=(${carriers[@]+"${carriers[@]}"} ${words[@]+"${words[@]}"})
+  ((${#devs[@]})) || devs=("${expected[@]}")
 }
 
 sort_words() { # -> words
