@@ -90,6 +90,16 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
             "expected 'azure', 'aws' or 'gcp', found the string 'Azure'",
         ),
         (
+            {"routeOverlap": {"expected": ["azure", "172.16.0.0/16"]}},
+            "routeOverlap.expected[1]",
+            "expected 'azure', 'aws' or 'gcp', found the string '172.16.0.0/16'; name addresses in expectedCidrs",
+        ),
+        (
+            {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16", "Azure"]}},
+            "routeOverlap.expectedCidrs[1]",
+            "'Azure' is a cloud, and no CIDR; name it in expected, as 'azure'",
+        ),
+        (
             {"routeOverlap": {"expected": [None]}},
             "routeOverlap.expected[0]",
             "expected 'azure', 'aws' or 'gcp', found null",

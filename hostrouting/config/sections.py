@@ -198,6 +198,22 @@ def _fabric(value: object) -> str | tuple[str, ...]:
     raise ValueError(f"expected 'auto', 'off' or a list of IPv4 CIDRs, found {describe(value)}")
 
 
+def _preset(value: object) -> str:
+    try:
+        return _cloud(value)
+    except ValueError as error:
+        if isinstance(value, str) and value[:1].isdigit():
+            raise ValueError(f"{error}; name addresses in expectedCidrs") from None
+        raise
+
+
+def _expected_cidr(value: object) -> str:
+    if isinstance(value, str) and value.lower() in PRESETS:
+        raise ValueError(f"{value!r} is a cloud, and no CIDR; name it in expected, as {value.lower()!r}")
+    return rules.ipv4_cidr(value)
+
+
+_cloud = rules.one_of(*PRESETS)
 _cidrs = rules.list_of(rules.ipv4_cidr)
 
 
@@ -211,9 +227,9 @@ allowed_devs=(), expected_devs=(), fabric='auto')
     """
 
     #: Masked, and each once.
-    expected_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(_cidrs))
+    expected_cidrs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(_expected_cidr)))
     #: Clouds: the keys of `PRESETS`, for the addresses without which one of their nodes is lost.
-    expected: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.one_of(*PRESETS))))
+    expected: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(_preset)))
     mode: OverlapMode = attrs.field(default=OverlapMode.WARN, metadata=wire(_mode, write=str))
     #: Shell-style patterns, each once, in addition to `DEFAULT_ALLOWED_DEVS`.
     allowed_devs: tuple[str, ...] = attrs.field(default=(), metadata=wire(rules.list_of(rules.device_pattern)))

@@ -104,8 +104,9 @@ class Assumed:
         name, network = _ABSENT + cidr, parse_cidr(cidr)
         self._fib = _with_device_up(self._fib, name)
         number, length = network
-        own = events.own_routes(self._fib.devices[name], DeviceAddress(number, length, number))
-        # Its own address is not known, and a packet without a source gets one of another device's.
+        # Its own address is not known, and a packet without a source gets one of another device's. With none, a network
+        # of one address is connected, too.
+        own = events.own_routes(self._fib.devices[name], DeviceAddress(0, length, number))
         routes = [route._replace(source=None) for route in own[1:]]
         for route in routes:
             self._fib = events.with_route(self._fib, route)

@@ -59,6 +59,7 @@ def prove_egress(
     default = default_route(node.routes)
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     carriers: tuple[str, ...] = ()
+    dead_ends: tuple[str, ...] = ()
     if expected_devs is None and default is None:
         findings: list[tuple[Finding, ...]] = [(_without_default(cidr),) for cidr in cidrs]
     else:
@@ -72,6 +73,8 @@ def prove_egress(
             node = Node(assumed)
         bad = [_bad(parts, allowed, node) for parts in looked_up(node, cidrs, allowed=allowed)]
         carriers = allowed.carriers
+        if not leads_out_by(node.routes, [dev for dev in expected_devs if allowed.leads_out(dev)]):
+            dead_ends = tuple(dev for dev in expected_devs if dev in allowed.dead_ends)
         if any(bad):
             # Imported late: a node without findings does not need it.
             from hostrouting.route_overlap.suggest import suggestions
@@ -84,6 +87,8 @@ def prove_egress(
         carriers=carriers,
         notes=tuple(_notes(backend.links(), set(carriers).difference(expected_devs or ()))),
         lacks_default=not leads_out_by(node.routes, expected_devs or ()),
+        dead_ends=dead_ends,
+        absent_devs=tuple(dev for dev in expected_devs or () if dev not in {link.name for link in backend.links()}),
         cidrs=tuple(
             CidrReport(cidr=str(Prefix.parse(cidr).masked), findings=found, suggested_routes=tuple(mending))
             for cidr, found, mending in zip(cidrs, findings, suggested, strict=True)
@@ -143,7 +148,7 @@ class _Findings:
             own = [
                 format_ipv4(other.part.first)
                 for other in group
-                if other.answer.route and other.answer.route.prefix_length == 32
+                if other.answer.route and other.answer.route.kind != "unicast"
             ]
             return make(kind="announced", dev=next(iter(announced.devs), None), own=tuple(own), **announced._asdict())
         refused = self._allowed.refused(one.answer.route) if one.answer.route else ()

@@ -27,7 +27,7 @@ _SENTENCES: Final[dict[Kind, str]] = {
     "dead-end": "dead end, {dev} has no carrier{among}",
 }
 #: The kinds of findings that allowing their device resolves.
-_BY_DEVICE: Final = frozenset({"overlap", "local", "announced"})
+_BY_DEVICE: Final = frozenset({"overlap", "local"})
 
 
 @attrs.frozen(kw_only=True)
@@ -53,8 +53,15 @@ class Finding:
 
     @property
     def is_own(self) -> bool:
-        """True if the fabric itself will have all these addresses."""
+        """True if no route takes any of its addresses."""
         return len(self.own) == parse_ipv4(self.last) - parse_ipv4(self.first) + 1
+
+    @property
+    def to_allow(self) -> tuple[str, ...]:
+        """The devices to be allowed to resolve it; of several that are announced, any may get its address first."""
+        if self.kind == "announced":
+            return self.devs
+        return (self.dev,) if self.dev and self.kind in _BY_DEVICE else ()
 
     def line(self, cidr: str) -> str:
         """Return the finding as one line, as in the marker."""
@@ -155,6 +162,10 @@ class OverlapReport:
     carriers: tuple[str, ...] = ()
     #: True if no default route leads out by an expected device: no gateway is known by which routes could be suggested.
     lacks_default: bool = False
+    #: Expected devices without carrier, if no default route leads out by another one: they hide the gateway, too.
+    dead_ends: tuple[str, ...] = ()
+    #: Expected devices that the node does not have.
+    absent_devs: tuple[str, ...] = ()
     #: Policy rules that a lookup by address does not cover, because they select by marks, ports or the like.
     not_covered: tuple[str, ...] = ()
     #: Facts that change no answer, about the fabric and about devices; `check` shows them with its other findings.
@@ -233,8 +244,7 @@ class OverlapReport:
         if self.ok:
             return
         if self.lacks_default:
-            by = f" by {' or '.join(self.expected_devs)}" if self.expected_devs else ""
-            yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
+            yield from self._ways_to_a_default_route()
         if not self.expected_devs:
             return
         configured = dict.fromkeys(name for report in self.cidrs for name in report.configured_routes)
@@ -247,6 +257,17 @@ class OverlapReport:
         if routes:
             yield from _paste(routes)
         yield from _other_steps(self)
+
+    def _ways_to_a_default_route(self) -> Iterator[str]:
+        present = [dev for dev in self.expected_devs if dev not in self.absent_devs]
+        if self.absent_devs:
+            yield (
+                f"The node has no device {' and no device '.join(self.absent_devs)}: "
+                "correct expectedDevs, or see the driver of the device (ip link show)."
+            )
+        if present or not self.expected_devs:
+            by = f" by {' or '.join(present)}" if present else ""
+            yield f"Give the node a default route{by}: see the log of its DHCP client, or its network configuration."
 
     def _gaps(self) -> Iterator[str]:
         if self.not_covered:
@@ -274,12 +295,11 @@ def _paste(routes: tuple[SuggestedRoute, ...]) -> Iterator[str]:
 def _other_steps(report: OverlapReport) -> Iterator[str]:
     kinds = {finding.kind for _, finding in report.findings}
     unmended = [cidr.cidr for cidr in report.cidrs if cidr.needs_another_route]
-    if unmended and not report.lacks_default:
+    if unmended and not report.lacks_default and not report.dead_ends:
         yield f"No route in the main table would fix {', '.join(unmended)}: change the routes or rules named above."
-    if "dead-end" in kinds:
-        dead = dict.fromkeys(
-            finding.dev for _, finding in report.findings if finding.kind == "dead-end" and finding.dev
-        )
+    dead = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind == "dead-end" and finding.dev)
+    dead |= dict.fromkeys(report.dead_ends)
+    if dead:
         yield f"{', '.join(dead)} has no carrier: see its cable, its switch and its driver (ip link show)."
     own = dict.fromkeys(address for _, finding in report.findings for address in finding.own)
     if own:
@@ -289,7 +309,7 @@ def _other_steps(report: OverlapReport) -> Iterator[str]:
         )
     if "local" in kinds:
         yield "The node's own address precedes any route: remove it from its device, or narrow expectedCidrs."
-    devs = dict.fromkeys(finding.dev for _, finding in report.findings if finding.kind in _BY_DEVICE and finding.dev)
+    devs = dict.fromkeys(dev for _, finding in report.findings for dev in finding.to_allow)
     if devs:
         import json
 

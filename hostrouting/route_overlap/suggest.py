@@ -10,7 +10,7 @@ specific route decides are not affected.
 from __future__ import annotations
 
 from collections import defaultdict
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import attrs
@@ -18,7 +18,7 @@ import attrs
 from hostrouting.fib.sources import source_by
 from hostrouting.net.addresses import IPV4, Address, format_cidr, format_ipv4, netmask
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import SCOPE_LINK, ObservedRoute
+from hostrouting.net.routes import MAIN_TABLE, SCOPE_LINK, ObservedRoute
 from hostrouting.route_overlap.assumed import is_present
 from hostrouting.route_overlap.report import SuggestedRoute
 
@@ -62,10 +62,26 @@ def _find_way(node: Node, allowed: AllowedDevices, links: Sequence[Device]) -> _
     for default, hop in ((route, hop) for route in default_routes(node.routes) for hop in route.hops):
         if hop.gateway is None or hop.gateway.family != IPV4 or not allowed.leads_out(hop.dev):
             continue
-        there = node.backend.lookup([hop.gateway.number])[0].route
-        if there is not None and there.devs == (hop.dev,) and there.gateway is None and there.scope == SCOPE_LINK:
+        if _is_on_link(node, hop.gateway.number, hop.dev):
             return _Way(hop.gateway, hop.dev, source_by(hop, default.scope, links))
     return None
+
+
+def _is_on_link(node: Node, gateway: int, dev: str) -> bool:
+    """Return True if the kernel takes a route by this gateway and device."""
+    there = node.backend.lookup([gateway])[0].route
+    if there is None or there.kind != "unicast":
+        return False
+    if there.devs != (dev,):
+        # The kernel asks the routes by the device alone: another device may have the same network.
+        around = [route for route in node.routes if _leads_to(route, gateway, dev)]
+        there = max(around, key=attrgetter("prefix_length"), default=there)
+    return there.devs == (dev,) and there.gateway is None and there.scope == SCOPE_LINK
+
+
+def _leads_to(route: ObservedRoute, address: int, dev: str) -> bool:
+    is_around = not (address ^ route.network) & netmask(route.prefix_length)
+    return is_around and route.devs == (dev,) and route.table == MAIN_TABLE and not route.tos
 
 
 @attrs.frozen

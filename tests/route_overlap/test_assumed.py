@@ -8,6 +8,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -93,7 +94,16 @@ _addresses = st.lists(
     unique_by=lambda pair: pair[1],
 )
 _cidrs = st.sampled_from(
-    [*_NETWORKS, "10.0.0.0/8", "10.1.0.0/24", "10.1.0.8/29", "10.1.0.4/31", "10.1.128.0/17", "192.168.7.0/26"]
+    [
+        *_NETWORKS,
+        "10.0.0.0/8",
+        "10.1.0.0/24",
+        "10.1.0.8/29",
+        "10.1.0.4/31",
+        "10.1.0.6/32",
+        "10.1.128.0/17",
+        "192.168.7.0/26",
+    ]
 )
 _networks = st.lists(_cidrs, min_size=1, max_size=2, unique=True)
 _announced = st.builds(Announced, _addresses, odd_is_up=st.booleans()) | st.builds(
@@ -434,19 +444,71 @@ def test_devices_with_one_hardware_address(allowed: tuple[str, ...], tmp_path: P
 
 
 @needs_kernel
-def test_own_addresses_in_a_row_need_no_route(tmp_path: Path) -> None:
-    """Where only own addresses of the fabric are left, the advice is to narrow the CIDRs, and no other route."""
-    announced = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")])
+@pytest.mark.parametrize(
+    ("network", "found"),
+    [("10.3.0.4/32", ["10.3.0.4"]), ("10.3.0.4/31", ["10.3.0.4"]), ("0.0.0.0/4", []), ("0.0.0.0/0", [])],
+)
+def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) -> None:
+    """A network of one address counts, and one that begins in 0.0.0.0/8 does not, as the kernel never connects it.
+
+    The boot script says the same as the proof, and neither takes the one address for the node's own.
+    """
+    default = Route(network=0, prefix_length=0, dev="e0", metric=9, protocol=3)
+    world = World([_E0], [default], [], ["10.3.0.0/29"], ())
     with KernelNode.made() as node:
-        World([_E0], [_DEFAULT, _to("10.3.0.0/24", dev="e0")], [], [], ()).arrange(node)
+        world.arrange(node)
+        fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
+        report = prove_egress(NetlinkBackend(netns=node.name), world.cidrs, fabric=fabric)
+        ran = run_script(node, tmp_path / "markers", world.cidrs, options={"fabric": [network]})
+    assert [(finding.kind, finding.first, finding.own) for _, finding in report.findings] == [
+        ("announced", address, ()) for address in found
+    ]
+    assert ran.markers.get("route-overlap.detected", "").splitlines() == report.lines()
+
+
+@needs_kernel
+@pytest.mark.parametrize("cidr", ["10.3.0.4/31", "10.3.0.0/24"])
+def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
+    """Where only own addresses are found, neither reading proposes a route, or says that one is not in force.
+
+    Any of the two devices may get its address first, so both are to be allowed.
+    """
+    announced = Announced([("e1", "10.3.0.4"), ("e2", "10.3.0.5")])
+    default = Route(network=0, prefix_length=0, gateway=Address.parse("10.1.0.8"), dev="e0", protocol=3)
+    routed = attrs.evolve(default, network=parse_cidr("10.3.0.0/24")[0], prefix_length=24, protocol=142)
+    world = World([_E0], [default, routed] if cidr == "10.3.0.0/24" else [default], [], [cidr], ())
+    with KernelNode.made() as node:
+        world.arrange(node)
         kernel = NetlinkBackend(netns=node.name)
-        fabric = announced.as_fabric(kernel)
-        write_files(tmp_path, fabric)
-        by_python = prove_egress(kernel, ["10.3.0.0/24"], fabric=fabric)
-        ran = run_script(node, tmp_path / "markers", ["10.3.0.0/24"], files=tmp_path)
-    [(_, finding)] = by_python.findings
-    assert (finding.first, finding.last, finding.own) == ("10.3.0.4", "10.3.0.5", ("10.3.0.4", "10.3.0.5"))
-    assert "narrow expectedCidrs" in by_python.advice
-    assert "No route in the main table" not in by_python.advice
-    assert "narrow expectedCidrs" in ran.output
-    assert "for a way to fix it" not in ran.output
+        report = prove_egress(kernel, world.cidrs, fabric=announced.as_fabric(kernel))
+        write_files(tmp_path, announced.as_fabric(kernel))
+        routes = [{"destination": "10.3.0.0/24"}] if cidr == "10.3.0.0/24" else []
+        ran = run_script(node, tmp_path / "markers", world.cidrs, files=tmp_path, routes=routes)
+    assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
+    told = "No route takes 10.3.0.4, 10.3.0.5 from the fabric"
+    for advice in (report.advice, ran.output):
+        assert told in advice
+        assert not [words for words in ("staticRoutes", "not in force", "would fix", "way to fix") if words in advice]
+    assert report.advice.endswith('"allowedDevs": ["e1", "e2"]}')
+
+
+@needs_kernel
+def test_a_fabric_with_the_network_of_the_node() -> None:
+    """The gateway stays on the link of e0, though the fabric takes the other addresses of its network.
+
+    The suggested route is taken by the kernel when the fabric is there, and mends the finding.
+    """
+    announced = Announced([("e1", "10.1.3.4")])
+    with KernelNode.made() as node:
+        node.add_link("e0")
+        node.add_link("e1")
+        node.ip("address", "add", "10.1.0.4/16", "dev", "e0", "metric", "100")
+        node.ip("route", "add", "default", "via", "10.1.0.1", "dev", "e0", "metric", "100")
+        kernel = NetlinkBackend(netns=node.name)
+        report = prove_egress(kernel, ["10.1.9.0/24"], fabric=announced.as_fabric(kernel))
+        assert [finding.kind for _, finding in report.findings] == ["announced"]
+        [route] = report.suggested_routes
+        announced.connect(node)
+        assert prove_egress(kernel, ["10.1.9.0/24"]).suggested_routes == (route,)
+        node.ip("route", "add", route.destination, "via", route.gateway, "dev", route.dev)
+        assert prove_egress(kernel, ["10.1.9.0/24"]).ok

@@ -118,6 +118,17 @@ def test_one_packet_asks_again(pair: tuple[KernelNode, KernelNode]) -> None:
 
 
 @needs_kernel
+def test_a_question_that_was_under_way(pair: tuple[KernelNode, KernelNode]) -> None:
+    """A gateway comes back between the last try of an earlier question and its end: the kernel is made to ask anew."""
+    node, router = pair
+    node.run("sysctl", "-qw", "net.ipv4.neigh.eth0.mcast_solicit=3")
+    assert asked(node) == [SILENT]
+    assert state(node) == "INCOMPLETE"
+    router.add_address("eth0", "10.224.0.1/16")
+    assert asked(node) == []
+
+
+@needs_kernel
 def test_a_wire_that_is_cut_is_another_finding(pair: tuple[KernelNode, KernelNode]) -> None:
     """Without carrier nothing is asked: the proof calls it a dead end."""
     node, router = pair

@@ -107,6 +107,24 @@ class TestExpectedDevs:
             "Give the node a default route by eth0: see the log of its DHCP client, or its network configuration."
         )
 
+    def test_without_the_expected_device(self, asked: AskedNode) -> None:
+        """A name that no device has is said, instead of a lease by it that cannot come."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.default("eth0")
+        advice = asked.ask(SERVICES, expectedDevs=["Eth0", "gone0"]).advice.splitlines()
+        assert advice[0] == (
+            "The node has no device Eth0 and no device gone0: correct expectedDevs, "
+            "or see the driver of the device (ip link show)."
+        )
+        assert not [line for line in advice if line.startswith("Give ")]
+        asked.link("eth1", "10.225.0.4/16", carrier=False)
+        advice = asked.ask(SERVICES, expectedDevs=["gone0", "eth1"]).advice.splitlines()
+        assert [line.partition(": ")[0] for line in advice[:3]] == [
+            "The node has no device gone0",
+            "Give the node a default route by eth1",
+            "eth1 has no carrier",
+        ]
+
 
 class TestDeadEnds:
     def test_the_default_device_without_carrier(self, asked: AskedNode) -> None:
@@ -129,6 +147,15 @@ class TestDeadEnds:
             ("10.224.0.4/31", "10.224.0.5", "10.224.0.5")
         ]
 
+    def test_its_own_address_is_carried_by_another(self, asked: AskedNode) -> None:
+        """A device that is down does not carry for the sake of its own address, unless nothing else is expected."""
+        asked.link("eth0", "10.224.0.4/16")
+        asked.link("eth1", "10.225.0.4/16")
+        asked.default("eth0", "eth1")
+        asked.node.set_up("eth0", up=False)
+        assert asked.ask("10.224.0.4/32", SERVICES).verdict == f"10.224.0.4/32, {SERVICES} leave by eth1"
+        assert asked.ask("10.224.0.4/32").verdict == "10.224.0.4/32 leaves by eth0, eth1"
+
     def test_one_of_two_next_hops(self, asked: AskedNode) -> None:
         """The kernel goes on to send some of the flows by it."""
         asked.link("eth0", "10.224.0.4/16")
@@ -150,6 +177,9 @@ class TestDeadEnds:
         ]
         assert suggested(report) == []
         assert report.advice.endswith('"allowedDevs": ["ib0"]}')
+        # An overlap alone names the device, too, and not the main table, in which a route will help once it is back.
+        advice = asked.ask("172.16.8.0/22").advice
+        assert advice.startswith("eth0 has no carrier: ")
 
     def test_a_wrong_device_beside_a_dead_one_is_an_overlap(self, asked: AskedNode) -> None:
         """The carrier comes back by itself, the other device stays wrong."""

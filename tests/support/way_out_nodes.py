@@ -84,7 +84,8 @@ class AskedNode:
         advice = [
             line
             for line in report.advice.splitlines()
-            if line.startswith(("Give ", "The node's own", '  "routeOverlap'))
+            if line.startswith(("Give ", "The node ", "The node's own", '  "routeOverlap'))
+            or " has no carrier: " in line
         ]
         assert set(advice) <= set(ran.output.splitlines())
 

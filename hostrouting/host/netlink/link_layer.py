@@ -43,6 +43,7 @@ _LEADS_NOWHERE: Final = frozenset(
 )
 #: The kernel asks three times, a second apart.
 _SECONDS_TO_RESOLVE, _SECONDS_BETWEEN_READINGS = 2.5, 0.05
+_SECONDS_BETWEEN_DATAGRAMS = 1.25
 #: The length of a hardware address as text.
 _ETHERNET: Final = len("02:00:00:00:00:01")
 
@@ -99,9 +100,15 @@ class NetlinkLinkLayer(Adapter):
 
         probes.touch(waiting, netns=self._netns)
         until = ctx.clock.monotonic() + _SECONDS_TO_RESOLVE
+        again = ctx.clock.monotonic() + _SECONDS_BETWEEN_DATAGRAMS
         while waiting := self._unresolved(waiting):
-            if ctx.clock.monotonic() >= until:
+            now = ctx.clock.monotonic()
+            if now >= until:
                 break
+            if now >= again:
+                # The kernel may have been at the end of an earlier question, and did not ask for the first datagram.
+                probes.touch(waiting, netns=self._netns)
+                again = until
             ctx.sleep(_SECONDS_BETWEEN_READINGS)
         return waiting
 

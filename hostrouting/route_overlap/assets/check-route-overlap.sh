@@ -389,8 +389,8 @@ announce() { # address/length, device (empty if it is not there yet), source (em
   local -i i
   local length=${1#*/} source=${3-} own=${4-}
   name_network "$1" "$2" || return 0
-  # A second address in a network brings no route to it.
-  if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]]; then
+  # A second address in a network brings no route to it, and one in 0.0.0.0/8 none at all.
+  if [[ (! $own || $own == "$source") && "$length $source" != "32 $low" ]] && ((low >> 24)); then
     hold_announced "+main $low/$length" "+$i/$2 $source"
     ((length < 31)) && own+=" $high"
     ((length == 32)) && must_walk=yes
@@ -398,7 +398,7 @@ announce() { # address/length, device (empty if it is not there yet), source (em
   edges[low]=1 edges[high + 1]=1
   for own in $own; do
     hold_announced "+local $own/32" "+$i/$2 $source"
-    announced_own[i]+=" $own"
+    [[ "${announced_own[i]} " == *" $own "* ]] || announced_own[i]+=" $own"
     edges[own]=1 edges[own + 1]=1
   done
 }
@@ -725,15 +725,20 @@ find_carriers() { # -> devs: the expected ones first, then the others in their o
       [[ $passed_over == *" $dev "* ]] || seen["/$dev"]=yes
     done
   done
+  devices_of "$default"
   for dev in "${expected[@]}"; do
+    [[ ${seen["/$dev"]-} == yes ]] || continue
     # Not by unset, which reads quotes and backslashes in a name.
-    [[ ${seen["/$dev"]-} == yes ]] && carriers+=("$dev") && seen["/$dev"]=expected
+    seen["/$dev"]=expected
+    # Without a carrier the node still reaches its own address on it.
+    [[ $passed_over$linkdown == *" $dev "* ]] || carriers+=("$dev")
   done
   for dev in "${!seen[@]}"; do
     [[ ${seen["$dev"]} == yes ]] && others+=("${dev#/}")
   done
   sort_words ${others[@]+"${others[@]}"}
   devs=(${carriers[@]+"${carriers[@]}"} ${words[@]+"${words[@]}"})
+  ((${#devs[@]})) || devs=("${expected[@]}")
 }
 
 sort_words() { # -> words
@@ -848,7 +853,8 @@ blocker_of() { # address, the kernel's message -> REPLY
 
 report() { # number of the cidr, first, last, answer: adds a finding
   local kind first last by='' route=$4 cidr=${cidrs[$1]}
-  local -A own_here=()
+  # Addresses that a route could take.
+  local -i takable=1
   case $4 in
     '!Network is unreachable') kind=no-route ;;
     '!'*) kind=blocked ;;
@@ -862,8 +868,10 @@ report() { # number of the cidr, first, last, answer: adds a finding
   elif [[ $kind == announced ]]; then
     by=${announced_devs[${4#* }]// /,} route="${announced[${4#* }]}, announced by $fabric_source"
     by=${by:+ by ${by#,}}
+    IFS=' ' read -ra devs <<<"${announced_devs[${4#* }]}"
+    takable=$(($3 - $2 + 1))
     for REPLY in ${announced_own[${4#* }]}; do
-      (($2 <= REPLY && REPLY <= $3)) && dotted "$REPLY" && own["/$REPLY"]=yes && own_here["/$REPLY"]=yes
+      (($2 <= REPLY && REPLY <= $3)) && takable+=-1 && dotted "$REPLY" && own["/$REPLY"]=yes
     done
   else
     devices_of "$4"
@@ -885,17 +893,16 @@ report() { # number of the cidr, first, last, answer: adds a finding
   bad[$1]=yes
   # Sorted by CIDR, then by order of discovery. Appending to one text would copy it for each finding.
   findings[$1 << 32 | ${#findings[@]}]="$cidr${names[$cidr]:+ (${names[$cidr]})}: $kind $first-$last$by${route:+ ($route)}"
-  if [[ $default && ($kind == no-route || $kind == overlap || $kind == announced) && ${has_route[$cidr]-} ]]; then
+  if [[ $default && $takable != 0 && ($kind == no-route || $kind == overlap || $kind == announced) && ${has_route[$cidr]-} ]]; then
     decided_by "$cidr" "$4" && [[ $4 != *" proto $protocol "* ]] && lost[$cidr]=yes
   fi
   case $kind in
     dead-end) dead["/$dev"]=yes ;;
     local) set_astray ;;
-    announced)
-      ((${#own_here[@]} == $3 - $2 + 1)) || unmended[$1]=yes
-      suggest "$cidr" "$4"
+    announced | overlap)
+      ((takable)) && unmended[$1]=yes && suggest "$cidr" "$4"
+      set_astray
       ;;
-    overlap) unmended[$1]=yes && suggest "$cidr" "$4" ;;
     *) unmended[$1]=yes ;;
   esac
 }
@@ -923,12 +930,6 @@ suggest() { # cidr, the route that decides part of it: if that is less specific,
   if [[ ! ${suggested[$1]-} && $gateway && $prefix == [0-9]*/* && $2 != *' table '* ]] && ((${prefix#*/} < length)); then
     suggested[$1]="{\"destination\": \"$1\", \"gateway\": \"$gateway\"$out}"
   fi
-  if [[ $2 == 'announced '* ]]; then
-    IFS=' ' read -ra devs <<<"${announced_devs[${2#* }]}"
-  else
-    devices_of "$2"
-  fi
-  set_astray
 }
 
 set_astray() { # of devs
@@ -944,17 +945,22 @@ set_astray() { # of devs
 # Set gateway and out for suggestions: the first next hop of the default route that leads out by an expected device.
 find_way() {
   local i dev
+  local -a stuck=()
   [[ $default ]] || return
   parse_route "$default"
   devices_of "$default"
   for i in "${!hop_dev[@]}"; do
     dev=${hop_dev[i]}
-    [[ ${hop_gateway[i]} != [0-9]* || ${hop_dead[i]} || " ${expected[*]} " != *" $dev "* ]] && continue
-    is_dead_end "$dev" && continue
+    [[ ${hop_dead[i]} || " ${expected[*]} " != *" $dev "* ]] && continue
+    is_dead_end "$dev" && stuck+=("$dev") && continue
+    [[ ${hop_gateway[i]} == [0-9]* ]] || continue
     gateway=${hop_gateway[i]}
     # A config has no device names with shell characters; without dev, apply looks it up.
     [[ $dev == [!-]* && $dev != *[!A-Za-z0-9_.@+-]* ]] && out=", \"dev\": \"$dev\""
     return
+  done
+  for dev in ${stuck[@]+"${stuck[@]}"}; do
+    dead["/$dev"]=yes
   done
 }
 
@@ -975,6 +981,20 @@ judge() {
     [[ $new ]] && first=${starts[part]} last=${ends[part]} of=${cidr_of[part]}
   done
   [[ $answer ]] && report "$of" "$first" "$last" "$answer"
+}
+
+find_expected() { # -> absent, present: expected devices; dead: those without carrier
+  local dev link
+  look 'link show' || answer=''
+  for dev in "${expected[@]}"; do
+    link=${answer#*": $dev"[:@]}
+    if [[ $answer && $link == "$answer" ]]; then
+      absent+=("$dev")
+    else
+      present+=("$dev")
+      [[ $answer && ${link%%>*} != *LOWER_UP* ]] && dead["/$dev"]=yes
+    fi
+  done
 }
 
 explain() { # -> REPLY
@@ -999,8 +1019,15 @@ explain() { # -> REPLY
     text+=$'\n'"hostRouting has routes for $REPLY that are not in force: journalctl -b -u static-routes.service says why."
   fi
   if [[ ${#expected[@]} != 0 && ! $default ]]; then
-    printf -v REPLY ' or %s' "${expected[@]}"
-    text+=$'\n'"Give the node a default route by ${REPLY# or }: see the log of its DHCP client, or its network configuration."
+    find_expected
+    if ((${#absent[@]})); then
+      printf -v REPLY ' and no device %s' "${absent[@]}"
+      text+=$'\n'"The node has${REPLY#' and'}: correct expectedDevs, or see the driver of the device (ip link show)."
+    fi
+    if ((${#present[@]})); then
+      printf -v REPLY ' or %s' "${present[@]}"
+      text+=$'\n'"Give the node a default route by ${REPLY# or }: see the log of its DHCP client, or its network configuration."
+    fi
   fi
   for i in ${unmended[@]+"${!unmended[@]}"}; do
     cidr=${cidrs[i]}
@@ -1029,7 +1056,7 @@ declare -A suggested=() astray=() lost=() own=() dead=() has_route=()
 for cidr in ${routed[@]+"${routed[@]}"}; do
   has_route[$cidr]=yes
 done
-declare -a findings=() bad=() unmended=() sourced=()
+declare -a findings=() bad=() unmended=() sourced=() absent=() present=()
 gateway='' out='' has_local=''
 if ((!${#expected[@]})); then
   for i in "${!cidrs[@]}"; do
