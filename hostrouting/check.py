@@ -8,7 +8,7 @@ import attrs
 
 from hostrouting.boot import Boot, held_gates, is_refused_now
 from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
-from hostrouting.config import OverlapMode, refuse_unbuilt
+from hostrouting.config import OverlapMode, RouteOverlapConfig, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
@@ -120,6 +120,9 @@ class _Look:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
         if self._config.route_overlap.cidrs:
             yield from self._ask(self._routers)
+        elif self._config.route_overlap != RouteOverlapConfig():
+            reason = "it names no addresses, so nothing is proven, now or at a boot; give expectedCidrs or expected"
+            yield NodeFinding("nothing-proven", "routeOverlap", reason, "warning")
         if self._config.stale_cni.enabled:
             yield from self._ask(self._leftovers, trouble=self._finding("stale-cni", "leftovers of azure-vnet"))
 

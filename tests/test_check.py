@@ -286,6 +286,15 @@ def test_the_mode_decides_the_severity_of_an_overlap(host: FakeHost) -> None:
     assert "error" in check(host, config_of(routeOverlap=shadowed)).severities
 
 
+@pytest.mark.parametrize("setting", [{"mode": "STRICT"}, {"fabric": ["172.16.0.0/16"]}, {"expectedDevs": ["eth0"]}])
+def test_a_section_without_addresses_proves_nothing(host: FakeHost, setting: dict[str, object]) -> None:
+    """A section with a mode, a fabric or devices, and without addresses, is a warning: nothing is proven."""
+    report = check(host, config_of(routeOverlap=setting))
+    assert told(report) == [("warning", "nothing-proven", "routeOverlap")]
+    assert "give expectedCidrs or expected" in str(report.findings[0])
+    assert check(host, config_of(routeOverlap={})).findings == ()
+
+
 @pytest.mark.parametrize("path", ["/etc/aks-flex-node/hostrouting.disabled", "/run/hostrouting.disabled"])
 def test_an_open_break_glass(host: FakeHost, path: str) -> None:
     """A warning: it was opened on purpose, and may have been forgotten."""
