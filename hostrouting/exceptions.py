@@ -161,8 +161,8 @@ class RouteRejectedError(BackendError):
     ) -> None:
         self.refusals = refusals
         self.rolled_back = rolled_back
-        self.left_behind = list(left_behind)
-        self.overtaken = list(overtaken)
+        self.left_behind: list[str] = list(left_behind)
+        self.overtaken: list[str] = list(overtaken)
         self.what = what
         heading = f"{len(refusals)} {what} change{'s were' if len(refusals) != 1 else ' was'} refused:"
         super().__init__(heading, errno=refusals[0].errno if refusals else None, may_heal=may_heal)

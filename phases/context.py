@@ -74,8 +74,8 @@ class Clock(Protocol):
 class SystemClock:
     """The time of this machine."""
 
-    monotonic = staticmethod(time.monotonic)
-    time = staticmethod(time.time)
+    monotonic: Callable[[], float] = staticmethod(time.monotonic)
+    time: Callable[[], float] = staticmethod(time.time)
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""

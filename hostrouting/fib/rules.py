@@ -43,7 +43,7 @@ class Policy:
     __slots__ = ("_steps", "rules")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self.rules = tuple(rules)
+        self.rules: tuple[Rule, ...] = tuple(rules)
         self._steps = [(rule, _checks(rule)) for rule in self.rules]
 
     def selected(self, packet: Packet) -> Iterator[tuple[Rule, bool]]:

@@ -196,7 +196,7 @@ class AllowedDevices(dict["str | None", bool]):
         super().__init__({None: False})
         self._expected = expected
         self._patterns = tuple(patterns)
-        self.dead_ends = frozenset(expected).intersection(without_carrier)
+        self.dead_ends: frozenset[str] = frozenset(expected).intersection(without_carrier)
 
     def __missing__(self, dev: str) -> bool:
         from fnmatch import fnmatchcase
@@ -239,10 +239,10 @@ class Node:
 
     def __init__(self, backend: Routing) -> None:
         self.backend = backend
-        self.routes = backend.routes()
-        self.rules = backend.rules()
+        self.routes: list[ObservedRoute] = backend.routes()
+        self.rules: list[Rule] = backend.rules()
         #: True if an answer may depend on the source.
-        self.by_source = any(rule.source[1] for rule in self.rules)
+        self.by_source: bool = any(rule.source[1] for rule in self.rules)
 
     @cached_property
     def _refusing(self) -> Fib:

@@ -68,7 +68,7 @@ NEWROUTE: Final = 24
 DELROUTE: Final = 25
 GETROUTE: Final = 26
 
-rtmsg = struct.Struct("=8BI")
+rtmsg: struct.Struct = struct.Struct("=8BI")
 RTA_DST, RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 2, 4, 5, 6, 7
 _RTA_MULTIPATH, _RTA_CACHEINFO, RTA_TABLE, _RTA_VIA, _RTA_PREF, _RTA_ENCAP_TYPE, _RTA_ENCAP = 9, 12, 15, 18, 20, 21, 22
 _RTA_EXPIRES, RTA_UID, _RTA_NH_ID = 23, 25, 30

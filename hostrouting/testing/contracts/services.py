@@ -12,6 +12,8 @@ from hostrouting.host.units import seconds
 from phases import CancelledError, Context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hostrouting.host import FileStore, ServiceManager, UnitState
 
 __all__ = ["LiveServiceManagerContract", "ServiceManagerContract"]
@@ -24,13 +26,13 @@ class Units:
 
     def __init__(self, services: ServiceManager, files: FileStore, ctx: Context) -> None:
         self.files = files
-        self.reload = partial(services.daemon_reload, ctx)
-        self.start = partial(services.start, ctx)
-        self.stop = partial(services.stop, ctx)
-        self.state = partial(services.state, ctx)
-        self.running = partial(services.running, ctx)
-        self.ordered_before = partial(services.ordered_before, ctx)
-        self.settings = partial(services.settings, ctx)
+        self.reload: Callable[[], None] = partial(services.daemon_reload, ctx)
+        self.start: Callable[[str], None] = partial(services.start, ctx)
+        self.stop: Callable[[str], None] = partial(services.stop, ctx)
+        self.state: Callable[[str], UnitState] = partial(services.state, ctx)
+        self.running: Callable[[str], list[UnitState]] = partial(services.running, ctx)
+        self.ordered_before: Callable[[str], frozenset[str]] = partial(services.ordered_before, ctx)
+        self.settings: Callable[..., dict[str, str]] = partial(services.settings, ctx)
 
     def write(self, name: str, text: str) -> None:
         """Write a unit file."""
