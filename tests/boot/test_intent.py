@@ -215,15 +215,13 @@ def test_the_undo_of_a_run_restores_the_earlier_one() -> None:
     """The whole earlier config is in force again."""
     host = node()
     apply(host, **ROUTES, **SWEEP, **OVERLAP)
-    before = host.files.tree.snapshot()
+    before = etc(host)
     host.routes.add_link("ib0")
     host.routes.add_address("ib0", "172.20.1.4/16")
     strict = {"routeOverlap": {"expectedCidrs": ["172.20.0.0/16"], "mode": "STRICT"}}
     task = Configure(config(**OTHER_ROUTES, **strict), host=host)
     assert run(task, in_time(), undo_on_failure=True).status == "failed"
-    assert {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")} == {
-        path: text for path, text in before.items() if path.startswith("/etc/")
-    }
+    assert etc(host) == before
 
 
 def test_a_sibling_that_fails_stays_wanted() -> None:
@@ -310,6 +308,8 @@ def test_an_earlier_release_left_none() -> None:
 # --- killed at any step
 
 
+FIRST = {**ROUTES, **OVERLAP, **PROBES}
+SECOND = {**OTHER_ROUTES, "routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, **SWEEP}
 CHANGING = {"write", "link", "remove", "remove_directory_if_empty"}
 
 
@@ -318,11 +318,11 @@ class KilledError(BaseException):
 
 
 def one(host: FakeHost) -> None:
-    apply(host, **ROUTES, **OVERLAP, **PROBES)
+    apply(host, **FIRST)
 
 
 def other(host: FakeHost) -> None:
-    apply(host, **OTHER_ROUTES, routeOverlap={"expectedCidrs": ["10.96.0.0/16"]}, **SWEEP)
+    apply(host, **SECOND)
 
 
 def only_probes(host: FakeHost) -> None:
@@ -363,12 +363,33 @@ def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> N
         assert read_intent(host.files) == read_intent(after.files)
 
 
+@pytest.mark.thorough
+def test_a_reader_after_a_kill_has_a_whole_config() -> None:
+    """Wherever a change of config is killed, an apply of the intent ends in the node of one of the two configs."""
+    whole = []
+    for sections in FIRST, SECOND:
+        host = prepared(one)
+        execute(Configure(config(**sections), host=host), in_time())
+        whole.append((host.routes.routes(), etc(host)))
+    assert whole[0] != whole[1]
+    for host in killed(one, other):
+        found = read_intent(host.files)
+        assert found is not None
+        execute(Configure(found, host=host), in_time())
+        assert (host.routes.routes(), etc(host)) in whole
+
+
 def test_a_reset_removes_it_first() -> None:
     """A reset that is killed after any change of a boot file has removed the intent, so nothing restores the rest."""
-    before = prepared(one).files.tree.snapshot()
+    before = etc(prepared(one))
     for host in killed(one, reset):
-        gone = {path for path in before.keys() - host.files.tree.snapshot().keys() if path.startswith("/etc/")}
+        gone = before.keys() - etc(host).keys()
         assert not gone or INTENT_PATH in gone
+
+
+def etc(host: FakeHost) -> dict[str, str]:
+    """Return all files that survive a boot."""
+    return {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")}
 
 
 def prepared(prepare: Story) -> FakeHost:
