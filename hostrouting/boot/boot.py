@@ -122,10 +122,8 @@ class Boot:
     def install(self, ctx: Context, *parts: Part) -> bool:
         """Install units, their intent and the gates on the disk; return True if that changed anything.
 
-        Files that are right stay untouched, and each departure is removed. With hostrouting's last unit all is removed,
-        the intent and the gates first. systemd reads the disk once, if anything changed; nothing is started, and no
-        machine stops.
-
+        Files that are right stay untouched, and each departure is removed; with the last unit all is, the intent and
+        the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine stops.
         Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run, and for
         a file that an administrator has masked.
         """

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigureProbeSNAT"]
 
-
 #: The whole wait for router advertisements.
 _WAIT_SECONDS: Final = 30
 _SECONDS_BETWEEN_LOOKS: Final = 0.5
@@ -87,9 +86,9 @@ class ConfigureProbeSNAT(NodeTask):
                 # A gate is refused before any rule is changed.
                 self._boot.refuse_gates(held, *parts)
                 self._converge(held, rules)
-            self._boot.install(held, *parts)
-            if not self._host.is_live:
+            else:
                 self._tell_of_image()
+            self._boot.install(held, *parts)
 
     def _tell_of_image(self) -> None:
         self._tell(

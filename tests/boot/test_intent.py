@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
+from support.intent_nodes import (
+    GATES,
+    IN_FORCE,
+    OTHER_ROUTES,
+    OVERLAP,
+    PROBES,
+    READY,
+    ROUTES,
+    SWEEP,
+    apply,
+    config,
+    in_time,
+    node,
+)
 
 from hostrouting.boot import INTENT_PATH, Boot, Intent, read_intent
-from hostrouting.boot.generation import IDLE
 from hostrouting.boot_files import boot_files, boot_parts
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
@@ -19,52 +32,15 @@ from hostrouting.exceptions import InvalidConfigError, RouteRejectedError
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.static_routes import ConfigureStaticRoutes
-from hostrouting.testing import FakeHost
 from hostrouting.testing.strategies import configs
-from phases import Change, Context, Task, TaskFailedError, execute, plan, run, undo
-from phases.testing import ManualClock
+from phases import Change, Task, TaskFailedError, execute, plan, run, undo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    Story = Callable[[FakeHost], object]
+    from hostrouting.testing import FakeHost
 
-ROUTES: dict[str, Any] = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
-OTHER_ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
-OVERLAP = {"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}}
-PROBES = {"probeSnat": {"enabled": True, "dev": "eth0", "detect": "address"}}
-SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
-GATES = {"gates": ["systemd-nspawn@.service"]}
-#: The file to which the path of the intent leads.
-IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
 GOLDEN = Path(__file__).parent / "golden"
-READY = "/etc/systemd/system/hostrouting-ready.service"
-
-
-def in_time() -> Context:
-    return Context(timeout=600, clock=ManualClock(auto=True))
-
-
-def node(*, ipv6: bool = True) -> FakeHost:
-    """A node with a default route, and with IPv6 if its probes are to have rules."""
-    host = FakeHost()
-    host.files.write("/lib/systemd/system/systemd-nspawn@.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
-    host.files.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
-    host.routes.add_link("eth0")
-    host.routes.add_address("eth0", "10.224.0.4/16")
-    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
-    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"] if ipv6 else [])
-    if ipv6:
-        host.link_layer.add_route("::/0", "eth0")
-    return host
-
-
-def config(**sections: object) -> HostRoutingConfig:
-    return HostRoutingConfig.from_mapping({**GATES, **sections})
-
-
-def apply(host: FakeHost, **sections: object) -> None:
-    execute(Configure(config(**sections), host=host), in_time())
 
 
 def stored(host: FakeHost) -> Any:
@@ -117,17 +93,12 @@ def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) ->
     assert boot_files(config(**sections)) == []
 
 
-def test_render_lists_it(node_with_probes: FakeHost) -> None:
+def test_render_lists_it() -> None:
     """The rendered file is the installed one."""
-    wanted = config(**ROUTES, **PROBES)
-    execute(Configure(wanted, host=node_with_probes), in_time())
-    [file] = [file for file in boot_files(wanted, host=node_with_probes) if file.path == INTENT_PATH]
-    assert (node_with_probes.files.read(INTENT_PATH), node_with_probes.files.mode(INTENT_PATH)) == file.state
-
-
-@pytest.fixture
-def node_with_probes() -> FakeHost:
-    return node()
+    host, wanted = node(), config(**ROUTES, **PROBES)
+    execute(Configure(wanted, host=host), in_time())
+    [file] = [file for file in boot_files(wanted, host=host) if file.path == INTENT_PATH]
+    assert (host.files.read(INTENT_PATH), host.files.mode(INTENT_PATH)) == file.state
 
 
 @pytest.mark.parametrize(
@@ -174,7 +145,7 @@ def lost(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize("harm", [edited, replaced, writable, lost])
-def test_a_changed_or_missing_one_is_a_finding(harm: Story) -> None:
+def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None]) -> None:
     """By an editor that writes in place, or by one that replaces; an apply installs it again."""
     host = node()
     apply(host, **ROUTES, **OVERLAP)
@@ -215,13 +186,13 @@ def test_the_undo_of_a_run_restores_the_earlier_one() -> None:
     """The whole earlier config is in force again."""
     host = node()
     apply(host, **ROUTES, **SWEEP, **OVERLAP)
-    before = etc(host)
+    before = host.files.tree.snapshot()
     host.routes.add_link("ib0")
     host.routes.add_address("ib0", "172.20.1.4/16")
     strict = {"routeOverlap": {"expectedCidrs": ["172.20.0.0/16"], "mode": "STRICT"}}
     task = Configure(config(**OTHER_ROUTES, **strict), host=host)
     assert run(task, in_time(), undo_on_failure=True).status == "failed"
-    assert etc(host) == before
+    assert host.files.tree.snapshot() == before
 
 
 def test_a_sibling_that_fails_stays_wanted() -> None:
@@ -303,119 +274,3 @@ def test_an_earlier_release_left_none() -> None:
     report = run(task, in_time())
     assert Change("+", INTENT_PATH) in [change for each in report.walk() for change in each.changes]
     assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
-
-
-# --- killed at any step
-
-
-FIRST = {**ROUTES, **OVERLAP, **PROBES}
-SECOND = {**OTHER_ROUTES, "routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, **SWEEP}
-CHANGING = {"write", "link", "remove", "remove_directory_if_empty"}
-
-
-class KilledError(BaseException):
-    """The end of a process: nothing catches it."""
-
-
-def one(host: FakeHost) -> None:
-    apply(host, **FIRST)
-
-
-def other(host: FakeHost) -> None:
-    apply(host, **SECOND)
-
-
-def only_probes(host: FakeHost) -> None:
-    apply(host, **PROBES, **SWEEP)
-
-
-def reset(host: FakeHost) -> None:
-    execute(Reset(HostRoutingConfig(), host=host), in_time())
-
-
-def nothing(host: FakeHost) -> None:
-    """Leave the node as it is."""
-
-
-STORIES = {
-    "a first apply": (nothing, one),
-    "another config": (one, other),
-    "a config of probes alone": (one, only_probes),
-    "routes are added to probes": (only_probes, one),
-    "a reset": (one, reset),
-    "a reset of probes": (only_probes, reset),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
-def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> None:
-    """Wherever a run is killed, an intent on the disk is that of the scripts of a boot, and the next run completes."""
-    before, after = prepared(prepare), prepared(prepare)
-    story(after)
-    wanted = {read_intent(host.files): scripts(host) for host in (before, after)}
-    for host in killed(prepare, story):
-        found = read_intent(host.files)
-        # A first apply enables one unit after the other.
-        assert found is None or scripts(host).items() <= wanted[found].items()
-        assert found is None or prepare is nothing or scripts(host) == wanted[found]
-        story(host)
-        assert read_intent(host.files) == read_intent(after.files)
-
-
-@pytest.mark.thorough
-def test_a_reader_after_a_kill_has_a_whole_config() -> None:
-    """Wherever a change of config is killed, an apply of the intent ends in the node of one of the two configs."""
-    whole = []
-    for sections in FIRST, SECOND:
-        host = prepared(one)
-        execute(Configure(config(**sections), host=host), in_time())
-        whole.append((host.routes.routes(), etc(host)))
-    assert whole[0] != whole[1]
-    for host in killed(one, other):
-        found = read_intent(host.files)
-        assert found is not None
-        execute(Configure(found, host=host), in_time())
-        assert (host.routes.routes(), etc(host)) in whole
-
-
-def test_a_reset_removes_it_first() -> None:
-    """A reset that is killed after any change of a boot file has removed the intent, so nothing restores the rest."""
-    before = etc(prepared(one))
-    for host in killed(one, reset):
-        gone = before.keys() - etc(host).keys()
-        assert not gone or INTENT_PATH in gone
-
-
-def etc(host: FakeHost) -> dict[str, str]:
-    """Return all files that survive a boot."""
-    return {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")}
-
-
-def prepared(prepare: Story) -> FakeHost:
-    host = node()
-    prepare(host)
-    return host
-
-
-def killed(prepare: Story, story: Story) -> Iterator[FakeHost]:
-    """Yield a node for each change of a file in a story, killed right before it."""
-    host = prepared(prepare)
-    begun = len(host.files.operations.calls)
-    story(host)
-    calls = host.files.operations.calls[begun:]
-    numbers = [number for number, (verb, *_) in enumerate(calls, start=1) if verb in CHANGING]
-    assert len(numbers) > 3
-    for number in numbers:
-        host = prepared(prepare)
-        host.files.fail_at(number, KilledError())
-        with pytest.raises(KilledError):
-            story(host)
-        yield host
-
-
-def scripts(host: FakeHost) -> dict[str, bytes]:
-    """Return the scripts that a boot runs, by unit; those that do nothing are left out."""
-    names = host.files.names(f"{READY}.requires")
-    found = {name: host.files.read(f"/etc/aks-flex-node/{name.replace('.service', '.sh')}") for name in names}
-    return {name: script for name, script in found.items() if script is not None and script != IDLE}
