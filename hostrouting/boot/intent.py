@@ -31,6 +31,7 @@ _SECTION_OF: Final[dict[str, str]] = {
     "static-routes.service": "static_routes",
     "check-route-overlap.service": "route_overlap",
     "probe-snat.service": "probe_snat",
+    "watch-routes.service": "watch",
 }
 _BETWEEN: Final = ",\n  "
 _SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig))

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 from hypothesis import given
 from support.intent_nodes import (
@@ -23,10 +24,11 @@ from support.intent_nodes import (
     node,
 )
 
-from hostrouting.boot import INTENT_PATH, Boot, Intent, read_intent
+from hostrouting.boot import INTENT_PATH, Boot, Departure, Intent, read_intent
+from hostrouting.boot.layout import GATE_UNITS
 from hostrouting.boot_files import boot_files, boot_parts
 from hostrouting.check import check_node
-from hostrouting.config import HostRoutingConfig
+from hostrouting.config import OWN_UNITS, HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import InvalidConfigError, RouteRejectedError
 from hostrouting.probe_snat import ConfigureProbeSNAT
@@ -63,6 +65,18 @@ def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None
     again = HostRoutingConfig.from_json(file.content)
     assert again == wanted
     assert Intent(config=again).file == file
+
+
+def test_each_unit_has_a_section() -> None:
+    """So a task that runs by itself keeps the sections of all other units."""
+    units = [Departure(name, ()) for name in OWN_UNITS - GATE_UNITS]
+    own = [all_sections() - Intent.of_departure(unit).kept for unit in units]
+    assert sorted(map(len, own)) == [1] * len(units)
+    assert len(frozenset().union(*own)) == len(units)
+
+
+def all_sections() -> frozenset[str]:
+    return frozenset(field.name for field in attrs.fields(HostRoutingConfig))
 
 
 def test_only_our_part_of_an_agents_config_is_stored() -> None:
