@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import gate_drop_in, has_program, ready_unit, units_in
 from hostrouting.exceptions import HostRoutingError
 from hostrouting.findings import NodeFinding
@@ -79,7 +80,7 @@ def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[B
     files = [file for unit in units_in([static, *_probe_units(config, host), check]) for file in unit.files]
     if not files:
         return []
-    return [*files, *ready_unit().files, *(gate_drop_in(gate) for gate in config.gates)]
+    return [Intent(config=config).file, *files, *ready_unit().files, *(gate_drop_in(gate) for gate in config.gates)]
 
 
 def _probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:

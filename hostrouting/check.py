@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import Boot, held_gates, is_refused_now
+from hostrouting.boot import Boot, Intent, held_gates, is_refused_now
 from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
 from hostrouting.config import OverlapMode, RouteOverlapConfig, refuse_unbuilt
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
@@ -192,7 +192,7 @@ class _Look:
         return silent_routers(self._ctx, self._host, self._expected_devs)
 
     def _files(self) -> Iterator[NodeFinding]:
-        for change in self._boot.drift(self._ctx, *boot_parts(self._config)):
+        for change in self._boot.drift(self._ctx, *boot_parts(self._config), Intent(config=self._config)):
             yield self._boot_file(change)
 
     def _boot_file(self, change: Change) -> NodeFinding:

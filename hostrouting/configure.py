@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import Boot, is_refusal
+from hostrouting.boot import Boot, Intent, is_refusal
 from hostrouting.boot_files import boot_parts
 from hostrouting.config import HostRoutingConfig, refuse_unbuilt, require_config
 from hostrouting.exceptions import InvalidConfigError
@@ -31,13 +31,19 @@ from phases import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostrouting.boot import BootUnit, Departure
+    from hostrouting.boot import Part
     from phases import Change, Context, Task
 
 __all__ = ["Configure", "Reset"]
 
 #: A sibling of the routing pair may take this long, and never more than half of the time that is left.
 _SIBLING_SECONDS: Final = 60.0
+#: The tasks that install a unit, each with the section of the config that it is made of.
+_WITH_UNIT: Final = (
+    (ConfigureStaticRoutes, "static_routes"),
+    (CheckRouteOverlap, "route_overlap"),
+    (ConfigureProbeSNAT, "probe_snat"),
+)
 
 
 class _Pipeline(ABC):
@@ -47,6 +53,7 @@ class _Pipeline(ABC):
 
     def __init__(self, config: HostRoutingConfig, host: Host | None, logger: logging.Logger | None) -> None:
         """Make the tasks of the pair, whose boot files are installed together: both scripts change at once."""
+        self._config = config
         self._host = Host.given_or_live(host)
         self._logger = logger
         self._log = log = logger or logging.getLogger("hostrouting")
@@ -92,13 +99,14 @@ class _Pipeline(ABC):
         return act
 
     def _boot_half(self) -> Task:
-        """Return a task for the scripts, units and gates of the pair."""
+        """Return a task for the scripts, units and gates of the pair, and for the intent of the whole config."""
 
         def plan_files(ctx: Context) -> Sequence[Change]:
             return self._boot.plan_install(ctx, *self._present(ctx))
 
         def remove(ctx: Context) -> None:
-            self._boot.install(ctx, *boot_parts(HostRoutingConfig()))
+            nothing = HostRoutingConfig()
+            self._boot.install(ctx, *boot_parts(nothing), Intent(config=nothing))
 
         @task("install-boot-files", plan=plan_files, undo=remove, records=True)
         def install(ctx: Context) -> None:
@@ -106,9 +114,11 @@ class _Pipeline(ABC):
 
         return install
 
-    def _present(self, ctx: Context) -> list[BootUnit | Departure]:
+    def _present(self, ctx: Context) -> list[Part]:
         """Return the parts to install or remove; that of a skipped task stays as it is."""
-        return [part for each, part in self._parts if not ctx.skips(each)]
+        kept = frozenset(section for each, section in _WITH_UNIT if ctx.skips(each))
+        parts = [part for each, part in self._parts if not ctx.skips(each)]
+        return [*parts, Intent(config=self._config, kept=kept)]
 
 
 class Configure(_Pipeline):
@@ -140,7 +150,6 @@ class Configure(_Pipeline):
     ) -> None:
         refuse_unbuilt(require_config(config))
         super().__init__(config, host, logger)
-        self._config = config
         self._sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
         probes = ConfigureProbeSNAT(config, host=self._host, logger=self._log)
         self._siblings = (

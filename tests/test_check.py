@@ -109,14 +109,18 @@ def test_a_script_without_its_run_bit(host: FakeHost) -> None:
     assert told(check(host, config)) == [("error", "boot-file", SCRIPT)]
 
 
+#: The files of a generation, by their last parts.
+INTENT, *SCRIPTS = GENERATION = ("hostrouting.json", "static-routes.sh", "check-route-overlap.sh")
+
+
 def exchange_the_folder(host: FakeHost) -> None:
-    for name in ("static-routes.sh", "check-route-overlap.sh"):
+    for name in GENERATION:
         host.files.write(f"/etc/aks-flex-node/hostrouting-00000000/{name}", b"#!/bin/bash\nexit 0\n", mode=0o755)
     host.files.link("/etc/aks-flex-node/hostrouting", "hostrouting-00000000")
 
 
 def empty_the_folder(host: FakeHost) -> None:
-    for name in ("static-routes.sh", "check-route-overlap.sh"):
+    for name in GENERATION:
         host.files.remove(f"/etc/aks-flex-node/{host.files.read_link('/etc/aks-flex-node/hostrouting')}/{name}")
 
 
@@ -125,24 +129,23 @@ def remove_the_link(host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize("harm", [exchange_the_folder, empty_the_folder, remove_the_link])
-def test_scripts_that_were_exchanged_under_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
+def test_files_that_were_exchanged_under_their_links(host: FakeHost, harm: Callable[[FakeHost], None]) -> None:
     """Foreign scripts open all gates unseen, absent ones shut them: check reports both, and apply repairs them."""
     config = applied(host, **ROUTES, **OVERLAP)
     harm(host)
-    scripts = {
-        ("error", "boot-file", f"/etc/aks-flex-node/{name}.sh") for name in ("static-routes", "check-route-overlap")
+    assert set(told(check(host, config))) == {
+        ("error", "boot-file", f"/etc/aks-flex-node/{each}") for each in GENERATION
     }
-    assert set(told(check(host, config))) == scripts
     applied(host, **ROUTES, **OVERLAP)
     assert told(check(host, config)) == []
 
 
-def test_scripts_that_are_right_in_another_folder(host: FakeHost) -> None:
+def test_files_that_are_right_in_another_folder(host: FakeHost) -> None:
     """The link is reported: a change that an apply would make is never hidden."""
     config = applied(host, **ROUTES)
-    for name in ("static-routes.sh", "check-route-overlap.sh"):
+    for name in GENERATION:
         text = host.files.read(f"/etc/aks-flex-node/hostrouting/{name}") or b""
-        host.files.write(f"/root/copy/{name}", text, mode=0o755)
+        host.files.write(f"/root/copy/{name}", text, mode=0o755 if name in SCRIPTS else 0o644)
     host.files.link("/etc/aks-flex-node/hostrouting", "/root/copy")
     assert told(check(host, config)) == [("error", "boot-file", "/etc/aks-flex-node/hostrouting")]
     applied(host, **ROUTES)

@@ -3,7 +3,8 @@
     Boot            installs and removes units, and plans both
     BootUnit        a oneshot with all its files; a Departure is one to remove
     BootTemplate    the assets of a capability, from which it renders its BootUnit
-    generation      the scripts of all capabilities, which change at once
+    intent          the config in force, as a file
+    generation      the scripts of all capabilities and the intent, which change at once
     steps           from the disk as it is to the disk as it should be; order: before or after the live machine
     gates           faults of gates; held: the units that their gate has refused
     task            the common parts of tasks
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from hostrouting.boot.boot import RELOAD, Boot
 from hostrouting.boot.held import held_gates, is_refused_now
+from hostrouting.boot.intent import INTENT_PATH, Intent, Part, read_intent
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
     RUNTIME_DIRECTORY,
@@ -41,6 +43,7 @@ from hostrouting.boot.task import NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
+    "INTENT_PATH",
     "RELOAD",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
@@ -50,13 +53,16 @@ __all__ = [
     "BootTemplate",
     "BootUnit",
     "Departure",
+    "Intent",
     "NodeTask",
     "PairTask",
+    "Part",
     "RecordedFiles",
     "has_program",
     "held_gates",
     "install_around",
     "is_refusal",
     "is_refused_now",
+    "read_intent",
     "units_in",
 ]

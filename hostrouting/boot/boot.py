@@ -27,7 +27,6 @@ from hostrouting.boot.layout import (
     UNIT_DIRECTORY,
     drop_in_of,
     gate_drop_in,
-    ready_unit,
     unit_path,
     units_in,
 )
@@ -42,7 +41,8 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from hostrouting.boot.layout import BootUnit, Departure
+    from hostrouting.boot.intent import Part
+    from hostrouting.boot.layout import BootUnit
     from hostrouting.boot.steps import Step
     from hostrouting.host import Host
     from phases import Context
@@ -67,8 +67,8 @@ class Boot:
     """The boot side of one machine or image, with the units (`gates`) that wait until routing is right.
 
     Every method ends in the wanted state, wherever an earlier run was killed, and can be killed between any two steps.
-    In between, no gate is held by a unit that cannot run or by the scripts of two configs, and a machine that loses its
-    power boots. An image gets the same files and links, and nothing runs.
+    In between, no gate is held by a unit that cannot run or by the scripts of two configs, the intent is that of the
+    scripts, and a machine that loses its power boots. An image gets the same files and links, and nothing runs.
     """
 
     def __init__(self, host: Host, *, gates: Sequence[str], logger: logging.Logger | None = None) -> None:
@@ -87,7 +87,7 @@ class Boot:
         """True if anything owned by hostrouting is there, even only a gate that waits for units which are gone."""
         return bool(self._disk.gates()) or any(self._disk.has(unit_path(name)) for name in GATE_UNITS)
 
-    def drift(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
+    def drift(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make, also for gates that it would refuse; needs no root.
 
         A change that an administrator's mask prevents has a refusal as its detail. systemd is asked only if the disk is
@@ -97,34 +97,33 @@ class Boot:
         is_unread = not steps and self._must_reload(ctx, units_in(parts))
         return [RELOAD] if is_unread else _changes(steps)
 
-    def plan_install(self, ctx: Context, *parts: BootUnit | Departure) -> list[Change]:
+    def plan_install(self, ctx: Context, *parts: Part) -> list[Change]:
         """Return the changes that `install` would make; raise UnitError for gates that it would refuse."""
         self._refuse_gates(ctx, units_in(parts), self._steps(parts))
         return self.drift(ctx, *parts)
 
-    def refuse_gates(self, ctx: Context, *parts: BootUnit | Departure) -> None:
+    def refuse_gates(self, ctx: Context, *parts: Part) -> None:
         """Raise UnitError as `install` would: for masked files, and for gates that never open or start too early."""
         self._accepted_steps(ctx, parts)
 
-    def refuse_unwritable(self, *parts: BootUnit | Departure) -> None:
+    def refuse_unwritable(self, *parts: Part) -> None:
         """Raise HostFileError if `install` has files to write and the file system is read-only or full."""
-        if not self._steps(parts):
+        states = [state for step in self._steps(parts) for state in step.after.values()]
+        if not states:
             return
-        files = [file for unit in (*units_in(parts), ready_unit()) for file in unit.files]
-        # Each file takes at least one block.
-        size = sum(len(file.content) + _BLOCK for file in files)
+        # Each file takes at least one block, and so may a link.
+        size = sum(_BLOCK + len(state[0]) if isinstance(state, tuple) else _BLOCK for state in states)
         for folder in (SCRIPT_DIRECTORY, UNIT_DIRECTORY):
             try:
                 self._host.files.refuse_unwritable(folder, size=size)
             except HostFileError as error:
                 raise HostFileError(f"{error}; nothing was changed, live or for the next boot") from error
 
-    def install(self, ctx: Context, *parts: BootUnit | Departure) -> bool:
-        """Install units, hostrouting-ready.service and the gates on the disk; return True if that changed anything.
+    def install(self, ctx: Context, *parts: Part) -> bool:
+        """Install units, their intent and the gates on the disk; return True if that changed anything.
 
-        Files that are right stay untouched, and each departure is removed. With hostrouting's last unit all is removed,
+        Files that are right stay untouched, and each departure is removed; with the last unit all is, the intent and
         the gates first. systemd reads the disk once, if anything changed; nothing is started, and no machine stops.
-
         Raises UnitError, before any change, for a gate that must be up before the units of hostrouting can run, and for
         a file that an administrator has masked.
         """
@@ -222,10 +221,10 @@ class Boot:
         """Return the oneshots of hostrouting that are on the disk, and the unit that gates start."""
         return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
 
-    def _steps(self, parts: Sequence[BootUnit | Departure]) -> list[Step]:
+    def _steps(self, parts: Sequence[Part]) -> list[Step]:
         return Steps(self._host.files, self._disk, gates=self._gates).between(parts)
 
-    def _accepted_steps(self, ctx: Context, parts: Sequence[BootUnit | Departure]) -> list[Step]:
+    def _accepted_steps(self, ctx: Context, parts: Sequence[Part]) -> list[Step]:
         steps = self._steps(parts)
         masked = [change.subject for change in _changes(steps) if is_refused(change.detail)]
         if masked:

@@ -1,13 +1,14 @@
-"""A generation: the scripts of all capabilities, which change together by the rename of one link.
+"""A generation: the scripts of all capabilities and the intent, which change together by the rename of one link.
 
+    /etc/aks-flex-node/hostrouting.json        -> hostrouting/hostrouting.json
     /etc/aks-flex-node/static-routes.sh        -> hostrouting/static-routes.sh
     /etc/aks-flex-node/check-route-overlap.sh  -> hostrouting/check-route-overlap.sh
     /etc/aks-flex-node/hostrouting             -> hostrouting-1f2e3d4c     only this link changes
-    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts
+    /etc/aks-flex-node/hostrouting-1f2e3d4c/   both scripts and the intent
 
-The routes of one config next to the check of another would hold every gate under STRICT. A generation has a script of
-each name, even one that is not configured, so that units of the earlier config run harmlessly with the scripts of the
-later one, and the other way round.
+The routes of one config next to the check of another would hold every gate under STRICT, and so would routes that were
+kept right by the intent of another. A generation has a script of each name, even one that is not configured, so that
+units of the earlier config run harmlessly with the scripts of the later one, and the other way round.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from hostrouting.boot.intent import INTENT_MODE, INTENT_PATH
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootFile
 
 if TYPE_CHECKING:
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
 
     from hostrouting.host import FileStore
 
-__all__ = ["GENERATION_LINK", "IDLE", "LOST", "SCRIPT_MODE", "SCRIPT_PATHS", "Generation"]
+__all__ = ["GENERATION_LINK", "IDLE", "LOST", "MODES", "SCRIPT_PATHS", "Generation"]
 
-#: The link that leads to the scripts in force.
+#: The link that leads to the files in force.
 GENERATION_LINK: Final = f"{SCRIPT_DIRECTORY}/hostrouting"
 #: The scripts that change together, by the names in units and documents.
 SCRIPT_PATHS: Final = (f"{SCRIPT_DIRECTORY}/static-routes.sh", f"{SCRIPT_DIRECTORY}/check-route-overlap.sh")
 _PREFIX: Final = "hostrouting-"
-SCRIPT_MODE: Final = 0o755
+#: All that changes together, by the same names.
+MODES: Final = {**dict.fromkeys(SCRIPT_PATHS, 0o755), INTENT_PATH: INTENT_MODE}
 #: Stands for a script that is not configured.
 IDLE: Final = b"#!/bin/bash\n# Installed by hostrouting: nothing is configured for this script.\nexit 0\n"
 #: Replaces a configured script that was lost, until its task installs it again: no gate opens unchecked.
@@ -45,19 +48,19 @@ exit 1
 
 @attrs.frozen
 class Generation:
-    """Scripts by path, one for each of `SCRIPT_PATHS`.
+    """The contents of files by path: one for each of `SCRIPT_PATHS`, and the intent if there is one.
 
     >>> Generation(dict.fromkeys(SCRIPT_PATHS, IDLE)).folder
     '/etc/aks-flex-node/hostrouting-a8f1d520'
     """
 
-    scripts: Mapping[str, bytes]
+    contents: Mapping[str, bytes]
 
     @property
     def name(self) -> str:
-        """The name of the folder, derived from the content: the same scripts have the same folder."""
+        """The name of the folder, derived from the content: the same files have the same folder."""
         checksum = 0
-        for content in self.scripts.values():
+        for content in self.contents.values():
             checksum = zlib.crc32(content, zlib.crc32(b"%d\n" % len(content), checksum))
         return f"{_PREFIX}{checksum:08x}"
 
@@ -68,26 +71,31 @@ class Generation:
 
     @property
     def files(self) -> list[BootFile]:
-        """The scripts with their paths in the folder."""
+        """The files with their paths in the folder."""
         return [
-            BootFile(path=f"{self.folder}/{path.rpartition('/')[2]}", content=content, mode=SCRIPT_MODE)
-            for path, content in self.scripts.items()
+            BootFile(path=f"{self.folder}/{path.rpartition('/')[2]}", content=content, mode=MODES[path])
+            for path, content in self.contents.items()
         ]
 
 
-def link_to_script(path: str) -> str:
-    """Return the text of the link that a script's well-known path is.
+def link_of(path: str) -> str:
+    """Return the text of the link that a file's well-known path is.
 
-    >>> link_to_script("/etc/aks-flex-node/static-routes.sh")
+    >>> link_of("/etc/aks-flex-node/static-routes.sh")
     'hostrouting/static-routes.sh'
     """
     return f"{GENERATION_LINK.rpartition('/')[2]}/{path.rpartition('/')[2]}"
 
 
-def scripts_in_force(files: FileStore) -> dict[str, bytes]:
-    """Return the scripts of the generation in force, by path; none if there is no generation."""
-    found = {path: files.read(path) for path in SCRIPT_PATHS if files.read_link(path) == link_to_script(path)}
+def contents_in_force(files: FileStore) -> dict[str, bytes]:
+    """Return the contents of the generation in force, by path; none if there is no generation."""
+    found = {path: files.read(path) for path in MODES if files.read_link(path) == link_of(path)}
     return {path: content for path, content in found.items() if content is not None}
+
+
+def intent_in_force(files: FileStore) -> bytes | None:
+    """Return the intent that belongs to the scripts in force, even if its link was lost or replaced."""
+    return files.read(f"{SCRIPT_DIRECTORY}/{link_of(INTENT_PATH)}")
 
 
 def generation_folders(files: FileStore) -> list[str]:

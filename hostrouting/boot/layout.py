@@ -119,7 +119,7 @@ class Departure(NamedTuple):
     paths: tuple[str, ...]
 
 
-def units_in(parts: Iterable[BootUnit | Departure]) -> list[BootUnit]:
+def units_in(parts: Iterable[object]) -> list[BootUnit]:
     """Return the units to install among the parts of a config."""
     return [part for part in parts if isinstance(part, BootUnit)]
 

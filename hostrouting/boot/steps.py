@@ -8,13 +8,15 @@ from hostrouting.boot.generation import (
     GENERATION_LINK,
     IDLE,
     LOST,
-    SCRIPT_MODE,
+    MODES,
     SCRIPT_PATHS,
     Generation,
+    contents_in_force,
     generation_folders,
-    link_to_script,
-    scripts_in_force,
+    intent_in_force,
+    link_of,
 )
+from hostrouting.boot.intent import INTENT_PATH, UNCHANGED, Intent
 from hostrouting.boot.layout import (
     GATE_UNITS,
     READY_UNIT,
@@ -34,6 +36,7 @@ from phases import Change
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hostrouting.boot.intent import Part
     from hostrouting.boot.layout import BootFile, BootUnit
     from hostrouting.boot.survey import Survey
     from hostrouting.host import FileStore
@@ -61,7 +64,8 @@ class Steps:
 
     A machine may lose its power between any two steps, and must boot all the same. So new scripts are written before
     the units that run them, units before the link that exchanges all scripts at once, and gates last: they never wait
-    for a file that is not there yet. A removal begins with the gates.
+    for a file that is not there yet. A removal begins with the intent, so that nothing repairs the rest, and then the
+    gates.
     """
 
     def __init__(self, files: FileStore, disk: Survey, *, gates: Sequence[str]) -> None:
@@ -69,8 +73,8 @@ class Steps:
         self._disk = disk
         self._gates = gates
 
-    def between(self, parts: Sequence[BootUnit | Departure]) -> list[Step]:
-        """Return the steps after which the units are installed, and the departures are not."""
+    def between(self, parts: Sequence[Part]) -> list[Step]:
+        """Return the steps after which the units and the intent are installed, and the departures are not."""
         units = units_in(parts)
         gone = [part for part in parts if isinstance(part, Departure)]
         leaving = {departure.name for departure in gone}
@@ -78,10 +82,14 @@ class Steps:
         if remaining <= leaving:
             return self._farewell(gone)
         present = remaining - leaving
-        generation = self._generation(units, present)
-        written, switched = self._exchange(units, generation)
+        intent = self._intent(parts, present)
+        wanted = _scripts_of(units) | intent
+        generation = self._generation(wanted, present)
+        written, switched = self._exchange(wanted, generation)
         return [
+            *([] if intent or self._files.read(INTENT_PATH) is None else self._remove([INTENT_PATH])),
             *written,
+            *(step for path in intent for step in self._put_link(path)),
             *(step for unit in units for step in self._install(unit)),
             *(self._install(ready_unit()) if units else ()),
             *switched,
@@ -97,52 +105,58 @@ class Steps:
         files = {unit for unit in OWN_UNITS - GATE_UNITS if self._disk.has(unit_path(unit))}
         return files | set(self._disk.required_units())
 
-    # --- the scripts, which change at once
+    # --- the scripts and the intent, which change at once
 
-    def _generation(self, units: Sequence[BootUnit], present: set[str]) -> Generation | None:
-        """Return the scripts that belong to the units; None if no unit has any."""
-        in_force = scripts_in_force(self._files)
-        links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_to_script(path)]
+    def _intent(self, parts: Sequence[Part], present: set[str]) -> dict[str, bytes]:
+        """Return the content of the intent by its path, for these units on the disk; nothing if there is to be none."""
+        intent = next((part for part in parts if isinstance(part, Intent)), UNCHANGED)
+        content = intent.text_over(intent_in_force(self._files), units=present)
+        return {} if content is None else {INTENT_PATH: content}
+
+    def _generation(self, wanted: Mapping[str, bytes], present: set[str]) -> Generation | None:
+        """Return the scripts that belong to the units, and the intent; None without either."""
+        in_force = contents_in_force(self._files)
+        links = [path for path in SCRIPT_PATHS if self._files.read_link(path) == link_of(path)]
         carried = {path: in_force.get(path, LOST) for path in links if _unit_of(path) in present}
-        scripts = carried | _scripts_of(units)
-        return Generation({path: scripts.get(path, IDLE) for path in SCRIPT_PATHS}) if scripts else None
+        contents = {**carried, **wanted}
+        return Generation(dict.fromkeys(SCRIPT_PATHS, IDLE) | contents) if contents else None
 
-    def _exchange(self, units: Sequence[BootUnit], generation: Generation | None) -> tuple[list[Step], list[Step]]:
-        """Return the steps that write the scripts, and the step that puts them in force once the units are written."""
+    def _exchange(self, wanted: Mapping[str, bytes], generation: Generation | None) -> tuple[list[Step], list[Step]]:
+        """Return the steps that write the files, and the step that puts them in force once the units are written."""
         if generation is None:
             return [], []
         now = self._files.read_link(GENERATION_LINK)
-        in_force = scripts_in_force(self._files)
-        news = self._news(units, generation, in_force)
-        # Scripts that are not in force yet are reported with the link that puts them in force.
+        in_force = contents_in_force(self._files)
+        news = self._news(wanted, generation, in_force)
+        # Files that are not in force yet are reported with the link that puts them in force.
         told = news if now == generation.name else {}
         written = [
             Step((told[path],) if path in told else (), {file.path: file.state})
-            for path, file in zip(generation.scripts, generation.files, strict=True)
+            for path, file in zip(generation.contents, generation.files, strict=True)
             if self._disk.differs(file)
         ]
         if now == generation.name:
             return written, []
-        if now and not news and generation.scripts.items() >= in_force.items() >= _scripts_of(units).items():
-            # The same scripts in another folder, a copy: only the link differs.
+        if now and not news and generation.contents.items() >= in_force.items() >= wanted.items():
+            # The same files in another folder, a copy: only the link differs.
             news = {GENERATION_LINK: Change("~", GENERATION_LINK)}
         switch = Step(tuple(news.values()), {GENERATION_LINK: generation.name})
-        # The first generation: the links to its scripts must lead somewhere before a unit runs them.
+        # The first generation: the links to its files must lead somewhere before a unit runs them.
         return (written, [switch]) if now else ([*written, switch], [])
 
     def _news(
-        self, units: Sequence[BootUnit], generation: Generation, in_force: Mapping[str, bytes]
+        self, wanted: Mapping[str, bytes], generation: Generation, in_force: Mapping[str, bytes]
     ) -> dict[str, Change]:
-        """Return the changes of the scripts of `units` with the right link; for the others, the link is the change."""
-        linked = [path for path in _scripts_of(units) if self._files.read_link(path) == link_to_script(path)]
+        """Return the changes of the wanted files with the right link; for the others, the link is the change."""
+        linked = [path for path in wanted if self._files.read_link(path) == link_of(path)]
         return {
             path: Change("~" if path in in_force else "+", path)
             for path in linked
-            if in_force.get(path) != generation.scripts[path] or self._files.mode(path) != SCRIPT_MODE
+            if in_force.get(path) != generation.contents[path] or self._files.mode(path) != MODES[path]
         }
 
     def _discard_folders(self, *, keep: Generation | None) -> list[Step]:
-        """Return the steps that remove the scripts that are no longer in force."""
+        """Return the steps that remove the files that are no longer in force."""
         steps = [] if keep or not self._files.exists(GENERATION_LINK) else [Step((), {GENERATION_LINK: None})]
         for folder in generation_folders(self._files):
             if keep is None or folder != keep.folder:
@@ -167,7 +181,7 @@ class Steps:
         ]
 
     def _farewell(self, gone: Sequence[Departure]) -> list[Step]:
-        """Return the steps that remove everything: the gates first, so that none waits for a removed unit."""
+        """Return the steps that remove everything: the gates before units, so that none waits for a removed one."""
         names = [*(departure.name for departure in gone), READY_UNIT]
         links = [*self._disk.foreign_links(), *(link for name in names for link in self._disk.links_to(name))]
         paths = [
@@ -176,6 +190,7 @@ class Steps:
             *(path for departure in gone for path in departure.paths),
         ]
         return [
+            *self._remove([INTENT_PATH]),
             *(self._remove_with_folder(drop_in_of(gate)) for gate in self._disk.gates()),
             *map(self._remove_with_folder, dict.fromkeys(links)),
             *self._remove(paths),
@@ -186,13 +201,19 @@ class Steps:
 
     def _put_file(self, file: BootFile) -> list[Step]:
         """Return the step that writes a file, or makes the link to a script; none if it is right."""
-        state = link_to_script(file.path) if file.path in SCRIPT_PATHS else file.state
-        now = state_of(self._files, file.path)
+        return self._put_link(file.path) if file.path in MODES else self._put(file.path, file.state)
+
+    def _put_link(self, path: str) -> list[Step]:
+        """Return the step that makes the link to a file of the generation; none if it is right."""
+        return self._put(path, link_of(path))
+
+    def _put(self, path: str, state: FileState) -> list[Step]:
+        now = state_of(self._files, path)
         if now == state:
             return []
         if now == MASK:
-            return [Step((Change("~", file.path, refused(MASKED)),), {file.path: state})]
-        return [Step((change_of(file.path, now, state),), {file.path: state})]
+            return [Step((Change("~", path, refused(MASKED)),), {path: state})]
+        return [Step((change_of(path, now, state),), {path: state})]
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
         """Return the steps that remove those of the paths that exist and are not masked."""

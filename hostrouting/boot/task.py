@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from hostrouting.boot.boot import Boot
+from hostrouting.boot.intent import Intent
 from hostrouting.boot.layout import Departure
 from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.host import Host
@@ -37,6 +38,9 @@ class NodeTask:
     def _boot(self) -> Boot:
         return Boot(self._host, gates=self._config.gates, logger=self._logger)
 
+    def _intent_with(self, part: BootUnit | Departure) -> Intent:
+        return Intent.of_part(part, self._config)
+
 
 class PairTask(NodeTask, ABC):
     """A task with a live half, and with a unit that does the same at every boot.
@@ -63,14 +67,17 @@ class PairTask(NodeTask, ABC):
         """Return the changes that `do` would make now; do not wait."""
         ctx.check()
         part = self._part
-        if isinstance(part, Departure):
-            # As `undo` goes about it.
-            return self._boot.plan_install(ctx, part) + self.plan_act(ctx)
-        return self.plan_act(ctx) + self._boot.plan_install(ctx, part)
+        planned = self._boot.plan_install(ctx, part, self._intent_with(part))
+        # In the order of the work.
+        return planned + self.plan_act(ctx) if isinstance(part, Departure) else self.plan_act(ctx) + planned
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit with its files, then reverse the live half."""
+        part = self._boot_part(HostRoutingConfig())
+        self._remove(ctx, part, Intent.of_departure(part))
+
+    def _remove(self, ctx: Context, part: BootUnit | Departure, intent: Intent) -> None:
         with self._host.lock.hold(ctx) as held:
             # The unit first: it would do its work again if a gated machine started meanwhile.
-            self._boot.install(held, self._boot_part(HostRoutingConfig()))
+            self._boot.install(held, part, intent)
             self.undo_act(held)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from hostrouting.boot import SCRIPT_DIRECTORY, NodeTask, RecordedFiles, has_program
+from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
 from hostrouting.findings import NodeFinding, refused
 from hostrouting.probe_snat.detect import (
@@ -36,11 +36,10 @@ from hostrouting.probe_snat.ruleset import (
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hostrouting.boot import BootUnit
+    from hostrouting.boot import Part
     from phases import Context
 
 __all__ = ["ConfigureProbeSNAT"]
-
 
 #: The whole wait for router advertisements.
 _WAIT_SECONDS: Final = 30
@@ -64,8 +63,9 @@ class ConfigureProbeSNAT(NodeTask):
 
     name = "configure-probe-snat"
 
-    def _unit(self, rules: ProbeRules) -> BootUnit:
-        return boot_unit(rules, required=self._config.probe_snat.required)
+    def _parts(self, rules: ProbeRules) -> tuple[Part, Part]:
+        unit = boot_unit(rules, required=self._config.probe_snat.required)
+        return unit, self._intent_with(unit)
 
     def do(self, ctx: Context) -> None:
         """Decide if the node needs the rules, load them if they are missing or have drifted, and install boot files."""
@@ -77,16 +77,18 @@ class ConfigureProbeSNAT(NodeTask):
                     "%s: the node needs no rules for IPv6 probes, and those of an earlier run are removed",
                     rules.reason,
                 )
-                self.undo(held)
-            elif self._host.is_live:
+                # Not `undo`: the config asks for the rules, even if this node has no use for them now.
+                self._remove(held, self._intent_with(DEPARTURE))
+                return
+            parts = self._parts(rules)
+            if self._host.is_live:
                 self._warn_of_cilium(rules)
                 # A gate is refused before any rule is changed.
-                self._boot.refuse_gates(held, self._unit(rules))
+                self._boot.refuse_gates(held, *parts)
                 self._converge(held, rules)
-                self._boot.install(held, self._unit(rules))
             else:
-                self._boot.install(held, self._unit(rules))
                 self._tell_of_image()
+            self._boot.install(held, *parts)
 
     def _tell_of_image(self) -> None:
         self._tell(
@@ -106,7 +108,7 @@ class ConfigureProbeSNAT(NodeTask):
         if isinstance(outcome, Obstacle):
             missing = [Change("+", path) for path in DEPARTURE.paths if not self._host.files.exists(path)]
             return [Change("~" if self._has_table(ctx) else "+", TABLE, self._foreseen(outcome)), *missing]
-        files = self._boot.plan_install(ctx, self._unit(outcome))
+        files = self._boot.plan_install(ctx, *self._parts(outcome))
         if not self._host.is_live:
             return files
         self._warn_of_cilium(outcome)
@@ -122,6 +124,9 @@ class ConfigureProbeSNAT(NodeTask):
 
     def undo(self, ctx: Context) -> None:
         """Remove the unit, then the table if hostrouting owns it, and last its file, which proves that."""
+        self._remove(ctx, Intent.of_departure(DEPARTURE))
+
+    def _remove(self, ctx: Context, intent: Intent) -> None:
         files = self._host.files
         with self._host.lock.hold(ctx) as held:
             ours = is_installed(files)
@@ -131,7 +136,7 @@ class ConfigureProbeSNAT(NodeTask):
                 files.write(RULESET_PATH, delete_script().encode(), mode=0o644)
             # The unit first: a machine that starts meanwhile would load the rules again.
             paths = tuple(path for path in DEPARTURE.paths if path != RULESET_PATH)
-            self._boot.install(held, DEPARTURE._replace(paths=paths))
+            self._boot.install(held, DEPARTURE._replace(paths=paths), intent)
             files.remove_directory_if_empty(AGAIN_PATH.rpartition("/")[0])
             if ours:
                 if self._host.is_live:
@@ -277,7 +282,7 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _plan_removal(self, ctx: Context) -> list[Change]:
         """Return the changes in the order of `undo`."""
-        changes = self._boot.plan_install(ctx, DEPARTURE)
+        changes = self._boot.plan_install(ctx, DEPARTURE, self._intent_with(DEPARTURE))
         if self._host.is_live and is_installed(self._host.files):
             with suppress(ToolNotFoundError):
                 changes += self._plan_table(ctx, None)
@@ -301,7 +306,7 @@ class ConfigureProbeSNAT(NodeTask):
             return [NodeFinding("probe-snat", TABLE, f"{outcome.reason}; {outcome.step}")]
         found = [
             NodeFinding("probe-snat", change.subject, f"is not as this config wants it at the next boot; {_APPLY}")
-            for change in self._boot.plan_install(ctx, self._unit(outcome))
+            for change in self._boot.plan_install(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
         standing = self._standing(ctx)

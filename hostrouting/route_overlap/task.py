@@ -58,7 +58,7 @@ class CheckRouteOverlap(PairTask):
     def do(self, ctx: Context) -> None:
         """Install boot files, wait for a default route, prove the routing and write the marker."""
         with self._host.lock.hold(ctx) as held:
-            self._boot.install(held, self._part)
+            self._boot.install(held, self._part, self._intent_with(self._part))
             self.act(held)
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once

@@ -35,13 +35,14 @@ class ConfigureStaticRoutes(PairTask):
     def do(self, ctx: Context) -> None:
         """Change the live routes, and install the boot files that do so at every boot."""
         boot, unit = self._boot, self._part
+        intent = self._intent_with(unit)
         if isinstance(unit, Departure):
-            self.undo(ctx)
+            self._remove(ctx, unit, intent)
             return
         with self._host.lock.hold(ctx) as held:
             # An unsuitable gate is refused before anything is changed.
-            boot.refuse_gates(held, unit)
-            install_around(boot, lambda: boot.install(held, unit), lambda: self.act(held))
+            boot.refuse_gates(held, unit, intent)
+            install_around(boot, lambda: boot.install(held, unit, intent), lambda: self.act(held))
 
     # --- the live half, for Configure, which installs the boot files of all its tasks at once
 

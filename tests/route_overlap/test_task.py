@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hostrouting import HostRoutingConfig
+from hostrouting.boot import INTENT_PATH
 from hostrouting.exceptions import RouteOverlapError
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.route_overlap.fabric import POOL
@@ -209,12 +210,13 @@ def test_doing_it_again_changes_nothing(host: FakeHost) -> None:
 
 
 def test_a_plan_names_the_files_and_changes_nothing(host: FakeHost) -> None:
-    """Script and unit to come; and to go, with the marker, when the CIDRs leave the config."""
+    """Intent, script and unit to come; and to go, with the marker, when the CIDRs leave the config."""
     task = CheckRouteOverlap(config("10.96.0.0/16"), host=host)
-    assert task.plan(Context())[:2] == [Change("+", SCRIPT), Change("+", UNIT)]
+    assert task.plan(Context())[:3] == [Change("+", INTENT_PATH), Change("+", SCRIPT), Change("+", UNIT)]
     assert host.files.tree.snapshot() == {}
     task.do(Context())
     removal = CheckRouteOverlap(config(), host=host).plan(Context())
+    assert removal[0] == Change("-", INTENT_PATH)
     assert {Change("-", SCRIPT), Change("-", UNIT), Change("-", OK)} <= set(removal)
 
 

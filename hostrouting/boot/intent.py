@@ -1,0 +1,135 @@
+"""The intent: the config in force, as a file beside the scripts that were made of it.
+
+A program that keeps routing right after the boot reads there which routes are wanted. It takes the run lock first, so
+it never sees the middle of an apply or reset. For what each state on the disk means see docs/decisions/intent.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import attrs
+
+from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootFile, BootUnit, Departure
+from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hostrouting.host import FileStore
+
+__all__ = ["INTENT_MODE", "INTENT_PATH", "UNCHANGED", "Intent", "Part", "read_intent"]
+
+INTENT_PATH: Final = f"{SCRIPT_DIRECTORY}/hostrouting.json"
+#: Every user may run `check`, which compares the file.
+INTENT_MODE: Final = 0o644
+
+#: The attributes of a config that a unit is made of, by the name of the unit.
+_SECTION_OF: Final[dict[str, str]] = {
+    "static-routes.service": "static_routes",
+    "check-route-overlap.service": "route_overlap",
+    "probe-snat.service": "probe_snat",
+    "watch-routes.service": "watch",
+}
+_BETWEEN: Final = ",\n  "
+_SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig))
+
+
+@attrs.frozen(kw_only=True)
+class Intent:
+    """The config that a run puts in force; the sections `kept` stay as an earlier run installed them.
+
+    >>> routes = HostRoutingConfig.from_mapping(
+    ...     {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+    ... )
+    >>> installed = Intent(config=routes).text_over(None, units=["static-routes.service"])
+    >>> probes = HostRoutingConfig.from_mapping({"probeSnat": {"enabled": True}})
+    >>> alone = Intent(config=probes, kept=frozenset({"static_routes"}))
+    >>> both = alone.text_over(installed, units=["static-routes.service", "probe-snat.service"])
+    >>> HostRoutingConfig.from_json(both).to_mapping()["probeSnat"]
+    {'enabled': True}
+    >>> HostRoutingConfig.from_json(both).static_routes == routes.static_routes
+    True
+    """
+
+    config: HostRoutingConfig
+    #: Attributes of the config.
+    kept: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_part(cls, part: BootUnit | Departure, config: HostRoutingConfig) -> Intent:
+        """Return the intent of a task that runs by itself: it keeps the sections of the other units."""
+        return cls(config=config, kept=frozenset(_SECTION_OF.values()) - {_SECTION_OF.get(part.name)})
+
+    @classmethod
+    def of_departure(cls, part: BootUnit | Departure) -> Intent:
+        """Return the intent of an undo: nothing in the section of the part, and the rest as it is."""
+        return cls(config=HostRoutingConfig(), kept=_SECTIONS - {_SECTION_OF.get(part.name)})
+
+    @property
+    def file(self) -> BootFile:
+        """The file of this config alone."""
+        return BootFile(path=INTENT_PATH, content=_text(self.config), mode=INTENT_MODE)
+
+    def text_over(self, installed: bytes | None, *, units: Collection[str]) -> bytes | None:
+        """Return the file's content in place of the installed one; None if nothing is wanted.
+
+        `units` will be on the disk. If the section of one of them is kept, but unknown because the installed file was
+        lost or damaged, that file stays as it is: a config without the section would say that its routes are to go.
+        """
+        if self.kept and installed != _text(self.config):
+            return self._merged(installed, units)
+        return _text_if_any(self.config)
+
+    def _merged(self, installed: bytes | None, units: Collection[str]) -> bytes | None:
+        earlier = _parsed(installed)
+        if earlier is None and any(_SECTION_OF.get(unit) in self.kept for unit in units):
+            return installed
+        kept = {name: getattr(earlier or HostRoutingConfig(), name) for name in self.kept}
+        whole = attrs.evolve(self.config, **kept)
+        return _text_if_any(whole)
+
+
+#: The intent of a run that names none.
+UNCHANGED: Final = Intent(config=HostRoutingConfig(), kept=_SECTIONS)
+#: One of the parts that `Boot` installs or removes at once.
+Part: TypeAlias = BootUnit | Departure | Intent
+
+
+def read_intent(files: FileStore) -> HostRoutingConfig | None:
+    """Return the config in force, or None if there is none; raise `InvalidConfigError` if the file is damaged.
+
+    Call it under the run lock: see the module.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> read_intent(FakeHost().files) is None
+    True
+    """
+    content = files.read(INTENT_PATH)
+    return None if content is None else HostRoutingConfig.from_json(content)
+
+
+def _parsed(content: bytes | None) -> HostRoutingConfig | None:
+    try:
+        return None if content is None else HostRoutingConfig.from_json(content)
+    except InvalidConfigError:
+        return None
+
+
+def _text_if_any(config: HostRoutingConfig) -> bytes | None:
+    # Gates alone hold nothing.
+    asks = attrs.evolve(config, gates=DEFAULT_GATES) != HostRoutingConfig()
+    return _text(config) if asks else None
+
+
+# A run compares it several times: 2 ms for each 1,000 routes.
+@lru_cache(maxsize=1)
+def _text(config: HostRoutingConfig) -> bytes:
+    """Return the canonical JSON, a section a line; the same config gives the same bytes."""
+    import json  # 8 ms that `import hostrouting` does not need
+
+    # With `indent`, json takes six times as long for its part.
+    sections = (f"{json.dumps(name)}: {json.dumps(section)}" for name, section in config.to_mapping().items())
+    return f'{{"hostRouting": {{\n  {_BETWEEN.join(sections)}}}}}\n'.encode()

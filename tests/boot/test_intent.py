@@ -1,0 +1,290 @@
+"""The intent: the config in force as a file, which changes together with the scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from hypothesis import given
+from support.intent_nodes import (
+    GATES,
+    IN_FORCE,
+    OTHER_ROUTES,
+    OVERLAP,
+    PROBES,
+    READY,
+    ROUTES,
+    SWEEP,
+    apply,
+    config,
+    in_time,
+    node,
+)
+
+from hostrouting.boot import INTENT_PATH, Boot, Departure, Intent, read_intent
+from hostrouting.boot.layout import GATE_UNITS
+from hostrouting.boot_files import boot_files, boot_parts
+from hostrouting.check import check_node
+from hostrouting.config import OWN_UNITS, HostRoutingConfig
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import InvalidConfigError, RouteRejectedError
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.route_overlap import CheckRouteOverlap
+from hostrouting.static_routes import ConfigureStaticRoutes
+from hostrouting.testing.strategies import configs
+from phases import Change, Task, TaskFailedError, execute, plan, run, undo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hostrouting.testing import FakeHost
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def stored(host: FakeHost) -> Any:
+    """Return the JSON of the intent; None without one."""
+    content = host.files.read(INTENT_PATH)
+    return None if content is None else json.loads(content)
+
+
+def test_the_file() -> None:
+    """To the byte: the config in its canonical form, for people to read."""
+    file = Intent(config=config(**ROUTES, **OVERLAP, **PROBES, **SWEEP)).file
+    assert file.content == (GOLDEN / "hostrouting.json").read_bytes()
+    assert (file.path, file.mode) == ("/etc/aks-flex-node/hostrouting.json", 0o644)
+
+
+@given(configs())
+def test_an_apply_of_the_intent_does_the_same(wanted: HostRoutingConfig) -> None:
+    """The file reads back as the config, and then is written the same again."""
+    file = Intent(config=wanted).file
+    again = HostRoutingConfig.from_json(file.content)
+    assert again == wanted
+    assert Intent(config=again).file == file
+
+
+def test_each_unit_has_a_section() -> None:
+    """So a task that runs by itself keeps the sections of all other units."""
+    units = [Departure(name, ()) for name in OWN_UNITS - GATE_UNITS]
+    own = [all_sections() - Intent.of_departure(unit).kept for unit in units]
+    assert sorted(map(len, own)) == [1] * len(units)
+    assert len(frozenset().union(*own)) == len(units)
+
+
+def all_sections() -> frozenset[str]:
+    return frozenset(field.name for field in attrs.fields(HostRoutingConfig))
+
+
+def test_only_our_part_of_an_agents_config_is_stored() -> None:
+    """What the user wrote, in its canonical form; neither defaults nor keys of the agent."""
+    document = {"nodeName": "gpu-1", "token": "secret", "hostRouting": {**ROUTES, **OVERLAP, "watch": None}}
+    host = node()
+    execute(Configure(HostRoutingConfig.from_mapping(document), host=host), in_time())
+    assert stored(host) == {"hostRouting": {**ROUTES, **OVERLAP}}
+    assert read_intent(host.files) == HostRoutingConfig.from_mapping(document)
+    assert host.files.mode(INTENT_PATH) == 0o644
+
+
+def test_an_empty_file_or_none() -> None:
+    """Without the file there is no intent; a damaged one is an error."""
+    host = node()
+    assert read_intent(host.files) is None
+    host.files.write(INTENT_PATH, b"", mode=0o644)
+    with pytest.raises(InvalidConfigError, match=r"^the config is not JSON: it is empty"):
+        read_intent(host.files)
+
+
+@pytest.mark.parametrize("sections", [{}, {"staticRoutes": {"enabled": True}}, SWEEP])
+def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) -> None:
+    """Zero impact: no file, no folder."""
+    host = node()
+    apply(host, **sections)
+    assert host.files.names("/etc") == []
+    assert boot_files(config(**sections)) == []
+
+
+def test_render_lists_it() -> None:
+    """The rendered file is the installed one."""
+    host, wanted = node(), config(**ROUTES, **PROBES)
+    execute(Configure(wanted, host=host), in_time())
+    [file] = [file for file in boot_files(wanted, host=host) if file.path == INTENT_PATH]
+    assert (host.files.read(INTENT_PATH), host.files.mode(INTENT_PATH)) == file.state
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {**ROUTES, **OVERLAP},
+        {**PROBES, **SWEEP},
+        {**ROUTES, **PROBES, **SWEEP},
+        {**OVERLAP, "gates": []},
+    ],
+)
+@pytest.mark.parametrize("ipv6", [True, False])
+def test_plan_check_apply_and_reset(sections: dict[str, object], *, ipv6: bool) -> None:
+    """A plan and a check name it, an apply installs the whole config, and a second one has nothing to do."""
+    host = node(ipv6=ipv6)
+    before = host.files.tree.snapshot()
+    task = Configure(config(**sections), host=host)
+    planned = Change("+", INTENT_PATH) in plan(task, in_time()).changes
+    execute(task, in_time())
+    assert planned == (read_intent(host.files) is not None) == host.files.exists(READY)
+    assert read_intent(host.files) in (None, config(**sections))
+    assert plan(task, in_time()).changes == ()
+    assert "boot-file" not in {finding.kind for finding in check_node(in_time(), config(**sections), host).findings}
+    execute(Reset(HostRoutingConfig(), host=host), in_time())
+    assert host.files.tree.snapshot() == before
+
+
+def edited(host: FakeHost) -> None:
+    host.files.write(IN_FORCE, b'{"hostRouting": {}}', mode=0o644)
+
+
+def replaced(host: FakeHost) -> None:
+    content = host.files.read(INTENT_PATH) or b""
+    host.files.remove(INTENT_PATH)
+    host.files.write(INTENT_PATH, content, mode=0o644)
+
+
+def writable(host: FakeHost) -> None:
+    host.files.write(IN_FORCE, host.files.read(INTENT_PATH) or b"", mode=0o666)
+
+
+def lost(host: FakeHost) -> None:
+    host.files.remove(INTENT_PATH)
+
+
+@pytest.mark.parametrize("harm", [edited, replaced, writable, lost])
+def test_a_changed_or_missing_one_is_a_finding(harm: Callable[[FakeHost], None]) -> None:
+    """By an editor that writes in place, or by one that replaces; an apply installs it again."""
+    host = node()
+    apply(host, **ROUTES, **OVERLAP)
+    harm(host)
+    found = check_node(in_time(), config(**ROUTES, **OVERLAP), host).findings
+    assert [(finding.kind, finding.subject, finding.severity) for finding in found] == [
+        ("boot-file", INTENT_PATH, "error")
+    ]
+    apply(host, **ROUTES, **OVERLAP)
+    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+    assert check_node(in_time(), config(**ROUTES, **OVERLAP), host).findings == ()
+
+
+def test_another_config_of_the_check_is_a_finding() -> None:
+    """Also if no script differs."""
+    host = node()
+    apply(host, **ROUTES)
+    found = check_node(in_time(), config(**ROUTES, probeSnat={"dev": "eth0"}), host).findings
+    assert [(finding.kind, finding.subject) for finding in found] == [("boot-file", INTENT_PATH)]
+
+
+# --- several runs
+
+
+def test_a_config_that_the_kernel_refuses_leaves_the_earlier_intent() -> None:
+    """As it leaves the live routes and the scripts."""
+    host = node()
+    apply(host, **ROUTES)
+    before = host.files.tree.snapshot()
+    typo = {"destination": "172.20.0.0/16", "gateway": "10.9.9.9", "dev": "eth0"}
+    with pytest.raises(TaskFailedError) as caught:
+        apply(host, staticRoutes={"enabled": True, "routes": [typo]})
+    assert [type(failure) for failure in caught.value.failures] == [RouteRejectedError]
+    assert host.files.tree.snapshot() == before
+
+
+def test_the_undo_of_a_run_restores_the_earlier_one() -> None:
+    """The whole earlier config is in force again."""
+    host = node()
+    apply(host, **ROUTES, **SWEEP, **OVERLAP)
+    before = host.files.tree.snapshot()
+    host.routes.add_link("ib0")
+    host.routes.add_address("ib0", "172.20.1.4/16")
+    strict = {"routeOverlap": {"expectedCidrs": ["172.20.0.0/16"], "mode": "STRICT"}}
+    task = Configure(config(**OTHER_ROUTES, **strict), host=host)
+    assert run(task, in_time(), undo_on_failure=True).status == "failed"
+    assert host.files.tree.snapshot() == before
+
+
+def test_a_sibling_that_fails_stays_wanted() -> None:
+    """The intent has the section, so that the next apply of it, or a later look, tries again."""
+    host = node()
+    host.nftables.is_installed = False
+    apply(host, **ROUTES, **PROBES)
+    assert not host.files.exists("/etc/systemd/system/probe-snat.service")
+    assert stored(host) == {"hostRouting": {**ROUTES, **PROBES, **GATES}}
+
+
+def test_tasks_that_run_by_themselves_add_up() -> None:
+    """Each writes its own section beside those that the others installed, and takes it along when it is undone."""
+    host = node()
+    tasks: list[Task] = [
+        ConfigureStaticRoutes(config(**ROUTES), host=host),
+        CheckRouteOverlap(config(**OVERLAP), host=host),
+        ConfigureProbeSNAT(config(**PROBES), host=host),
+    ]
+    for task in tasks:
+        execute(task, in_time())
+    assert read_intent(host.files) == config(**ROUTES, **OVERLAP, **PROBES)
+    for task in tasks:
+        assert plan(task, in_time()).changes == ()
+    undo(tasks[0], in_time())
+    assert read_intent(host.files) == config(**OVERLAP, **PROBES)
+    undo(tasks[2], in_time())
+    assert read_intent(host.files) == config(**OVERLAP)
+    undo(tasks[1], in_time())
+    assert not host.files.exists(READY)
+    assert stored(host) is None
+
+
+def test_a_task_that_runs_alone_drops_its_section() -> None:
+    """A config without routes removes ours; the rest stays wanted."""
+    host = node()
+    apply(host, **ROUTES, **OVERLAP)
+    execute(ConfigureStaticRoutes(config(**OVERLAP), host=host), in_time())
+    assert read_intent(host.files) == config(**OVERLAP)
+    assert plan(Configure(config(**OVERLAP), host=host), in_time()).changes == ()
+
+
+@pytest.mark.parametrize("name", ["configure-static-routes", "check-route-overlap", "configure-probe-snat"])
+def test_a_skipped_task_keeps_its_section(name: str) -> None:
+    """As its script and unit stay, and a reset that skips a task leaves the intent of that task."""
+    sections = {"configure-static-routes": ROUTES, "check-route-overlap": OVERLAP, "configure-probe-snat": PROBES}
+    host = node()
+    apply(host, **ROUTES, **OVERLAP, **PROBES)
+    run(Configure(config(**SWEEP), host=host), in_time(), skip=[name, "clean-stale-cni"])
+    assert read_intent(host.files) == config(**sections[name], **SWEEP)
+    run(Reset(HostRoutingConfig(), host=host), in_time(), skip=[name])
+    assert read_intent(host.files) == HostRoutingConfig.from_mapping({**sections[name], "gates": []})
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"hostRouting": {"staticRoute": {}}}'])
+def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None) -> None:
+    """A lost or damaged intent stays as it is if one task runs alone: a watcher would remove the other one's routes."""
+    host = node()
+    apply(host, **ROUTES, **OVERLAP)
+    if content is None:
+        host.files.remove(IN_FORCE)
+    else:
+        host.files.write(IN_FORCE, content, mode=0o644)
+    execute(CheckRouteOverlap(config(routeOverlap={"expectedCidrs": ["10.96.0.0/16"]}), host=host), in_time())
+    assert host.files.read(INTENT_PATH) == content
+    apply(host, **ROUTES, **OVERLAP)
+    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)
+
+
+def test_an_earlier_release_left_none() -> None:
+    """Scripts in force without an intent: the plan has the intent alone, and the next apply makes it."""
+    host = node()
+    parts = boot_parts(config(**ROUTES, **OVERLAP))
+    Boot(host, gates=GATES["gates"]).install(in_time(), *parts)
+    execute(ConfigureStaticRoutes(config(**ROUTES), host=host), in_time())
+    assert stored(host) is None
+    task = Configure(config(**ROUTES, **OVERLAP), host=host)
+    assert plan(task, in_time()).changes == (Change("+", INTENT_PATH),)
+    report = run(task, in_time())
+    assert Change("+", INTENT_PATH) in [change for each in report.walk() for change in each.changes]
+    assert read_intent(host.files) == config(**ROUTES, **OVERLAP)

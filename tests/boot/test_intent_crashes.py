@@ -1,0 +1,133 @@
+"""A run may be killed between any two of its steps: the intent is that of the scripts, and nothing fights a reset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.intent_nodes import OTHER_ROUTES, OVERLAP, PROBES, READY, ROUTES, SWEEP, apply, config, in_time, node
+
+from hostrouting.boot import INTENT_PATH, read_intent
+from hostrouting.boot.generation import IDLE
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure, Reset
+from phases import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hostrouting.testing import FakeHost
+
+    Story = Callable[[FakeHost], object]
+
+FIRST = {**ROUTES, **OVERLAP, **PROBES}
+SECOND = {**OTHER_ROUTES, "routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, **SWEEP}
+CHANGING = {"write", "link", "remove", "remove_directory_if_empty"}
+
+
+class KilledError(BaseException):
+    """The end of a process: nothing catches it."""
+
+
+def one(host: FakeHost) -> None:
+    apply(host, **FIRST)
+
+
+def other(host: FakeHost) -> None:
+    apply(host, **SECOND)
+
+
+def only_probes(host: FakeHost) -> None:
+    apply(host, **PROBES, **SWEEP)
+
+
+def reset(host: FakeHost) -> None:
+    execute(Reset(HostRoutingConfig(), host=host), in_time())
+
+
+def nothing(host: FakeHost) -> None:
+    """Leave the node as it is."""
+
+
+STORIES = {
+    "a first apply": (nothing, one),
+    "another config": (one, other),
+    "a config of probes alone": (one, only_probes),
+    "routes are added to probes": (only_probes, one),
+    "a reset": (one, reset),
+    "a reset of probes": (only_probes, reset),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("prepare", "story"), STORIES.values(), ids=STORIES.keys())
+def test_intent_and_scripts_are_of_one_config(prepare: Story, story: Story) -> None:
+    """Wherever a run is killed, an intent on the disk is that of the scripts of a boot, and the next run completes."""
+    before, after = prepared(prepare), prepared(prepare)
+    story(after)
+    wanted = {read_intent(host.files): scripts(host) for host in (before, after)}
+    for host in killed(prepare, story):
+        found = read_intent(host.files)
+        # A first apply enables one unit after the other.
+        assert found is None or scripts(host).items() <= wanted[found].items()
+        assert found is None or prepare is nothing or scripts(host) == wanted[found]
+        story(host)
+        assert read_intent(host.files) == read_intent(after.files)
+
+
+@pytest.mark.thorough
+def test_a_reader_after_a_kill_has_a_whole_config() -> None:
+    """Wherever a change of config is killed, an apply of the intent ends in the node of one of the two configs."""
+    whole = []
+    for sections in FIRST, SECOND:
+        host = prepared(one)
+        execute(Configure(config(**sections), host=host), in_time())
+        whole.append((host.routes.routes(), etc(host)))
+    assert whole[0] != whole[1]
+    for host in killed(one, other):
+        found = read_intent(host.files)
+        assert found is not None
+        execute(Configure(found, host=host), in_time())
+        assert (host.routes.routes(), etc(host)) in whole
+
+
+def test_a_reset_removes_it_first() -> None:
+    """A reset that is killed after any change of a boot file has removed the intent, so nothing restores the rest."""
+    before = etc(prepared(one))
+    for host in killed(one, reset):
+        gone = before.keys() - etc(host).keys()
+        assert not gone or INTENT_PATH in gone
+
+
+def etc(host: FakeHost) -> dict[str, str]:
+    """Return all files that survive a boot."""
+    return {path: text for path, text in host.files.tree.snapshot().items() if path.startswith("/etc/")}
+
+
+def prepared(prepare: Story) -> FakeHost:
+    host = node()
+    prepare(host)
+    return host
+
+
+def killed(prepare: Story, story: Story) -> Iterator[FakeHost]:
+    """Yield a node for each change of a file in a story, killed right before it."""
+    host = prepared(prepare)
+    begun = len(host.files.operations.calls)
+    story(host)
+    calls = host.files.operations.calls[begun:]
+    numbers = [number for number, (verb, *_) in enumerate(calls, start=1) if verb in CHANGING]
+    assert len(numbers) > 3
+    for number in numbers:
+        host = prepared(prepare)
+        host.files.fail_at(number, KilledError())
+        with pytest.raises(KilledError):
+            story(host)
+        yield host
+
+
+def scripts(host: FakeHost) -> dict[str, bytes]:
+    """Return the scripts that a boot runs, by unit; those that do nothing are left out."""
+    names = host.files.names(f"{READY}.requires")
+    found = {name: host.files.read(f"/etc/aks-flex-node/{name.replace('.service', '.sh')}") for name in names}
+    return {name: script for name, script in found.items() if script is not None and script != IDLE}

@@ -1,0 +1,62 @@
+"""Configs and a node in memory for tests of the intent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from hostrouting.testing import FakeHost
+from phases import Context, execute
+from phases.testing import ManualClock
+
+__all__ = [
+    "GATES",
+    "IN_FORCE",
+    "OTHER_ROUTES",
+    "OVERLAP",
+    "PROBES",
+    "READY",
+    "ROUTES",
+    "SWEEP",
+    "apply",
+    "config",
+    "in_time",
+    "node",
+]
+
+ROUTES: dict[str, Any] = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
+OTHER_ROUTES = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]}}
+OVERLAP = {"routeOverlap": {"expectedCidrs": ["10.224.0.0/16"]}}
+PROBES = {"probeSnat": {"enabled": True, "dev": "eth0", "detect": "address"}}
+SWEEP = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"]}}
+GATES = {"gates": ["systemd-nspawn@.service"]}
+#: The file to which the path of the intent leads.
+IN_FORCE = "/etc/aks-flex-node/hostrouting/hostrouting.json"
+READY = "/etc/systemd/system/hostrouting-ready.service"
+
+
+def in_time() -> Context:
+    return Context(timeout=600, clock=ManualClock(auto=True))
+
+
+def node(*, ipv6: bool = True) -> FakeHost:
+    """A node with a default route, and with IPv6 if its probes are to have rules."""
+    host = FakeHost()
+    host.files.write("/lib/systemd/system/systemd-nspawn@.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
+    host.files.write("/proc/sys/kernel/random/boot_id", b"this-boot\n", mode=0o444)
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.link_layer.add_device("eth0", addresses=["2001:db8::4/64"] if ipv6 else [])
+    if ipv6:
+        host.link_layer.add_route("::/0", "eth0")
+    return host
+
+
+def config(**sections: object) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping({**GATES, **sections})
+
+
+def apply(host: FakeHost, **sections: object) -> None:
+    execute(Configure(config(**sections), host=host), in_time())
