@@ -17,7 +17,7 @@ from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, Ru
 from hostrouting.net.links import Device, DeviceAddress, Neighbour
 from hostrouting.net.routes import SCOPE_HOST, ObservedRoute, Route
 from hostrouting.testing.admission import admitted, check_rule, is_named_by, removed
-from hostrouting.testing.announcements import change_of_a_route, changes_of_own_routes
+from hostrouting.testing.announcements import change_of_a_route, changes_of_own_routes, removals_of_addresses
 from hostrouting.testing.faults import Refused
 from hostrouting.testing.memory_events import Indexes, MemoryEvents
 from hostrouting.testing.node import Node
@@ -61,7 +61,7 @@ class MemoryNode(Node):
         self.set_up(name, up=False)
         before, device = self.fib, self.fib.devices[name]
         self.fib = events.device_removed(self.fib, name)
-        self._announce_removal(before, device, device.addresses)
+        self.events.announce(*removals_of_addresses(before, self.fib, device, device.addresses))
         self.events.announce(DeviceEvent("remove", _bare(device)))
         self._unplugged.discard(name)
         del self.indexes[name]
@@ -123,8 +123,10 @@ class MemoryNode(Node):
         if gone is None:
             raise _refusal(f"address {address} on {dev}", Refused(errno.EADDRNOTAVAIL, "Address not found"))
         before, self.fib = self.fib, events.address_removed(self.fib, dev, gone)
-        remaining = self.fib.devices[dev].addresses
-        self._announce_removal(before, device, (own for own in device.addresses if own not in remaining))
+        together = [own for own in device.addresses if own not in self.fib.devices[dev].addresses]
+        # The primary one goes last.
+        together.sort(key=attrgetter("secondary"), reverse=True)
+        self.events.announce(*removals_of_addresses(before, self.fib, device, together))
 
     def add_neighbour(self, dev: str, address: str) -> None:
         """See `Node.add_neighbour`."""
@@ -193,12 +195,6 @@ class MemoryNode(Node):
 
     def _announce_own(self, before: Fib, device: Device, address: DeviceAddress) -> None:
         self.events.announce(*changes_of_own_routes(before, self.fib, device, address))
-
-    def _announce_removal(self, before: Fib, device: Device, gone: Iterable[DeviceAddress]) -> None:
-        # Secondary addresses go before their primary ones.
-        for address in sorted(gone, key=lambda address: not address.secondary):
-            self.events.announce(AddressEvent("remove", device.name, address))
-            self._announce_own(before, device, address)
 
 
 def _address(text: str, peer: str | None) -> DeviceAddress:
