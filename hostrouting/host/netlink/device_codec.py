@@ -89,7 +89,7 @@ def parse_device(payload: bytes, names: Mapping[int, str]) -> Device:
     mac = fields.get(_IFLA_ADDRESS, b"")
     info = attributes(fields.get(_IFLA_LINKINFO, b""))
     return Device(
-        name=device_name(fields[_IFLA_IFNAME]),
+        name=_link_name(payload),
         ifindex=index,
         up=bool(flags & _IFF_UP),
         mac=mac.hex(":") if any(mac) and len(mac) not in _NO_HARDWARE else "",

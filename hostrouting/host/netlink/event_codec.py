@@ -67,7 +67,7 @@ class EventReader:
         if length != len(datagram):
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
         if kind == NEWROUTE:
-            return RouteEvent(_VERBS[flags & _PLACING], self._routes.read_announced(datagram))
+            return RouteEvent(_placed(flags), self._routes.read_announced(datagram))
         if kind == DELROUTE:
             return RouteEvent("remove", self._routes.read_announced(datagram))
         payload = datagram[HEADER_LENGTH:]
@@ -99,3 +99,10 @@ class EventReader:
         for address, dev in table.unresolved:
             return NeighbourEvent("remove", Neighbour(address, dev, "", permanent=False))
         return None
+
+
+def _placed(flags: int) -> Literal["add", "prepend", "append", "replace"]:
+    try:
+        return _VERBS[flags & _PLACING]
+    except KeyError:
+        raise ValueError(f"the flags {flags:#x} name no place of a new route") from None
