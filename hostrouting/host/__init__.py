@@ -2,7 +2,7 @@
 
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
     ports           RouteBackend, ServiceManager, FileStore, RunLock, ...: their docstrings are the contract
-    netlink/        the kernel's routes, devices, neighbours and bridges, by packed messages
+    netlink/        the kernel's routes, devices, neighbours and bridges, and its events, by packed messages
     pyroute         the same routes over pyroute2
     packets/        nft and ebtables, with EbtablesRule and EbtablesReading
     systemd/        systemctl and unit files, with UnitState

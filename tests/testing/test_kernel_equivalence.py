@@ -106,6 +106,14 @@ class TwoWorlds(RuleBasedStateMachine):
     def device_joins_a_group(self, dev: str, group: int) -> None:
         self.both(lambda world: world.set_group(dev, group))
 
+    @precondition(lambda self: not all(device.up for device in self.memory.links()))
+    @rule()
+    def device_is_renamed_and_back(self) -> None:
+        dev = next(device.name for device in self.memory.links() if not device.up)
+        self.both(lambda world: world.rename_link(dev, "renamed"))
+        self.same_routes()
+        self.both(lambda world: world.rename_link("renamed", dev))
+
     @rule(data=st.data())
     def packets_are_routed(self, data: st.DataObject) -> None:
         own = [a.local for link in self.memory.links() for a in link.addresses if not link.loopback]
