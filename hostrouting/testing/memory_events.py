@@ -50,7 +50,7 @@ class MemoryEvents(Faulty):
     def __init__(self) -> None:
         super().__init__(BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM))
         #: A listener that gets more events than this before it takes them loses them all.
-        self.most = 100_000
+        self.most: int = 100_000
         self._listeners: list[MemoryListener] = []
 
     @contextmanager

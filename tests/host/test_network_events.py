@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import socket
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,16 +19,18 @@ from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
 from hostrouting.net.events import DeviceEvent, RouteEvent
-from hostrouting.net.routes import Route
+from hostrouting.net.routes import Route, place
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, MemoryEvents
 from hostrouting.testing.contracts import NetworkEventsContract
 from phases import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hostrouting.host import NetworkEvents, RouteBackend
     from hostrouting.host.netlink.events import NetlinkListener
+    from hostrouting.net.events import NetworkEvent
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.testing import Node
 
 
@@ -126,6 +131,39 @@ def many(count: int) -> list[RouteChange]:
         RouteChange.add(Route(network=20 << 24 | number << 8, prefix_length=24, gateway=gateway, dev="eth0"))
         for number in range(count)
     ]
+
+
+def by_place(routes: Sequence[ObservedRoute]) -> dict[object, list[ObservedRoute]]:
+    """Return the routes of each place, in their order."""
+    places: dict[object, list[ObservedRoute]] = {}
+    for route in routes:
+        places.setdefault(place(route), []).append(route)
+    return places
+
+
+def replay(standing: dict[object, list[ObservedRoute]], event: RouteEvent) -> None:
+    """Do what the event says, and refuse what cannot be."""
+    routes = standing.setdefault(place(event.route), [])
+    match event.verb:
+        case "remove":
+            routes.remove(event.route)
+        case "replace":
+            routes[0] = event.route
+        case _:
+            assert (event.verb == "add") == (not routes)
+            routes.insert(0 if event.verb == "prepend" else len(routes), event.route)
+
+
+def churn(node: KernelNode, seed: int) -> None:
+    """Change few places at random, thousands of times; the kernel refuses a part."""
+    random = Random(seed)
+    lines = [
+        f"route {random.choice(['add', 'append', 'prepend', 'replace', 'delete'])} 9.0.{random.randrange(4)}.0/24 "
+        f"via 10.224.0.{random.randrange(1, 5)} metric {random.choice([0, 50])}"
+        for _ in range(4000)
+    ]
+    command = ["ip", "-n", node.name, "-force", "-batch", "-"]
+    subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
 
 
 @needs_kernel
@@ -239,6 +277,27 @@ class TestInTheKernel:
             with pytest.raises(BackendError, match=r"^listening to network events has ended: .*Bad file") as told:
                 listener.take()
             assert isinstance(told.value.__cause__, OSError)
+
+    def test_replayed_events_end_in_the_reading(
+        self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend, ctx: Context
+    ) -> None:
+        """While two programs change the same places, no event is missed, and the verbs keep the order of each place."""
+        standing = by_place(backend.routes())
+        assert listener.take() == []
+        events: list[NetworkEvent] = []
+        with ThreadPoolExecutor() as pool:
+            churns = [pool.submit(churn, node, seed) for seed in (1, 2)]
+            for each in churns:
+                each.add_done_callback(lambda _: ctx.notify())
+            while not all(each.done() for each in churns):
+                ctx.wait(lambda: listener.has_news or all(each.done() for each in churns))
+                events += listener.take()
+        events += listener.take()
+        assert len(events) > 1000
+        for event in events:
+            assert isinstance(event, RouteEvent)
+            replay(standing, event)
+        assert {key: routes for key, routes in standing.items() if routes} == by_place(backend.routes())
 
     def test_a_reading_between_two_takes_without_news_is_exact(
         self, node: KernelNode, listener: NetlinkListener, backend: NetlinkBackend
