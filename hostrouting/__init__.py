@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hostrouting.exceptions import (
         BackendError,
         ConfigError,
+        EventsLostError,
         HostFileError,
         HostRoutingError,
         InvalidConfigError,
@@ -65,6 +66,7 @@ __all__ = [
     "Configure",
     "ConfigureProbeSNAT",
     "ConfigureStaticRoutes",
+    "EventsLostError",
     "Host",
     "HostFileError",
     "HostRoutingConfig",

@@ -3,6 +3,7 @@
     HostRoutingError
     ├── InvalidConfigError (also a ValueError)    the operator's config is invalid; every error in it
     ├── BackendError                              the kernel, or a fake, refused a request or could not answer
+    │   ├── EventsLostError                       events were lost: read everything anew
     │   ├── LinkNotFoundError                     a device that a route names does not exist
     │   ├── PermissionDeniedError                 a capability is missing
     │   ├── RouteRejectedError                    changes were refused; one refusal each, and the state of the rollback
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendError",
     "ConfigError",
+    "EventsLostError",
     "HostFileError",
     "HostRoutingError",
     "InvalidConfigError",
@@ -97,6 +99,13 @@ class BackendError(HostRoutingError):
         self.errno = errno
         self.may_heal = may_heal
         super().__init__(message)
+
+
+class EventsLostError(BackendError):
+    """Events of the network were lost; those after the loss follow. Read everything anew, then go on.
+
+    The errno is ENOBUFS if there were too many to hold, and EBADMSG if one could not be read.
+    """
 
 
 class LinkNotFoundError(BackendError):

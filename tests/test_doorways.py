@@ -58,6 +58,7 @@ def test_the_front_door_is_pinned() -> None:
         "Configure",
         "ConfigureProbeSNAT",
         "ConfigureStaticRoutes",
+        "EventsLostError",
         "Host",
         "HostFileError",
         "HostRoutingConfig",

@@ -14,6 +14,7 @@ import phases
 from hostrouting import (
     BackendError,
     ConfigError,
+    EventsLostError,
     HostFileError,
     HostRoutingError,
     InvalidConfigError,
@@ -50,6 +51,7 @@ BACKEND_ERRORS = st.one_of(
     st.builds(BackendError, texts, errno=errnos, may_heal=st.booleans()),
     st.builds(LinkNotFoundError, texts, dev=texts, errno=errnos, may_heal=st.booleans()),
     st.builds(PermissionDeniedError, texts, errno=errnos),
+    st.builds(EventsLostError, texts, errno=errnos),
     st.builds(
         RouteRejectedError,
         st.lists(st.builds(Refusal, texts, st.integers(1, 133), texts), min_size=1, max_size=3),
@@ -113,7 +115,7 @@ def test_every_error_class_is_copied_here() -> None:
         *(HostRoutingError, InvalidConfigError, BackendError, LinkNotFoundError, PermissionDeniedError),
         *(RouteRejectedError, ToolNotFoundError, RouteOverlapError, StaleCNIError, UnitError, HostFileError),
         *(LockHeldError, PhaseError, CancelledError, DeadlineExceededError, UnknownTaskError, CommandFailedError),
-        TaskFailedError,
+        *(TaskFailedError, EventsLostError),
     }
     public = {
         value

@@ -36,6 +36,7 @@ __all__ = [
     "address_removed",
     "device_down",
     "device_removed",
+    "device_renamed",
     "device_up",
     "own_routes",
     "same_subnet",
@@ -71,6 +72,24 @@ def device_removed(fib: Fib, name: str) -> Fib:
     for address in sorted(fib.devices[name].addresses, key=lambda address: not address.secondary):
         fib = _forgotten(fib, name, address)
     return attrs.evolve(fib, devices={other: device for other, device in fib.devices.items() if other != name})
+
+
+def device_renamed(fib: Fib, name: str, new: str) -> Fib:
+    """Give a device another name: routes and ports follow it. Rules keep the old one, and no longer select by it."""
+
+    def change(route: ObservedRoute) -> ObservedRoute:
+        if name not in route.devs:
+            return route
+        hops = tuple(hop._replace(dev=new) if hop.dev == name else hop for hop in route.nexthops)
+        return route._replace(dev=route.dev and new, nexthops=hops)
+
+    devices = (
+        device._replace(
+            name=new if device.name == name else device.name, master=new if device.master == name else device.master
+        )
+        for device in fib.devices.values()
+    )
+    return attrs.evolve(_mapped(fib, change), devices={device.name: device for device in devices})
 
 
 def address_added(fib: Fib, name: str, new: DeviceAddress) -> Fib:

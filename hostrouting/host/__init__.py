@@ -2,7 +2,7 @@
 
     Host            routes, services, files and lock in one value: Host.live(), Host.offline(root)
     ports           RouteBackend, ServiceManager, FileStore, RunLock, ...: their docstrings are the contract
-    netlink/        the kernel's routes, devices, neighbours and bridges, by packed messages
+    netlink/        the kernel's routes, devices, neighbours and bridges, and its events, by packed messages
     pyroute         the same routes over pyroute2
     packets/        nft and ebtables, with EbtablesRule and EbtablesReading
     systemd/        systemctl and unit files, with UnitState
@@ -27,6 +27,8 @@ from hostrouting.host.ports import (
     FileStore,
     InstanceMetadata,
     LinkLayer,
+    Listener,
+    NetworkEvents,
     Nftables,
     RouteBackend,
     RunLock,
@@ -35,6 +37,7 @@ from hostrouting.host.ports import (
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent, RouteEvent, RuleEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
 from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Rule
@@ -45,8 +48,10 @@ if TYPE_CHECKING:
 __all__ = [
     "OUR_PROTOCOL",
     "Address",
+    "AddressEvent",
     "Device",
     "DeviceAddress",
+    "DeviceEvent",
     "Ebtables",
     "EbtablesReading",
     "EbtablesRule",
@@ -54,15 +59,21 @@ __all__ = [
     "Host",
     "InstanceMetadata",
     "LinkLayer",
+    "Listener",
     "Lookup",
     "Neighbour",
+    "NeighbourEvent",
+    "NetworkEvent",
+    "NetworkEvents",
     "NextHop",
     "Nftables",
     "ObservedRoute",
     "Route",
     "RouteBackend",
     "RouteChange",
+    "RouteEvent",
     "Rule",
+    "RuleEvent",
     "RunLock",
     "ServiceManager",
     "Station",
@@ -83,6 +94,7 @@ class Host:
     lock: RunLock
     # Only some tasks need these. A Host without them refuses every question to them.
     link_layer: LinkLayer = attrs.field(default=absent("link_layer"))
+    events: NetworkEvents = attrs.field(default=absent("events"))
     nftables: Nftables = attrs.field(default=absent("nftables"))
     ebtables: Ebtables = attrs.field(default=absent("ebtables"))
     metadata: InstanceMetadata = attrs.field(default=absent("metadata"))
@@ -96,6 +108,7 @@ class Host:
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.imds import InstanceMetadataClient
         from hostrouting.host.netlink import NetlinkBackend
+        from hostrouting.host.netlink.events import NetlinkEvents
         from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
         from hostrouting.host.packets.ebtables import EbtablesCommand
         from hostrouting.host.packets.nft import NftCommand
@@ -107,6 +120,7 @@ class Host:
             files=RootedFiles(),
             lock=FileLock(),
             link_layer=NetlinkLinkLayer(),
+            events=NetlinkEvents(),
             nftables=NftCommand(),
             ebtables=EbtablesCommand(),
             metadata=InstanceMetadataClient(),

@@ -1,8 +1,9 @@
 """The machine as our tasks see it: few methods, our own value types; the docstrings are the contract.
 
 The contract suites in `hostrouting.testing` hold an implementation to everything that is promised here. Two ports are
-the network: `RouteBackend` is how the node routes IPv4, with its changes; all else belongs to `LinkLayer`: devices in
-every detail, neighbours, bridge stations, BPF programs and IPv6, with their changes.
+the network as it is: `RouteBackend` is how the node routes IPv4, with its changes; all else belongs to `LinkLayer`:
+devices in every detail, neighbours, bridge stations, BPF programs and IPv6, with their changes. `NetworkEvents` tells
+what other programs change.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
     from hostrouting.host.units import UnitState
     from hostrouting.net.changes import RouteChange
+    from hostrouting.net.events import NetworkEvent
     from hostrouting.net.links import Device, Neighbour, Station
     from hostrouting.net.routes import Lookup, ObservedRoute
     from hostrouting.net.rules import Rule
@@ -27,6 +29,8 @@ __all__ = [
     "FileStore",
     "InstanceMetadata",
     "LinkLayer",
+    "Listener",
+    "NetworkEvents",
     "Nftables",
     "RouteBackend",
     "Routing",
@@ -315,6 +319,47 @@ class LinkLayer(Protocol):
         Refusals, by errno: ENOENT or ESRCH a removal of an object that does not exist, or instead of which the kernel
         would remove another; EEXIST an addition to an occupied place; ENODEV a device that is gone; EINVAL an object
         that the kernel would change.
+        """
+
+
+class NetworkEvents(Protocol):
+    """The changes of one network namespace, as the kernel announces them.
+
+    They are those of devices, and of IPv4 routes, addresses, rules and neighbours. Listening needs no privilege, but
+    without CAP_NET_ADMIN a burst of some hundred events may be lost.
+
+    The kernel announces nothing of the routes that go with a device or an address, except those that it made for the
+    address; newer kernels also announce the routes that send from a removed address. A next hop that dies with its
+    device, and revives, is not announced either. `hostrouting.fib.events` knows all of these.
+    """
+
+    def listen(self, ctx: Context) -> AbstractContextManager[Listener]:
+        """Listen while the `with` block runs; from the return of `__enter__` on no announced change is missed.
+
+        `ctx` is notified when there is something to take, so a task waits with `ctx.wait`, and uses no processor time
+        meanwhile. Several listeners do not disturb each other. A cancelled context raises `CancelledError`.
+        """
+
+
+class Listener(Protocol):
+    """The events of one `listen`; one thread at a time may take them.
+
+    A reading of the node is exact if nothing happened meanwhile: `take()`, read, and `take()` nothing. If an event
+    comes after the first `take`, the reading may show it or not. Read again, or let the event change nothing that is so
+    already; the second can go wrong where a route replaced another, so compare everything later.
+    """
+
+    @property
+    def has_news(self) -> bool:
+        """True if `take` would return events or raise; what to wait for: `ctx.wait(lambda: listener.has_news)`."""
+
+    def take(self) -> list[NetworkEvent]:
+        """Return the events since the last call (or since `listen`), in the kernel's order; never wait for one.
+
+        Every change that had been made before the call is among them. `EventsLostError` says that events were lost,
+        because there were more than the listener can hold, or because one cannot be read: read everything anew. The
+        next call returns the events after that error. Any other failure is a `BackendError` of another type: events may
+        be lost, too, and if listening has ended, each later call raises it again.
         """
 
 

@@ -4,7 +4,7 @@
     KernelNode      the same handles on a real network namespace
     Node            the protocol of these handles
     FakeHost        a machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock,
-                    MemoryLinkLayer, MemoryNftables, MemoryEbtables and MemoryMetadata
+                    MemoryLinkLayer, MemoryEvents, MemoryNftables, MemoryEbtables and MemoryMetadata
     FakeIMDS        the cloud's metadata service, on loopback
 
 Two modules need the extra `testing`:
@@ -18,6 +18,7 @@ from hostrouting.testing.imds import FakeIMDS, IMDSAnswer, IMDSRequest
 from hostrouting.testing.kernel_node import KernelNode
 from hostrouting.testing.memory import MemoryBackend
 from hostrouting.testing.memory_ebtables import MemoryEbtables
+from hostrouting.testing.memory_events import MemoryEvents
 from hostrouting.testing.memory_files import MemoryFiles
 from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_metadata import MemoryMetadata, network_interface
@@ -33,6 +34,7 @@ __all__ = [
     "KernelNode",
     "MemoryBackend",
     "MemoryEbtables",
+    "MemoryEvents",
     "MemoryFiles",
     "MemoryLinkLayer",
     "MemoryLock",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from hostrouting.testing.memory_events import MemoryEvents
     from phases import Context
 
 __all__ = ["FakeHost", "MemoryLock"]
@@ -90,15 +91,18 @@ class FakeHost(Host):
     services: MemoryServices
     lock: MemoryLock
     link_layer: MemoryLinkLayer
+    events: MemoryEvents
     nftables: MemoryNftables
     ebtables: MemoryEbtables
     metadata: MemoryMetadata
 
     def __init__(self, routes: MemoryBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
+        routes = routes or MemoryBackend()
         of_a_kernel: dict[str, Any] = {
-            "routes": routes or MemoryBackend(),
-            "link_layer": MemoryLinkLayer(),
+            "routes": routes,
+            "link_layer": MemoryLinkLayer(events=routes.events, indexes=routes.indexes),
+            "events": routes.events,
             "nftables": MemoryNftables(),
             "ebtables": MemoryEbtables(),
             "metadata": MemoryMetadata(),

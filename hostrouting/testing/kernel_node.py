@@ -87,6 +87,10 @@ class KernelNode(Node):
         """`ip link delete`."""
         self.ip("link", "delete", name)
 
+    def rename_link(self, name: str, new: str) -> None:
+        """`ip link set name`."""
+        self.ip("link", "set", name, "name", new)
+
     def set_up(self, name: str, *, up: bool = True) -> None:
         """`ip link set up` or `down`."""
         self.ip("link", "set", name, "up" if up else "down")
@@ -108,7 +112,7 @@ class KernelNode(Node):
         self.ip("neigh", "add", address, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", dev)
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
-        """`ip route add`, `append` or `replace`, in full description."""
+        """`ip route add`, `prepend`, `append` or `replace`, in full description."""
         self.ip("route", verb, *_route_words(route))
 
     def delete_route(self, route: Route | ObservedRoute) -> None:

@@ -10,10 +10,12 @@ from hostrouting.exceptions import BackendError, PermissionDeniedError
 from hostrouting.host.netlink.commit import Failure
 from hostrouting.host.netlink.places import Places, commit_links
 from hostrouting.host.netlink.probes import pack_address
-from hostrouting.net.addresses import IPV6, Address, Prefix, parse_address
+from hostrouting.net.addresses import IPV4, IPV6, Address, Prefix, parse_address
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station, neighbour_order
 from hostrouting.net.routes import MAIN_TABLE, NextHop, ObservedRoute, route_order
 from hostrouting.testing.faults import Faulty, OneByOne, Operations, Refused
+from hostrouting.testing.memory_events import Indexes, MemoryEvents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +33,8 @@ _LINK_LOCAL: Final = Prefix.parse("fe80::/10")
 class MemoryLinkLayer(Faulty):
     """The devices of a node, the stations on their links, and the node's IPv6.
 
-    By default, `fail_at` says that privilege is missing.
+    By default, `fail_at` says that privilege is missing. In a `FakeHost` it shares `events` and `indexes` with the
+    routes of the host.
 
     >>> layer = MemoryLinkLayer()
     >>> layer.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16", "fd00:1::4/64"])
@@ -41,8 +44,10 @@ class MemoryLinkLayer(Faulty):
     ([], ('azure0',))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, events: MemoryEvents | None = None, indexes: Indexes | None = None) -> None:
         super().__init__(_refused(errno.EPERM, "rtnetlink"))
+        self.events: MemoryEvents = events or MemoryEvents()
+        self._indexes = Indexes() if indexes is None else indexes
         #: The (device, address) pairs that answer, while the device exists and is up.
         self.alive: set[tuple[str, str]] = set()
         #: The (device, IPv4 address) pairs from which the kernel gets no answer, though the device has carrier.
@@ -81,9 +86,10 @@ class MemoryLinkLayer(Faulty):
             raise _refused(errno.EEXIST, f"add device {name}")
         if master is not None and master not in self._devices:
             raise _refused(errno.ENODEV, f"add device {name} to {master}")
-        index = max((device.ifindex for device in self._devices.values()), default=0) + 1
-        wire = up and carrier
-        self._devices[name] = Device(name, index, up, mac.lower(), kind, master, carrier=wire, loopback=name == "lo")
+        wire, index = up and carrier, self._indexes[name]
+        device = Device(name, index, up, mac.lower(), kind, master, carrier=wire, loopback=name == "lo")
+        self._devices[name] = device
+        self.events.announce(DeviceEvent("set", device))
         for address in addresses:
             self.add_address(name, address)
 
@@ -100,6 +106,8 @@ class MemoryLinkLayer(Faulty):
         """`ip address add`, usable at once; one of IPv6 brings its connected route if the device is up."""
         device, new = self._devices[dev], DeviceAddress.parse(address)
         self._devices[dev] = device._replace(addresses=(*device.addresses, new))
+        if new.family == IPV4:
+            self.events.announce(AddressEvent("set", dev, new))
         if new.family == IPV6:
             self.ages[dev] = 0.0
             if device.up and not device.loopback:
@@ -109,12 +117,21 @@ class MemoryLinkLayer(Faulty):
         """`ip address delete`, with the connected route; the device has no age until it gets another one."""
         device, gone = self._devices[dev], DeviceAddress.parse(address)
         self._devices[dev] = device._replace(addresses=tuple(own for own in device.addresses if own != gone))
+        if gone.family == IPV4:
+            self.events.announce(AddressEvent("remove", dev, gone))
         self.ages.pop(dev, None)
         self._places = Places(thing for thing in self._places if thing != _connected(dev, address))
 
     def remove_device(self, name: str) -> None:
         """The device goes, and its neighbours, routes and stations with it."""
-        del self._devices[name]
+        device = self._devices.pop(name)
+        self._indexes.pop(name, None)
+        for thing in (thing for thing in self._places if thing.dev == name):
+            self._announce("remove", thing)
+        for address in device.addresses:
+            if address.family == IPV4:
+                self.events.announce(AddressEvent("remove", name, address))
+        self.events.announce(DeviceEvent("remove", device._replace(addresses=())))
         self._places = Places(thing for thing in self._places if thing.dev != name)
         self._stations = {key: one for key, one in self._stations.items() if name not in {key[0], one.dev}}
 
@@ -159,7 +176,7 @@ class MemoryLinkLayer(Faulty):
     def devices(self) -> list[Device]:
         """See `LinkLayer.devices`."""
         self.operations.record("devices")
-        return [*self._devices.values()]
+        return sorted(self._devices.values(), key=lambda device: device.ifindex)
 
     def newest_address(self, dev: str) -> float | None:
         """See `LinkLayer.newest_address`."""
@@ -238,6 +255,11 @@ class MemoryLinkLayer(Faulty):
         answer = self._places.remove(thing) if verb == "remove" else self._places.add(thing)
         if isinstance(answer, Failure):
             raise Refused(answer.errno)
+        self._announce(verb, thing)
+
+    def _announce(self, verb: str, thing: LinkThing) -> None:
+        if isinstance(thing, Neighbour) and ":" not in thing.address:
+            self.events.announce(NeighbourEvent("remove" if verb == "remove" else "set", thing))
 
     def _insist(self, thing: LinkThing) -> None:
         try:

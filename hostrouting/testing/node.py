@@ -24,6 +24,9 @@ class Node(Protocol):
     def remove_link(self, name: str) -> None:
         """Remove a device with every route over it, multipath routes too."""
 
+    def rename_link(self, name: str, new: str) -> None:
+        """Rename a device; older kernels refuse one that is up."""
+
     def set_up(self, name: str, *, up: bool = True) -> None:
         """Set the device up or down.
 
@@ -47,7 +50,10 @@ class Node(Protocol):
         """Add a neighbour whose hardware address is known, as `ip neigh add` does; it goes with a down device."""
 
     def insert_route(self, route: Route, *, verb: str = "add") -> None:
-        """Add a foreign route in its full description; `verb` is that of `ip route`: `add`, `append` or `replace`."""
+        """Add a foreign route in its full description; `verb` is that of `ip route`.
+
+        It is `add`, `prepend`, `append` or `replace`.
+        """
 
     def delete_route(self, route: Route | ObservedRoute) -> None:
         """Delete a route, as another program does."""

@@ -11,6 +11,7 @@ from support.kernel import needs_kernel
 from hostrouting.fib import Fib, events
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.net.addresses import Address
+from hostrouting.net.links import Device
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.testing import KernelNode, MemoryBackend
 
@@ -95,6 +96,16 @@ def test_a_removed_device_takes_everything_of_it(fib: Fib) -> None:
     assert [route for route in after.routes() if "ib0" in route.devs] == []
 
 
+def test_a_renamed_device_takes_its_routes_along(fib: Fib) -> None:
+    """Routes, next hops and ports have the new name, in the same order; rules keep the old one."""
+    port = Device("v0", 9, up=True, master="ib0")
+    after = events.device_renamed(events.with_device(fib, port), "ib0", "fab0")
+    assert [*after.devices] == ["lo", "eth0", "fab0", "v0"]
+    assert after.devices["v0"].master == after.devices["fab0"].name == "fab0"
+    assert [str(route) for route in after.routes()] == [str(route).replace("ib0", "fab0") for route in fib.routes()]
+    assert after.rules() == fib.rules()
+
+
 @needs_kernel
 class TestOnTheKernel:
     """The kernel does the same."""
@@ -125,3 +136,13 @@ class TestOnTheKernel:
             node.remove_address("ib0", text)
             after = events.address_removed(before, "ib0", address)
         assert sorted(map(str, after.routes())) == sorted(map(str, backend.routes()))
+
+    def test_the_kernel_renames_the_same_routes(self, node: KernelNode) -> None:
+        """Also the local routes and dead next hops of a device that is down, as it must be for older kernels."""
+        backend = NetlinkBackend(netns=node.name)
+        node.set_up("ib0", up=False)
+        before = fresh(backend)
+        node.rename_link("ib0", "fab0")
+        after = events.device_renamed(before, "ib0", "fab0")
+        assert after.routes() == backend.routes()
+        assert after.links() == backend.links()

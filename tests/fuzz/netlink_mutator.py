@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: The fixed part after the header, by the kind of message: link, address, route, neighbour, rule, filter; an error's.
-_FIXED: Final = {16: 16, 20: 8, 24: 12, 28: 12, 32: 12, 44: 20, 2: 20}
+_FIXED: Final = {16: 16, 17: 16, 20: 8, 21: 8, 24: 12, 25: 12, 28: 12, 29: 12, 32: 12, 33: 12, 44: 20, 2: 20}
 _attribute: Final = struct.Struct("=HH")
 #: One in so many changes leaves a length that lies.
 _LIES: Final = 4
@@ -26,7 +26,7 @@ _NUMBERS: Final = (0, 1, 4, 7, 8, 0x7F, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x7FFFFFFF,
 def mutate(data: bytes, most: int, seed: int, mutate_bytes: Callable[[bytes, int], bytes]) -> bytes:
     """Another input like `data`, at most `most` bytes long; `mutate_bytes` is the fuzzer's own way to change bytes."""
     rng = random.Random(seed)
-    messages = _messages(data)
+    messages = messages_of(data)
     if not messages or rng.random() < 0.1:
         return bytes(mutate_bytes(data, most))[:most]
     position = rng.randrange(len(messages))
@@ -40,7 +40,8 @@ def mutate(data: bytes, most: int, seed: int, mutate_bytes: Callable[[bytes, int
     return b"".join(messages)[:most]
 
 
-def _messages(data: bytes) -> list[bytes]:
+def messages_of(data: bytes) -> list[bytes]:
+    """Cut the messages apart, even where a length lies."""
     found, offset = [], 0
     while offset + HEADER_LENGTH <= len(data):
         length = max(HEADER_LENGTH, struct.unpack_from("=I", data, offset)[0])

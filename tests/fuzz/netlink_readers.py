@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuzz.netlink_mutator import messages_of
 from support import played_kernel
-from support.played_kernel import played
+from support.played_kernel import PlayedKernel, listener_of, played
 
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
@@ -76,5 +77,18 @@ def _reader(requests: Sequence[int], ask: Callable[[], object]) -> Callable[[byt
     return read
 
 
-#: The readers of each sort of answer.
-READERS: Final = {name: tuple(_reader(requests, ask) for ask in asked) for name, (requests, asked) in _ASKED.items()}
+def _events(data: bytes) -> list[str]:
+    with played({}):
+        listener = listener_of(PlayedKernel({}, announced=messages_of(data)))
+        try:
+            return _shown([value for event in listener.take() for value in event])
+        finally:
+            # An error must not spoil what comes after it.
+            assert listener.take() == []
+
+
+#: The readers of each sort of answer, and of announcements.
+READERS: Final = {
+    **{name: tuple(_reader(requests, ask) for ask in asked) for name, (requests, asked) in _ASKED.items()},
+    "events": (_events,),
+}

@@ -23,10 +23,12 @@ class TestLive:
     def test_it_is_this_machine(self) -> None:
         """The live host has this machine's root, systemd and kernel."""
         from hostrouting.host.netlink import NetlinkBackend
+        from hostrouting.host.netlink.events import NetlinkEvents
 
         host = Host.live()
         assert host.is_live
         assert isinstance(host.routes, NetlinkBackend)
+        assert isinstance(host.events, NetlinkEvents)
         assert repr(host.services) == repr(Systemctl())
         assert repr(host.files) == repr(RootedFiles("/"))
         assert repr(host.lock) == repr(FileLock(root="/"))
@@ -82,6 +84,11 @@ class TestOffline:
             assert str(caught.value) == (
                 "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
             )
+
+    def test_it_has_no_events(self, tmp_path: Path) -> None:
+        """Nothing happens in an image; the error says which host has events."""
+        with pytest.raises(BackendError, match=r"^this Host has no events; make it with Host.live\(\)"):
+            Host.offline(tmp_path).events.listen(Context())
 
 
 def test_a_host_is_a_value(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_an_ipv4_address(  # noqa: PLR0917 - a value for each field
     made = packed(ifaddrmsg, 20, fields, attributes, more)
     theirs = ifaddrmsg(made)
     theirs.decode()
-    assert device_codec._parse_address(made[HEADER_LENGTH:]) == (index, pyroute_reading.address(theirs))
+    assert device_codec.parse_address(made[HEADER_LENGTH:]) == (index, pyroute_reading.address(theirs))
     link = packed(ifinfmsg, 16, {"index": index, "flags": 1}, [("IFLA_IFNAME", NAMES[index])], [])
     [device] = device_codec.parse_devices([link[HEADER_LENGTH:]], [made[HEADER_LENGTH:]])
     assert tuple(map(str, device.addresses)) == (f"{address if local is None else local}/{length}",)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting.host.netlink import conversation, frames
+from hostrouting.host.netlink.events import NetlinkListener
 from hostrouting.host.netlink.frames import attribute, header, message, word
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 LINKS, ADDRESSES, ROUTES, NEIGHBOURS, RULES, FILTERS = 18, 22, 26, 30, 34, 46
 NEW_ROUTE, NEW_NEIGHBOUR = 24, 28
@@ -30,13 +31,14 @@ def link(name: str, index: int) -> bytes:
 class PlayedKernel:
     """Stands for a raw rtnetlink socket: `answers` are datagrams by the type of the request that they answer.
 
-    Of a dump the end follows by itself; a barrier is acknowledged. Where a reader would wait for ever, BlockingIOError.
+    `announced` are datagrams that nobody asked for. Of a dump the end follows by itself; a barrier is acknowledged.
+    Where a reader would wait for ever, BlockingIOError.
     """
 
-    def __init__(self, answers: Mapping[int, bytes]) -> None:
+    def __init__(self, answers: Mapping[int, bytes], *, announced: Sequence[bytes] = ()) -> None:
         links = b"".join(link(name, index) for name, index in DEVICES.items())
         self._answers = {LINKS: links, **answers}
-        self._queue: list[bytes] = []
+        self._queue = [*announced]
 
     def send(self, data: bytes | memoryview) -> int:
         """Queue the answers to these requests."""
@@ -51,6 +53,10 @@ class PlayedKernel:
             if flags & frames.DUMP == frames.DUMP:
                 self._queue.append(message(frames.DONE, 2, bytes(4)))
         return len(data)
+
+    def announce(self, datagram: bytes) -> None:
+        """Queue a datagram that nobody asked for."""
+        self._queue.append(datagram)
 
     def recv_into(self, buffer: memoryview, size: int, flags: int) -> int:
         """Receive one datagram."""
@@ -75,6 +81,11 @@ class PlayedKernel:
 
     def __exit__(self, *failure: object) -> None:
         self._queue.clear()
+
+
+def listener_of(kernel: PlayedKernel) -> NetlinkListener:
+    """Return a listener whose socket is such a kernel; inside `played`, since it asks for the names of the devices."""
+    return NetlinkListener(kernel)  # type: ignore[arg-type]  # the methods of a socket that it calls are there
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,21 +20,27 @@ from support.small_world import packets, places, selecting_rules
 from hostrouting.exceptions import BackendError, LinkNotFoundError, RouteRejectedError
 from hostrouting.fib import Packet
 from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.net.addresses import format_cidr, format_ipv4, parse_ipv4
+from hostrouting.net.events import AddressEvent, DeviceEvent, RuleEvent
 from hostrouting.net.routes import NextHop, Route
 from hostrouting.net.rules import Rule
 from hostrouting.testing import KernelNode, MemoryBackend
 from hostrouting.testing.admission import shown
+from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hostrouting.host import NetworkEvents
     from hostrouting.net.changes import RouteChange
+    from hostrouting.net.events import NetworkEvent
     from hostrouting.net.routes import Lookup, ObservedRoute
 
 pytestmark = needs_kernel
 
 PLACES = places()
+_REMOVED_WITH_A_SOURCE = re.compile("remove .* src ")
 DEVICES = small_world.DEVICES
 
 
@@ -50,6 +57,8 @@ class TwoWorlds(RuleBasedStateMachine):
         for dev in DEVICES:
             self.memory.add_link(dev, up=dev in DEVICES[:2])
             self.node.add_link(dev, up=dev in DEVICES[:2])
+        announced: list[NetworkEvents] = [self.memory.events, NetlinkEvents(netns=self.node.name)]
+        self.listeners = [self.stack.enter_context(events.listen(Context())) for events in announced]
 
     def teardown(self) -> None:
         if hasattr(self, "stack"):
@@ -96,6 +105,14 @@ class TwoWorlds(RuleBasedStateMachine):
     @rule(dev=small_world.devices(), group=st.sampled_from([0, 5]))
     def device_joins_a_group(self, dev: str, group: int) -> None:
         self.both(lambda world: world.set_group(dev, group))
+
+    @precondition(lambda self: not all(device.up for device in self.memory.links()))
+    @rule()
+    def device_is_renamed_and_back(self) -> None:
+        dev = next(device.name for device in self.memory.links() if not device.up)
+        self.both(lambda world: world.rename_link(dev, "renamed"))
+        self.same_routes()
+        self.both(lambda world: world.rename_link("renamed", dev))
 
     @rule(data=st.data())
     def packets_are_routed(self, data: st.DataObject) -> None:
@@ -152,6 +169,14 @@ class TwoWorlds(RuleBasedStateMachine):
 
     @precondition(lambda self: hasattr(self, "kernel"))
     @invariant()
+    def same_events(self) -> None:
+        in_memory, in_kernel = (list(map(_event, listener.take())) for listener in self.listeners)
+        # Newer kernels announce the routes that send from a removed address, too.
+        told = [event for event in in_kernel if event in in_memory or not _REMOVED_WITH_A_SOURCE.match(event)]
+        self.compare(sorted(filter(None, in_memory)), sorted(filter(None, told)))
+
+    @precondition(lambda self: hasattr(self, "kernel"))
+    @invariant()
     def same_rules_and_addresses(self) -> None:
         # Newer kernels show the mask of a single port, too.
         assert self.memory.rules() == [rule._replace(unknown=()) for rule in self.kernel.rules()]
@@ -175,6 +200,16 @@ class TwoWorlds(RuleBasedStateMachine):
 
 def _comparable(route: ObservedRoute) -> tuple[object, ...]:
     return (route.table, route.network, route.prefix_length, route.tos, route.metric, str(route))
+
+
+def _event(event: NetworkEvent) -> str:
+    """Return an event as text; empty for a device's, since the kernel repeats those."""
+    if isinstance(event, AddressEvent):
+        return f"{event.verb} {event.dev} {event.address!r}"
+    if isinstance(event, RuleEvent):
+        # Newer kernels show the mask of a single port, too.
+        return f"{event.verb} {event.rule._replace(unknown=())}"
+    return "" if isinstance(event, DeviceEvent) else f"{event.verb} {event[1]}"
 
 
 def _answer(lookup: Lookup) -> object:

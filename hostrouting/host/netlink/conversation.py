@@ -57,9 +57,14 @@ class Adapter:
     @contextmanager
     def _open(self) -> Iterator[Conversation]:
         """Open a socket in the namespace; OSError while it is used becomes a `BackendError`."""
+        with self._translated(), in_namespace(self._netns, open_here) as opened:
+            yield Conversation(opened)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise a `BackendError` that names the namespace, for an OSError in the block."""
         try:
-            with in_namespace(self._netns, open_here) as opened:
-                yield Conversation(opened)
+            yield
         except OSError as error:
             where = f" in network namespace {self._netns}" if self._netns else ""
             forbidden = "; a sandbox forbids it: allow AF_NETLINK (RestrictAddressFamilies= of the unit)"

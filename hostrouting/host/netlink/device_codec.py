@@ -20,7 +20,7 @@ from hostrouting.net.addresses import IPV4, IPV6, Address
 from hostrouting.net.links import Device, DeviceAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from hostrouting.net.links import Neighbour
 
@@ -29,6 +29,8 @@ __all__ = [
     "IPV4_ADDRESSES",
     "LINKS",
     "device_name",
+    "parse_address",
+    "parse_device",
     "parse_devices",
     "parse_names",
     "parse_youngest",
@@ -70,31 +72,33 @@ def parse_devices(
     held: dict[int, list[DeviceAddress]] = defaultdict(list)
     for payload in addresses:
         if payload[0] in {IPV4, IPV6}:
-            index, own = _parse_address(payload)
+            index, own = parse_address(payload)
             held[index].append(own)
     links = list(links)
     names = parse_names(links)
-    devices = []
-    for payload in links:
-        (index, flags), fields = parsed(payload, _ifinfomsg)
-        mac = fields.get(_IFLA_ADDRESS, b"")
-        info = attributes(fields.get(_IFLA_LINKINFO, b""))
-        devices.append(
-            Device(
-                name=names[index],
-                ifindex=index,
-                up=bool(flags & _IFF_UP),
-                mac=mac.hex(":") if any(mac) and len(mac) not in _NO_HARDWARE else "",
-                kind=info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
-                master=names.get(number_of(fields.get(_IFLA_MASTER))),
-                addresses=tuple(held[index]),
-                carrier=bool(flags & _IFF_LOWER_UP),
-                loopback=bool(flags & _IFF_LOOPBACK),
-                neighbours=tuple(sorted(known[names[index]])),
-                group=number_of(fields.get(_IFLA_GROUP)),
-            )
-        )
+    devices = [
+        device._replace(addresses=tuple(held[device.ifindex]), neighbours=tuple(sorted(known[device.name])))
+        for device in (parse_device(payload, names) for payload in links)
+    ]
     return sorted(devices, key=lambda device: device.ifindex)
+
+
+def parse_device(payload: bytes, names: Mapping[int, str]) -> Device:
+    """Return a device without its addresses and neighbours; `names` are those of all devices, for its master."""
+    (index, flags), fields = parsed(payload, _ifinfomsg)
+    mac = fields.get(_IFLA_ADDRESS, b"")
+    info = attributes(fields.get(_IFLA_LINKINFO, b""))
+    return Device(
+        name=_link_name(payload),
+        ifindex=index,
+        up=bool(flags & _IFF_UP),
+        mac=mac.hex(":") if any(mac) and len(mac) not in _NO_HARDWARE else "",
+        kind=info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
+        master=names.get(number_of(fields.get(_IFLA_MASTER))),
+        carrier=bool(flags & _IFF_LOWER_UP),
+        loopback=bool(flags & _IFF_LOOPBACK),
+        group=number_of(fields.get(_IFLA_GROUP)),
+    )
 
 
 def parse_names(links: Iterable[bytes]) -> dict[int, str]:
@@ -109,7 +113,7 @@ def _link_name(link: bytes) -> str:
     raise ValueError("a link has no name")
 
 
-def _parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
+def parse_address(payload: bytes) -> tuple[int, DeviceAddress]:
     """Return the index of the device, and its address."""
     (family, prefix_length, flags, scope, index), fields = parsed(payload, _ifaddrmsg)
     peer = address_of(fields.get(_IFA_ADDRESS), family)

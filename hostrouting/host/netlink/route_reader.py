@@ -90,6 +90,14 @@ class RouteReader:
             answers += map(new, repeat(ObservedRoute), zip(networks, *map(repeat, suffix), strict=False))
         return answers
 
+    def read_announced(self, message: bytes) -> ObservedRoute:
+        """Return the route that a message of its own announces as new or gone."""
+        before, after = message[HEADER_LENGTH : AFTER_DST - 4], message[AFTER_DST:]
+        if len(message) < AFTER_DST or not before.endswith(DST_HEADER):
+            return self._whole(message[HEADER_LENGTH:])
+        network = int.from_bytes(message[AFTER_DST - 4 : AFTER_DST], "big")
+        return tuple.__new__(ObservedRoute, (network, *self._suffix((before, after))))
+
     def _read_whole(self, message: memoryview) -> ObservedRoute:
         _, message_kind, _ = message_start(message)
         if message_kind != NEWROUTE:

@@ -24,6 +24,7 @@ Derive a class from a contract and override its fixtures:
     RunLockContract                the run lock
     NftablesContract, EbtablesContract          packet rules
     LinkLayerContract              devices, neighbours, bridges and IPv6; it arranges a `LinkNode`
+    NetworkEventsContract          what the kernel announces
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from hostrouting.testing.contracts.files import FileStoreContract  # noqa: E402 
 from hostrouting.testing.contracts.link_changes import LinkLayerContract  # noqa: E402 - same
 from hostrouting.testing.contracts.link_layer import LinkNode  # noqa: E402 - same
 from hostrouting.testing.contracts.lock import RunLockContract  # noqa: E402 - same
+from hostrouting.testing.contracts.network_events import NetworkEventsContract  # noqa: E402 - same
 from hostrouting.testing.contracts.nftables import NftablesContract  # noqa: E402 - same
 from hostrouting.testing.contracts.route_changes import RouteBackendContract  # noqa: E402 - same
 from hostrouting.testing.contracts.services import (  # noqa: E402 - same
@@ -53,6 +55,7 @@ __all__ = [
     "LinkLayerContract",
     "LinkNode",
     "LiveServiceManagerContract",
+    "NetworkEventsContract",
     "NftablesContract",
     "RouteBackendContract",
     "RunLockContract",

@@ -1,0 +1,108 @@
+"""Events, parsed from the messages with which the kernel announces them; it announces each in a datagram of its own."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, Literal
+
+from hostrouting.host.netlink.device_codec import parse_address, parse_device
+from hostrouting.host.netlink.frames import HEADER_LENGTH, message_start
+from hostrouting.host.netlink.neighbour_codec import DELNEIGH, NEWNEIGH, parse_neighbours
+from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, device_of
+from hostrouting.host.netlink.route_reader import RouteReader
+from hostrouting.host.netlink.rule_codec import parse_rules
+from hostrouting.net.addresses import IPV4
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
+from hostrouting.net.links import Neighbour
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostrouting.net.events import NetworkEvent
+
+__all__ = ["GROUPS", "EventReader", "is_event"]
+
+#: The multicast groups: links, neighbours, IPv4 addresses, IPv4 routes, IPv4 rules.
+GROUPS: Final = 0x01 | 0x04 | 0x10 | 0x40 | 0x80
+
+_NEWLINK, _DELLINK, _NEWADDR, _DELADDR, _NEWRULE, _DELRULE = 16, 17, 20, 21, 32, 33
+#: The family of each kind of message. Links also come from bridges, as AF_BRIDGE: such a removal says that a port left
+#: its bridge. Neighbours come of IPv6 and of bridges, too.
+_FAMILIES: Final = {
+    _NEWLINK: 0,
+    _DELLINK: 0,
+    **dict.fromkeys((_NEWADDR, _DELADDR, NEWROUTE, DELROUTE, NEWNEIGH, DELNEIGH, _NEWRULE, _DELRULE), IPV4),
+}
+_kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
+_SHORTEST: Final = HEADER_LENGTH + 1
+
+#: NLM_F_REPLACE, EXCL, CREATE and APPEND, as the kernel sets them by what it did, whatever it was asked for.
+_PLACING: Final = 0xF00
+_VERBS: Final[Mapping[int, Literal["add", "prepend", "append", "replace"]]] = {
+    0x600: "add",
+    0x400: "prepend",
+    0xC00: "append",
+    0x100: "replace",
+}
+
+
+def is_event(datagram: memoryview) -> bool:
+    """Return True if `EventReader` has to see the datagram."""
+    if len(datagram) < _SHORTEST:
+        return False
+    kind, family = _kind_and_family(datagram)
+    return kind in _FAMILIES and bool(_FAMILIES[kind] == family)
+
+
+class EventReader:
+    """Parses events in their order; `names` are those of the devices before the first, by interface index."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = dict(names)
+        self._routes = RouteReader(self._names)
+
+    def read(self, datagram: bytes) -> NetworkEvent | None:
+        """Return the event that a datagram announces; None for a neighbour that never has a hardware address."""
+        length, kind, flags = message_start(datagram)
+        if length != len(datagram):
+            raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
+        if kind == NEWROUTE:
+            return RouteEvent(_placed(flags), self._routes.read_announced(datagram))
+        if kind == DELROUTE:
+            return RouteEvent("remove", self._routes.read_announced(datagram))
+        payload = datagram[HEADER_LENGTH:]
+        if kind in {_NEWLINK, _DELLINK}:
+            return self._link(payload, is_gone=kind == _DELLINK)
+        if kind in {_NEWADDR, _DELADDR}:
+            index, address = parse_address(payload)
+            return AddressEvent("set" if kind == _NEWADDR else "remove", device_of(index, self._names), address)
+        if kind in {_NEWRULE, _DELRULE}:
+            [rule] = parse_rules([payload])
+            return RuleEvent("add" if kind == _NEWRULE else "remove", rule)
+        return self._neighbour(payload, is_gone=kind == DELNEIGH)
+
+    def _link(self, payload: bytes, *, is_gone: bool) -> DeviceEvent:
+        device = parse_device(payload, self._names)
+        if is_gone or self._names.get(device.ifindex, device.name) != device.name:
+            # It has the old name in its caches.
+            self._routes = RouteReader(self._names)
+        if is_gone:
+            self._names.pop(device.ifindex, None)
+            return DeviceEvent("remove", device)
+        self._names[device.ifindex] = device.name
+        return DeviceEvent("set", device)
+
+    def _neighbour(self, payload: bytes, *, is_gone: bool) -> NeighbourEvent | None:
+        table = parse_neighbours([payload], self._names)
+        for neighbour in table.known:
+            return NeighbourEvent("remove" if is_gone else "set", neighbour)
+        for address, dev in table.unresolved:
+            return NeighbourEvent("remove", Neighbour(address, dev, "", permanent=False))
+        return None
+
+
+def _placed(flags: int) -> Literal["add", "prepend", "append", "replace"]:
+    try:
+        return _VERBS[flags & _PLACING]
+    except KeyError:
+        raise ValueError(f"the flags {flags:#x} name no place of a new route") from None

@@ -1,0 +1,198 @@
+"""The adapter of the port `NetworkEvents`: a socket of its own, which a thread empties while the caller is busy."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+from contextlib import ExitStack, contextmanager
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.collector import collector_paused
+from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting.host.netlink.conversation import Adapter
+from hostrouting.host.netlink.event_codec import GROUPS, EventReader, is_event
+from hostrouting.host.netlink.frames import UNREADABLE
+from hostrouting.host.netlink.namespaces import in_namespace, open_here
+from hostrouting.host.netlink.route_codec import UnknownDeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hostrouting.net.events import NetworkEvent
+    from phases import Context
+
+__all__ = ["NetlinkEvents", "NetlinkListener"]
+
+#: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds 20,000.
+_SOCKET_BYTES: Final = 8 << 20
+_SO_RCVBUFFORCE: Final = 33
+#: What a listener stores until the caller takes it: 130,000 routes, in twice as much memory.
+_MOST_BYTES: Final = 8 << 20
+#: No announcement is longer; that of a link has two kilobytes.
+_LONGEST: Final = 1 << 16
+
+
+class NetlinkEvents(Adapter):
+    """The events of this process's network namespace, or of the one named `netns` (a name, or a path).
+
+    >>> from phases import Context
+    >>> with NetlinkEvents().listen(Context()) as listener:
+    ...     events = listener.take()
+    """
+
+    @contextmanager
+    def listen(self, ctx: Context) -> Iterator[NetlinkListener]:
+        """Listen until the end of the `with` block."""
+        ctx.check()
+        with ExitStack() as stack:
+            with self._translated():
+                opened = stack.enter_context(in_namespace(self._netns, open_here))
+                _join_groups(opened)
+                end = os.eventfd(0, os.EFD_CLOEXEC)
+                stack.callback(os.close, end)
+            listener = NetlinkListener(opened, netns=self._netns)
+            thread = Thread(target=listener.empty, args=(end, ctx.notify), name="network-events", daemon=True)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(os.eventfd_write, end, 1)
+            yield listener
+
+
+class NetlinkListener(Adapter):
+    """Stores what comes by a socket that has joined the groups. A thread runs `empty`, another one takes the events."""
+
+    def __init__(self, opened: socket.socket, *, netns: str | None = None) -> None:
+        super().__init__(netns=netns)
+        self._socket = opened
+        self._inbox = _Inbox(opened)
+        self._failure: Exception | None = None
+        # After the socket has joined: no rename is missed.
+        self._reader = self._new_reader()
+
+    @property
+    def has_news(self) -> bool:
+        """True if `take` has something to return or to raise."""
+        return self._failure is not None or not self._inbox.is_empty
+
+    def take(self) -> list[NetworkEvent]:
+        """Return the events since the last call."""
+        if self._failure is not None:
+            raise BackendError(f"listening to network events has ended: {self._failure}") from self._failure
+        try:
+            with self._translated():
+                announced = self._inbox.take()
+            return self._read(announced)
+        except EventsLostError as error:
+            self._go_on(after=error)
+            raise
+
+    def _read(self, announced: list[bytes]) -> list[NetworkEvent]:
+        try:
+            with collector_paused():
+                return [event for event in map(self._reader.read, announced) if event is not None]
+        except (UnknownDeviceError, *UNREADABLE) as error:
+            message = f"an event cannot be read, so it and those after it are lost: {error}; read everything anew"
+            raise EventsLostError(message, errno=errno.EBADMSG) from error
+
+    def _go_on(self, *, after: EventsLostError) -> None:
+        """Read the names of the devices anew, since a rename may be among the lost events."""
+        try:
+            self._reader = self._new_reader()
+        except BackendError:
+            self._inbox.lose(after)
+            raise
+
+    def _new_reader(self) -> EventReader:
+        with self._open() as kernel:
+            return EventReader(kernel.names())
+
+    def empty(self, end: int, notify: Callable[[], None]) -> None:
+        """Store what comes, and call `notify` for it, until the event descriptor `end` is written to."""
+        poll = select.poll()
+        for descriptor in self._socket.fileno(), end:
+            poll.register(descriptor, select.POLLIN)
+        try:
+            while end not in dict(poll.poll()):
+                self._inbox.receive()
+                if not self._inbox.is_empty:
+                    notify()
+        except Exception as error:  # noqa: BLE001 - `take` raises it
+            self._failure = error
+            notify()
+
+
+class _Inbox:
+    """The announcements that came by a socket, and are not taken yet. Two threads may receive them, one at a time."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self._buffer = memoryview(bytearray(_LONGEST))
+        self._lock = Lock()
+        self._stored: list[bytes] = []
+        self._size = 0
+        self._loss: EventsLostError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._stored and self._loss is None
+
+    def take(self) -> list[bytes]:
+        """Return all that the kernel has announced by now; raise EventsLostError after a loss."""
+        with self._lock:
+            self._receive()
+            stored, self._stored, self._size = self._stored, [], 0
+            loss, self._loss = self._loss, None
+        if loss is not None:
+            raise loss
+        return stored
+
+    def receive(self) -> None:
+        """Store all that the kernel has announced by now."""
+        with self._lock:
+            self._receive()
+
+    def lose(self, loss: EventsLostError) -> None:
+        """Forget what is stored, and store nothing more until `take` has raised the error."""
+        with self._lock:
+            self._lose(loss)
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                length = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT | socket.MSG_TRUNC)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                # The kernel says so once, and ahead of the announcements that fitted: they are useless now.
+                self._lose(_too_many("in the socket's buffer"))
+                continue
+            datagram = self._buffer[:length]
+            if self._loss is None and is_event(datagram):
+                self._store(bytes(datagram))
+
+    def _store(self, datagram: bytes) -> None:
+        self._size += len(datagram)
+        self._stored.append(datagram)
+        if self._size > _MOST_BYTES:
+            self._lose(_too_many("before they were taken"))
+
+    def _lose(self, loss: EventsLostError) -> None:
+        self._stored, self._size, self._loss = [], 0, loss
+
+
+def _too_many(where: str) -> EventsLostError:
+    return EventsLostError(f"too many network events came at once {where}; read everything anew", errno=errno.ENOBUFS)
+
+
+def _join_groups(opened: socket.socket) -> None:
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _SOCKET_BYTES)
+    except PermissionError:
+        # At most net.core.rmem_max, which is enough for 250 routes by default.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
+    opened.bind((0, GROUPS))

@@ -1,0 +1,71 @@
+"""The changes of a network namespace, as the kernel announces them.
+
+Each has a `verb`. Devices, addresses and neighbours are `set` (there now as shown, new or changed or as before) or
+`remove`d; rules are `add`ed or `remove`d; for routes see `RouteEvent`.
+
+The kernel does not announce all that it changes: see `hostrouting.fib.events` for the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from hostrouting.net.links import Device, DeviceAddress, Neighbour
+    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.rules import Rule
+
+__all__ = ["AddressEvent", "DeviceEvent", "NeighbourEvent", "NetworkEvent", "RouteEvent", "RuleEvent"]
+
+
+class RouteEvent(NamedTuple):
+    """A route that is new or gone.
+
+    >>> from hostrouting.net.routes import ObservedRoute
+    >>> event = RouteEvent("append", ObservedRoute.parse("172.16.0.0/16", "ib0", protocol=2))
+    >>> f"{event.verb}: {event.route}"
+    'append: 172.16.0.0/16 dev ib0 proto kernel'
+
+    The verb of a new route says where it stands: `add` alone in its place, `prepend` before the others there, `append`
+    behind them, and `replace` instead of the first of them, which is gone.
+    """
+
+    verb: Literal["add", "prepend", "append", "replace", "remove"]
+    #: If a nexthop object changes, the kernel announces each of its routes as `replace`, wherever the route stands.
+    route: ObservedRoute
+
+
+class DeviceEvent(NamedTuple):
+    """A device that is new, changed or gone. One with a known index and another name than before was renamed."""
+
+    verb: Literal["set", "remove"]
+    #: Without addresses and neighbours, which have events of their own.
+    device: Device
+
+
+class AddressEvent(NamedTuple):
+    """An IPv4 address that is new or gone; also one whose lifetime was renewed, or whose device was renamed."""
+
+    verb: Literal["set", "remove"]
+    dev: str
+    address: DeviceAddress
+
+
+class RuleEvent(NamedTuple):
+    """An IPv4 policy rule that is new (then it is the last of its priority) or gone."""
+
+    verb: Literal["add", "remove"]
+    rule: Rule
+
+
+class NeighbourEvent(NamedTuple):
+    """An IPv4 neighbour whose hardware address is known now, or not any more.
+
+    A removed one has its address and device; its other fields may be empty.
+    """
+
+    verb: Literal["set", "remove"]
+    neighbour: Neighbour
+
+
+NetworkEvent: TypeAlias = RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NeighbourEvent

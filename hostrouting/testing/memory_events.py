@@ -1,0 +1,109 @@
+"""The announcements of a kernel in memory: what the other fakes change, and a test announces itself."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting.testing.faults import Faulty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hostrouting.net.events import NetworkEvent
+    from phases import Context
+
+__all__ = ["Indexes", "MemoryEvents", "MemoryListener"]
+
+
+class Indexes(dict[str, int]):
+    """The interface indexes of a machine by device name; a new name gets the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = itertools.count(1)
+
+    def __missing__(self, name: str) -> int:
+        self[name] = next(self._numbers)
+        return self[name]
+
+
+class MemoryEvents(Faulty):
+    """A `NetworkEvents` without a kernel: the fakes of the machine announce what a test or task changes.
+
+    `announce` makes further events. By default, `fail_at` says that there is no memory; `listen` and `take` are
+    operations.
+
+    >>> from hostrouting.testing import FakeHost
+    >>> from phases import Context
+    >>> host = FakeHost()
+    >>> with host.events.listen(Context()) as listener:
+    ...     host.routes.add_route("10.0.0.0/8", dev="lo")
+    ...     [(event.verb, str(event.route)) for event in listener.take()]
+    [('add', '10.0.0.0/8 dev lo scope link')]
+    """
+
+    def __init__(self) -> None:
+        super().__init__(BackendError("rtnetlink: Cannot allocate memory", errno=errno.ENOMEM))
+        #: A listener that gets more events than this before it takes them loses them all.
+        self.most: int = 100_000
+        self._listeners: list[MemoryListener] = []
+
+    @contextmanager
+    def listen(self, ctx: Context) -> Iterator[MemoryListener]:
+        """See `NetworkEvents.listen`."""
+        self._begin(ctx, "listen")
+        listener = MemoryListener(self, ctx.notify)
+        self._listeners.append(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.remove(listener)
+
+    def announce(self, *events: NetworkEvent) -> None:
+        """Let every listener have these events."""
+        for listener in tuple(self._listeners):
+            listener.receive(events)
+
+    def is_heard_by(self, listener: MemoryListener) -> bool:
+        """Return True until the listener's `with` block ends."""
+        return listener in self._listeners
+
+
+class MemoryListener:
+    """See `Listener`."""
+
+    def __init__(self, source: MemoryEvents, notify: Callable[[], None]) -> None:
+        self._source = source
+        self._notify = notify
+        self._stored: deque[NetworkEvent] = deque()
+        self._has_lost = False
+
+    @property
+    def has_news(self) -> bool:
+        """See `Listener.has_news`."""
+        return self._has_lost or bool(self._stored)
+
+    def take(self) -> list[NetworkEvent]:
+        """See `Listener.take`."""
+        self._source.operations.record("take")
+        if not self._source.is_heard_by(self):
+            raise BackendError("listening to network events has ended", errno=errno.EBADF)
+        # One by one: another thread may announce more.
+        taken = [self._stored.popleft() for _ in range(len(self._stored))]
+        if self._has_lost:
+            self._has_lost = False
+            raise EventsLostError("too many network events came at once; read everything anew", errno=errno.ENOBUFS)
+        return taken
+
+    def receive(self, events: tuple[NetworkEvent, ...]) -> None:
+        """Store events, or lose them."""
+        self._stored.extend(events)
+        if self._has_lost or len(self._stored) > self._source.most:
+            self._has_lost = True
+            self._stored.clear()
+        self._notify()

@@ -1,0 +1,192 @@
+"""Events are read as a dump of the same things is read, whatever the kernel announces."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import small_world
+from support.played_kernel import PlayedKernel, listener_of, played
+
+from hostrouting.exceptions import BackendError, EventsLostError
+from hostrouting.host.netlink.device_codec import parse_devices
+from hostrouting.host.netlink.event_codec import EventReader
+from hostrouting.host.netlink.frames import HEADER_LENGTH, header, message, messages
+from hostrouting.host.netlink.neighbour_codec import parse_neighbours
+from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, pack_route, parse_route
+from hostrouting.host.netlink.rule_codec import parse_rules
+from hostrouting.net.addresses import IPV4
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
+from hostrouting.net.links import Neighbour
+from hostrouting.net.routes import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.net.events import NetworkEvent
+
+CASES = Path(__file__).parents[1] / "fuzz" / "cases"
+INDEXES = {"e0": 2, "e1": 3, "e2": 70000}
+NAMES = {index: name for name, index in INDEXES.items()}
+PLACED = {"add": 0x600, "prepend": 0x400, "append": 0xC00, "replace": 0x100}
+ROUTE = Route.parse("172.30.0.0/16", gateway="10.0.0.2", dev="e0")
+
+
+def recorded(name: str) -> list[bytes]:
+    return [bytes(one) for one in messages(memoryview((CASES / name).read_bytes()))]
+
+
+def taken(*datagrams: bytes) -> list[NetworkEvent]:
+    """Return the events of datagrams, on a node with the devices of `played_kernel`."""
+    with played({}):
+        return listener_of(PlayedKernel({}, announced=datagrams)).take()
+
+
+def announced(route: Route, kind: int = NEWROUTE, flags: int = 0x600) -> bytes:
+    return message(kind, flags, pack_route(route, INDEXES), sequence=0)
+
+
+@given(st.lists(small_world.routes(), max_size=8), st.sampled_from(sorted(PLACED)))
+def test_a_route_is_read_as_in_a_dump(routes: Sequence[Route], verb: str) -> None:
+    """New or gone, alike or not: the event has the route that the decoder of dumps reads, and its place."""
+    reader = EventReader(NAMES)
+    for route in routes:
+        expected = parse_route(pack_route(route, INDEXES), NAMES)
+        assert expected.fulfils(route)
+        assert reader.read(announced(route, flags=PLACED[verb])) == (verb, expected)
+        assert reader.read(announced(route, DELROUTE)) == RouteEvent("remove", expected)
+
+
+def dumped(kind: str) -> list[bytes]:
+    """Return messages with which a kernel answered a dump, and only those of IPv4."""
+    found = recorded(kind)
+    return found if "links" in kind else [one for one in found if one[HEADER_LENGTH] == IPV4]
+
+
+def gone(one: bytes) -> bytes:
+    """Return the message that announces the removal of the same thing: its type is higher by one."""
+    length, kind, *rest = header.unpack_from(one)
+    return header.pack(length, kind + 1, *rest) + one[HEADER_LENGTH:]
+
+
+def all_names() -> dict[int, str]:
+    return {device.ifindex: device.name for device in parse_devices(payloads("netlink-links/kernel"), [])}
+
+
+def payloads(kind: str) -> list[bytes]:
+    return [one[HEADER_LENGTH:] for one in dumped(kind)]
+
+
+def test_things_are_read_as_in_a_dump() -> None:
+    """Devices, addresses, rules and neighbours that a kernel showed are the same in events, new and gone."""
+    names = all_names()
+    devices = parse_devices(payloads("netlink-links/kernel"), payloads("netlink-addresses/kernel-ipv4"))
+    expected: dict[str, list[tuple[object, ...]]] = {
+        "netlink-links/kernel": [(device._replace(addresses=()),) for device in devices],
+        "netlink-addresses/kernel-ipv4": [(device.name, own) for device in devices for own in device.addresses],
+        "netlink-rules/kernel": [(rule,) for rule in parse_rules(payloads("netlink-rules/kernel"))],
+        "netlink-neighbours/kernel-ipv4": [
+            (one,) for one in parse_neighbours(payloads("netlink-neighbours/kernel-ipv4"), names).known
+        ],
+    }
+    for kind, things in expected.items():
+        read = [EventReader(names).read(one) for one in dumped(kind)]
+        assert sorted(tuple(event[1:]) for event in read if event) == sorted(things), kind
+        assert {event[0] for event in read if event} <= {"set", "add"}
+        read = [EventReader(names).read(gone(one)) for one in dumped(kind)]
+        assert {event[0] for event in read if event} == {"remove"}, kind
+        assert len([event for event in read if event]) >= len(things) > 0
+
+
+@pytest.mark.parametrize(
+    ("datagram", "reason"),
+    [
+        pytest.param(announced(ROUTE)[:-4], "an announcement is 60 bytes long, but 56 came", id="cut"),
+        pytest.param(announced(ROUTE) + bytes(4), "an announcement is 60 bytes long, but 64 came", id="more"),
+        pytest.param(
+            message(NEWROUTE, 0x600, pack_route(ROUTE, {"e0": 99})), "no device has the index 99", id="device"
+        ),
+        pytest.param(announced(ROUTE, flags=0), "the flags 0x0 name no place of a new route", id="no place"),
+        pytest.param(message(16, 0, bytes(16)), "a link has no name", id="no name"),
+        pytest.param(message(20, 0, b"\2\41" + bytes(6)), "33 bits long", id="prefix"),
+    ],
+)
+def test_an_event_that_cannot_be_read_is_a_loss(datagram: bytes, reason: str) -> None:
+    """Read as less than it is, it would spoil the caller's picture; the events after it are told again."""
+    with played({}):
+        kernel = PlayedKernel({}, announced=[announced(ROUTE), datagram])
+        listener = listener_of(kernel)
+        with pytest.raises(
+            EventsLostError, match=f"^an event cannot be read, .*: .*{reason}.*; read everything anew"
+        ) as told:
+            listener.take()
+        assert told.value.errno == errno.EBADMSG
+        assert told.value.__cause__ is not None
+        kernel.announce(announced(ROUTE))
+        assert len(listener.take()) == 1
+
+
+def test_a_removal_of_a_port_is_not_that_of_its_device() -> None:
+    """A bridge announces the ports that leave it as removed links, of the family AF_BRIDGE."""
+    assert [one[HEADER_LENGTH] for one in recorded("netlink-events/kernel-bridge")][-1:] == [7]
+    assert {header.unpack_from(one)[1] for one in recorded("netlink-events/kernel-bridge")} >= {16, 17}
+    assert taken(*recorded("netlink-events/kernel-bridge")) == []
+
+
+def test_other_families_and_noise_are_passed_over() -> None:
+    """Neighbours of IPv6 and of bridges come by the same group; an end or an acknowledgement means nothing."""
+    others = [one for one in recorded("netlink-neighbours/kernel-both") if one[HEADER_LENGTH] != IPV4]
+    others += recorded("netlink-neighbours/kernel-bridge")
+    assert len(others) > 4
+    assert taken(*others, b"", bytes(16), message(3, 2, bytes(4)), message(2, 0, bytes(20))) == []
+
+
+def test_a_neighbour_without_a_hardware_address_is_removed() -> None:
+    """The kernel announces one that it asks for, or that failed, as a changed one."""
+    events = [
+        event
+        for event in taken(*recorded("netlink-events/kernel-addresses-rules-neighbours"))
+        if isinstance(event, NeighbourEvent)
+    ]
+    absent = Neighbour("10.0.0.9", "e0", "", permanent=False)
+    assert events == [
+        NeighbourEvent("set", Neighbour("10.0.0.9", "e0", "02:00:00:00:00:01", permanent=True)),
+        NeighbourEvent("remove", absent),
+        NeighbourEvent("remove", absent),
+    ]
+
+
+def test_recorded_events_are_those_of_the_commands() -> None:
+    """A life of an address, of a rule and of a device, as a kernel told it."""
+    told = taken(*recorded("netlink-events/kernel-addresses-rules-neighbours"))
+    assert [(event.verb, str(event.address)) for event in told if isinstance(event, AddressEvent)] == [
+        ("set", "10.1.0.1/16"),
+        ("set", "10.1.0.2/16"),
+        ("remove", "10.1.0.2/16"),
+        ("remove", "10.1.0.1/16"),
+    ]
+    [added, removed] = [event for event in told if isinstance(event, RuleEvent)]
+    assert (added.verb, removed.verb, added.rule) == ("add", "remove", removed.rule)
+    told = taken(*recorded("netlink-events/kernel-devices"))
+    devices = [event for event in told if isinstance(event, DeviceEvent)]
+    assert [(event.verb, event.device.name) for event in devices] == [("set", "e0"), ("set", "e1"), ("remove", "e1")]
+    assert {event.dev for event in told if isinstance(event, AddressEvent)} == {"e1"}
+
+
+def test_names_that_cannot_be_read_after_a_loss_are_asked_for_again() -> None:
+    """The loss is told once the names are known: before, a rename among the lost events would be missed."""
+    kernel = PlayedKernel({}, announced=[announced(ROUTE, flags=0)])
+    with played({}):
+        listener = listener_of(kernel)
+    for _ in range(2):
+        with played({18: message(16, 2, b"")}), pytest.raises(BackendError, match="cannot be read") as told:
+            listener.take()
+        assert not isinstance(told.value, EventsLostError)
+    kernel.announce(announced(ROUTE))
+    with played({}), pytest.raises(EventsLostError):
+        listener.take()
+    assert listener.take() == []

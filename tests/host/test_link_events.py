@@ -1,0 +1,123 @@
+"""The events of what is arranged and changed by the link layer, on the fake and on the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.kernel import needs_kernel
+from support.kernel_links import KernelLinks
+
+from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
+from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent
+from hostrouting.net.links import DeviceAddress, Neighbour
+from hostrouting.testing import KernelNode, MemoryLinkLayer
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hostrouting.host import LinkLayer, Listener, NetworkEvents
+    from hostrouting.net.events import NetworkEvent
+    from hostrouting.testing.contracts import LinkNode
+
+POD = Neighbour("10.240.0.9", "azure0", "12:34:56:78:9a:bc", permanent=True)
+
+
+def names(events: Sequence[NetworkEvent]) -> list[tuple[str, str]]:
+    """Return verb and name of the devices in the events."""
+    return [(event.verb, event.device.name) for event in events if isinstance(event, DeviceEvent)]
+
+
+def removed(events: Sequence[NetworkEvent]) -> set[tuple[str, str]]:
+    """Return address and device of the neighbours that went."""
+    gone = [event.neighbour for event in events if isinstance(event, NeighbourEvent) and event.verb == "remove"]
+    return {(neighbour.address, neighbour.dev) for neighbour in gone}
+
+
+class LinkEvents:
+    """Each test has a `node` with a bridge, whose events come to `listener`."""
+
+    @pytest.fixture
+    def listener(self, node: LinkNode, events: NetworkEvents) -> Iterator[Listener]:
+        node.add_device("azure0", kind="bridge", addresses=["10.240.0.4/16"])
+        with events.listen(Context()) as listener:
+            yield listener
+
+    def test_a_pod_comes_and_goes(self, node: LinkNode, layer: LinkLayer, listener: Listener) -> None:
+        """Its device is told as a reading shows it, with its bridge, and as removed in the end."""
+        node.add_device("azv1", kind="veth", master="azure0")
+        told = [event for event in listener.take() if isinstance(event, DeviceEvent) and event.device.name == "azv1"]
+        [azv1] = [device for device in layer.devices() if device.name == "azv1"]
+        # Its carrier may come later.
+        assert (told[-1].verb, told[-1].device[:6]) == ("set", azv1[:6])
+        node.remove_device("azv1")
+        assert ("remove", "azv1") in names(listener.take())
+
+    def test_addresses_of_ipv4_are_told(self, node: LinkNode, listener: Listener) -> None:
+        """They come with a device and go with it, before it; those of IPv6 are not told."""
+        node.add_device("eth0", addresses=["10.224.0.4/16", "fd00:1::4/64"])
+        told = [event for event in listener.take() if isinstance(event, AddressEvent)]
+        assert told == [AddressEvent("set", "eth0", DeviceAddress.parse("10.224.0.4/16"))]
+        node.remove_device("eth0")
+        gone = [
+            event
+            for event in listener.take()
+            if event.verb == "remove" and isinstance(event, AddressEvent | DeviceEvent)
+        ]
+        assert gone[0] == told[0]._replace(verb="remove")
+        assert ("remove", "eth0") in names(gone[1:])
+
+    def test_neighbours_of_ipv4_are_told(self, node: LinkNode, layer: LinkLayer, listener: Listener) -> None:
+        """Also if they are changed by the layer itself; those of IPv6 are not told."""
+        layer.apply(add=[POD, POD._replace(address="fd00:1::9")])
+        assert listener.take() == [NeighbourEvent("set", POD)]
+        layer.apply(remove=layer.neighbours())
+        assert removed(listener.take()) == {("10.240.0.9", "azure0")}
+
+    def test_neighbours_go_with_their_device(self, node: LinkNode, listener: Listener) -> None:
+        """Each is told."""
+        node.add_neighbour(POD.address, POD.dev, POD.mac)
+        listener.take()
+        node.remove_device("azure0")
+        told = listener.take()
+        assert removed(told) == {("10.240.0.9", "azure0")}
+        assert names(told)[-1] == ("remove", "azure0")
+
+
+class TestInMemory(LinkEvents):
+    @pytest.fixture
+    def node(self) -> MemoryLinkLayer:
+        return MemoryLinkLayer()
+
+    @pytest.fixture
+    def layer(self, node: MemoryLinkLayer) -> LinkLayer:
+        return node
+
+    @pytest.fixture
+    def events(self, node: MemoryLinkLayer) -> NetworkEvents:
+        return node.events
+
+    def test_an_address_goes_alone(self, node: MemoryLinkLayer, listener: Listener) -> None:
+        """`remove_address` announces it; an address of IPv6 goes in silence."""
+        node.add_address("azure0", "fd00:1::4/64")
+        node.remove_address("azure0", "fd00:1::4/64")
+        node.remove_address("azure0", "10.240.0.4/16")
+        assert listener.take() == [AddressEvent("remove", "azure0", DeviceAddress.parse("10.240.0.4/16"))]
+
+
+@needs_kernel
+class TestInTheKernel(LinkEvents):
+    @pytest.fixture
+    def node(self) -> Iterator[KernelLinks]:
+        with KernelNode.made() as made, KernelLinks(made) as links:
+            yield links
+
+    @pytest.fixture
+    def layer(self, node: KernelLinks) -> LinkLayer:
+        return NetlinkLinkLayer(netns=node.name)
+
+    @pytest.fixture
+    def events(self, node: KernelLinks) -> NetworkEvents:
+        return NetlinkEvents(netns=node.name)
