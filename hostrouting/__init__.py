@@ -5,6 +5,7 @@
     route_overlap/  CheckRouteOverlap and prove_egress prove that every address leaves by the node's own device
     probe_snat/     ConfigureProbeSNAT lets IPv6 load-balancer probes reach pods
     stale_cni/      CleanStaleCNI removes the objects that a removed CNI left
+    watch/          Watch keeps the routes in force
     boot/           how a capability installs its boot half; the gates
     journal.py      the record of displaced and swept objects
     config/         HostRoutingConfig and its sections: frozen, valid values
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from hostrouting.route_overlap import CheckRouteOverlap, OverlapReport, prove_egress
     from hostrouting.stale_cni import CleanStaleCNI
     from hostrouting.static_routes import ConfigureStaticRoutes
+    from hostrouting.watch import Watch
 
 __all__ = [
     "BackendError",
@@ -91,6 +93,7 @@ __all__ = [
     "StaticRoutesConfig",
     "ToolNotFoundError",
     "UnitError",
+    "Watch",
     "WatchConfig",
     "prove_egress",
 ]
@@ -110,6 +113,7 @@ _HOMES = {
     "Refusal": "exceptions",
     "Reset": "configure",
     "RouteBackend": "host",
+    "Watch": "watch",
     "prove_egress": "route_overlap",
 }
 

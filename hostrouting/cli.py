@@ -1,4 +1,4 @@
-"""The command: `hostrouting plan|apply|check|explain|render|reset|sweep`. It calls the tasks and prints the result.
+"""The command `hostrouting`: `plan`, `apply`, `check` and others. It calls the tasks and prints the result.
 
 stdout carries the answer, stderr the log. Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config;
 3 it could not; 4 there is something to change (`plan --exit-code`).
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser(as_json="--json" in argv).parse_args(argv)
     # Only the sweep answers with the result that its task logs.
     answered = "removed" if arguments.command == "sweep" else ""
-    talks = arguments.command in {"apply", "reset", "sweep"}
+    talks = arguments.command in {"apply", "reset", "sweep", "watch"}
     log_to_stderr(verbose=arguments.verbose, talks=talks, answered=answered)
     try:
         status: int = arguments.run(arguments)
@@ -135,6 +135,8 @@ def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     added.add_argument(
         "--exit-code", action="store_true", help=f"with --dry-run: exit with {DIFFERS} if there is something to sweep"
     )
+    added = command("watch", _watch, "keep the routes of an applied config in force, until SIGTERM or SIGINT")
+    config(added)
     return parser
 
 
@@ -306,6 +308,19 @@ def _reset(arguments: argparse.Namespace) -> int:
     # Reset removes everything, of any config; a config only says where the sweep keeps its records.
     config = HostRoutingConfig() if arguments.config is None else _config(arguments)
     return _run(arguments, Reset(config, host=_host(arguments)))
+
+
+def _watch(arguments: argparse.Namespace) -> int:
+    import gc
+
+    from hostrouting.watch import Watch
+
+    # The process of a command is without a collector, since it ends soon. This one does not.
+    gc.enable()
+    with _context(arguments.timeout) as ctx:
+        Watch(_config(arguments), host=_host(arguments), logger=_logger).do(ctx)
+    _answer(arguments, {"ok": True}, ())
+    return FINE
 
 
 # --- shared by the commands

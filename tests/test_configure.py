@@ -159,7 +159,7 @@ def test_a_section_that_this_release_cannot_do_is_refused(host: FakeHost) -> Non
     with pytest.raises(InvalidConfigError) as caught:
         configure(host, watch={"enabled": True})
     assert [str(error) for error in caught.value.errors] == [
-        "hostRouting.watch.enabled: this release cannot do that yet; set it to false",
+        "hostRouting.watch.enabled: no unit is installed for it yet; set it to false, and run hostrouting watch",
     ]
 
 

@@ -83,6 +83,7 @@ def test_the_front_door_is_pinned() -> None:
         "StaticRoutesConfig",
         "ToolNotFoundError",
         "UnitError",
+        "Watch",
         "WatchConfig",
         "prove_egress",
     ]

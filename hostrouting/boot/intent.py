@@ -108,7 +108,11 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
     True
     """
     content = files.read(INTENT_PATH)
-    return None if content is None else HostRoutingConfig.from_json(content)
+    return None if content is None else _config_of(content)
+
+
+# `Watch` reads it before each repair, and hardly ever finds another one.
+_config_of = lru_cache(maxsize=1)(HostRoutingConfig.from_json)
 
 
 def _parsed(content: bytes | None) -> HostRoutingConfig | None:

@@ -434,5 +434,5 @@ def require_config(config: object) -> HostRoutingConfig:
 def refuse_unbuilt(config: HostRoutingConfig) -> None:
     """Refuse an enabled section that this release does not implement."""
     if config.watch.enabled:
-        message = "this release cannot do that yet; set it to false"
+        message = "no unit is installed for it yet; set it to false, and run hostrouting watch"
         raise InvalidConfigError([ConfigError("hostRouting.watch.enabled", message)])

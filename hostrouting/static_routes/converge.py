@@ -19,12 +19,12 @@ from hostrouting.net.changes import RouteChange
 from hostrouting.net.routes import ObservedRoute, place, signature
 from hostrouting.static_routes.account import RouteAccount, explain, forecast, ours_by_place, with_routes
 from hostrouting.static_routes.reconcile import GivenUp, reconcile
+from hostrouting.static_routes.resolve import place_of
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hostrouting.config import StaticRoute
     from hostrouting.host import FileStore, Host, Route
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
@@ -53,13 +53,9 @@ def foresee(host: Host, resolution: Resolution) -> list[Change]:
     """Return the changes of a convergence, once every missing value can be looked up."""
     observed, links = host.routes.routes(), host.routes.links()
     records, _ = _restorable(read_records(host.files).routes, links)
-    undecided = {_place_of(route) for route, _ in resolution.missing}
+    undecided = {place_of(route) for route, _ in resolution.missing}
     outcome = reconcile(resolution.routes, observed, displaced=records, undecided=undecided)
     return forecast(outcome, resolution.missing, links, observed)
-
-
-def _place_of(route: StaticRoute) -> Place:
-    return place(ObservedRoute(*route.prefix, metric=route.metric))
 
 
 @attrs.define(eq=False)
@@ -68,6 +64,8 @@ class Convergence:
 
     _host: Host
     _logger: logging.Logger
+    #: Places that are left as they are.
+    _undecided: Collection[Place] = ()
     #: The routes that were displaced before the run.
     _recorded: Routes = ()
     #: The routes that are displaced after the changes made so far.
@@ -84,8 +82,11 @@ class Convergence:
     #: Our routes before the run, for a rollback.
     _ours: Mapping[Place, ObservedRoute] | None = None
 
-    def run(self, ctx: Context, desired: Sequence[Route]) -> None:
-        """Make our routes exactly these, restore displaced routes whose place is free again, and record the changes."""
+    def run(self, ctx: Context, desired: Sequence[Route]) -> int:
+        """Make our routes exactly these, restore displaced routes whose place is free again, and record the changes.
+
+        Return the number of changes.
+        """
         files = self._host.files
         recorded = read_records(files)
         if recorded.damage:
@@ -107,11 +108,17 @@ class Convergence:
             # An interrupt: only another reading shows what stands.
             self._record_rest(ctx)
             raise
-        self._logger.info("routes changed: %d", self._changed, extra={"changed": self._changed})
         after = {place(route): route for route in desired}
-        self._record(ctx, after)
+        left = {spot: route for spot, route in (self._ours or {}).items() if spot in self._undecided}
+        self._record(ctx, {**left, **after})
         self._tell(after)
         write_records(files, [*self._records, *self._waiting])
+        return self._changed
+
+    @property
+    def _displaced(self) -> list[ObservedRoute]:
+        """The routes that this run has displaced so far."""
+        return [route for route in self._records if route not in self._recorded]
 
     def _record_rest(self, ctx: Context) -> None:
         """Record the changes of a run that failed, as far as they are in force."""
@@ -121,9 +128,8 @@ class Convergence:
 
     def _record(self, ctx: Context, after: Mapping[Place, Route | ObservedRoute]) -> None:
         """Record the new state if it differs from the earlier one, with one inverse for all changes."""
-        displaced = [route for route in self._records if route not in self._recorded]
         restored = [route for route in self._recorded if route in self._returned]
-        account = RouteAccount(self._ours or {}, after, displaced=displaced, restored=restored)
+        account = RouteAccount(self._ours or {}, after, displaced=self._displaced, restored=restored)
 
         def undo(ctx: Context) -> None:
             with self._host.lock.hold(ctx) as held:
@@ -169,7 +175,14 @@ class Convergence:
             deleted = {record for record in self._returned if (record.network, signature(record)) not in there}
             self._records = [route for route in self._records if route not in deleted]
             self._returned -= deleted
-        return reconcile(desired, observed, displaced=self._records, prepended=self._prepended, stale=self._stale)
+        return reconcile(
+            desired,
+            observed,
+            displaced=self._records,
+            undecided=self._undecided,
+            prepended=self._prepended,
+            stale=self._stale,
+        )
 
     def _accept(self, outcome: Reconciliation) -> None:
         """Note the changes that were made, and make the rest, place by place."""
@@ -276,9 +289,9 @@ class Convergence:
             self._logger.warning("%s", error)
 
     def _tell(self, wanted: Mapping[Place, Route]) -> None:
-        for route in self._records:
+        for route in self._displaced:
             ours = wanted.get(place(route))
-            if ours is not None and route not in self._recorded:
+            if ours is not None:
                 self._logger.warning(
                     "foreign route '%s' is displaced by '%s'; it is restored when ours is removed",
                     route,

@@ -21,7 +21,7 @@ from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Pla
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["GivenUp", "Reconciliation", "Routes", "WayBack", "reconcile"]
+__all__ = ["GivenUp", "Reconciliation", "Routes", "WayBack", "held_in", "reconcile"]
 
 _KERNEL: Final = 2
 _network: Final = itemgetter(0, 1)
@@ -56,7 +56,7 @@ class WayBack(NamedTuple):
         The owner believes it replaced, and would leave it there for ever.
         """
         spot = place(self.recorded[0])
-        standing = _held(observed, [spot]).get(spot, [])
+        standing = held_in(observed, [spot]).get(spot, [])
         if not self.appended or standing[2 : 2 + len(self.appended)] != self.appended:
             return []
         return [route for route in standing[1:2] if route not in self.recorded]
@@ -276,7 +276,7 @@ def reconcile(
     records: dict[Place, list[ObservedRoute]] = {spot: [] for spot in (*made.before, *map(place, stale))}
     for record in displaced:
         records.setdefault(place(record), []).append(resting(record))
-    held = _held(observed, [*wanted, *records])
+    held = held_in(observed, [*wanted, *records])
     for other in stale:
         if other in held.get(place(other), ()):
             held[place(other)].remove(other)
@@ -301,7 +301,7 @@ def _nearest_first(route: Route | ObservedRoute) -> int:
     return -route.scope
 
 
-def _held(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
+def held_in(observed: Routes, places: Iterable[Place]) -> dict[Place, list[ObservedRoute]]:
     """Return the routes in these places, and in all places that have one of our routes, in the kernel's order."""
     networks = {spot[2:4] for spot in places}
     networks.update(map(_network, _ours(observed)))

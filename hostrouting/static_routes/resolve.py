@@ -9,15 +9,15 @@ import attrs
 
 from hostrouting.net.addresses import IPV4, Address
 from hostrouting.net.default_route import default_routes
-from hostrouting.net.routes import NextHop, Route
+from hostrouting.net.routes import NextHop, ObservedRoute, Route, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hostrouting.config import StaticRoute
-    from hostrouting.net.routes import ObservedRoute
+    from hostrouting.net.routes import Place
 
-__all__ = ["Resolution", "Unresolved", "resolve"]
+__all__ = ["Resolution", "Unresolved", "place_of", "resolve"]
 
 
 class Unresolved(NamedTuple):
@@ -81,6 +81,11 @@ def resolve(routes: Sequence[StaticRoute], observed: Iterable[ObservedRoute]) ->
             )
         )
     return Resolution(routes=tuple(found), missing=tuple(missing), looked_up=tuple(looked_up))
+
+
+def place_of(route: StaticRoute) -> Place:
+    """Return the place of a route of the config, which it has before it is complete."""
+    return place(ObservedRoute(*route.prefix, metric=route.metric))
 
 
 # Thousands of routes name the same few next hops.

@@ -12,6 +12,8 @@ from hostrouting.static_routes.resolve import resolve
 from hostrouting.static_routes.script import RUN_FILES, boot_part
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hostrouting.host import Route
     from hostrouting.static_routes.resolve import Resolution
     from phases import Change, Context
@@ -65,10 +67,14 @@ class ConfigureStaticRoutes(PairTask):
         ctx.check()
         if not self._host.is_live:
             return
-        Convergence(self._host, self._logger).run(ctx, ())
+        self._converge(ctx, ())
         removed = [self._host.files.remove(path) for path in RUN_FILES]
         if any(removed):
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
+
+    def _converge(self, ctx: Context, desired: Sequence[Route]) -> None:
+        changed = Convergence(self._host, self._logger).run(ctx, desired)
+        self._logger.info("routes changed: %d", changed, extra={"changed": changed})
 
     # --- lookups, and waiting for DHCP
 
@@ -82,7 +88,7 @@ class ConfigureStaticRoutes(PairTask):
         while True:
             resolution = self._resolution
             try:
-                Convergence(self._host, self._logger).run(ctx, self._complete(resolution, seconds))
+                self._converge(ctx, self._complete(resolution, seconds))
             except BackendError as error:
                 if not _is_worth_waiting_for(error) or ctx.clock.monotonic() >= until:
                     raise

@@ -283,7 +283,8 @@ def test_an_unsupported_section_is_refused_by_all(tmp_path: Path) -> None:
         refused = run_here(command, path)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr == (
-            "hostrouting: hostRouting.watch.enabled: this release cannot do that yet; set it to false\n"
+            "hostrouting: hostRouting.watch.enabled: no unit is installed for it yet; set it to false, "
+            "and run hostrouting watch\n"
         )
 
 

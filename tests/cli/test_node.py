@@ -289,3 +289,32 @@ def test_a_device_whose_name_is_no_text_is_told_all_the_same(node: KernelNode, c
         assert told.returncode == (1 if command == "check" else 0), told.stderr
         assert "codec" not in told.stderr
         assert "ib\\udcff" in told.stdout
+
+
+@needs("kernel", "ebtables-nft")
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_watch_keeps_the_routes_until_a_signal(node: KernelNode, tmp_path: Path, sign: signal.Signals) -> None:
+    """A deleted route comes back with a line in the log; then a signal ends the command with exit status 0."""
+    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+    entering = ["nsenter", f"--net=/run/netns/{node.name}", *OWN_FILES]
+    repaired = "hostrouting: repaired: + 172.16.8.0/22 via 10.224.0.1 dev eth0 proto 142\n"
+    with subprocess.Popen([*entering, *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stderr is not None
+            assert watching.stderr.readline() == repaired
+            for _ in range(3):
+                node.ip("route", "delete", "172.16.8.0/22")
+                assert watching.stderr.readline() == repaired
+            watching.send_signal(sign)
+            assert (watching.communicate(timeout=60)[1], watching.returncode) == ("", 0)
+        finally:
+            watching.kill()
+
+
+@needs_kernel
+def test_watch_without_privilege(node: KernelNode, tmp_path: Path) -> None:
+    """A watch that may not change routes ends at once, with exit status 3 and the reason."""
+    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+    refused = within(node, "watch", path, prefix=[*OWN_FILES, *POWERLESS], capture_output=True)
+    assert refused.returncode == 3
+    assert "CAP_NET_ADMIN" in refused.stderr

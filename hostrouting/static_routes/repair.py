@@ -1,0 +1,90 @@
+"""Restore the static routes of a config as far as the node allows now: one repair of `Watch`.
+
+A repair never waits, and a route that the kernel refuses now does not keep the others from their places.
+`ConfigureStaticRoutes` is all or nothing instead: its caller gets the error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
+from hostrouting.net.routes import OUR_PROTOCOL, place
+from hostrouting.static_routes.converge import Convergence
+from hostrouting.static_routes.reconcile import held_in
+from hostrouting.static_routes.resolve import place_of, resolve
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Collection, Mapping, Sequence
+
+    from hostrouting.config import StaticRoute
+    from hostrouting.host import Host, Route
+    from hostrouting.net.routes import ObservedRoute, Place
+    from phases import Context
+
+__all__ = ["Repair", "repair"]
+
+
+@attrs.frozen(kw_only=True)
+class Repair:
+    """The outcome of a repair."""
+
+    #: The routes of the config that have a device and a gateway, by their place.
+    wanted: Mapping[Place, Route] = attrs.field(factory=dict)
+    #: The routes that cannot be in force now, with the reason.
+    waiting: Mapping[str, str] = attrs.field(factory=dict)
+    #: The foreign routes that came first in our places, and were displaced.
+    displaced: tuple[ObservedRoute, ...] = ()
+    #: The foreign routes that were left where a route of the config belongs.
+    spared: tuple[ObservedRoute, ...] = ()
+
+
+def repair(
+    ctx: Context, routes: Sequence[StaticRoute], host: Host, logger: logging.Logger, *, spare: Collection[Place] = ()
+) -> Repair:
+    """Make our routes those of a config, under the run lock; in the places `spare`, displace no foreign route.
+
+    A route that lacks a default route, a device or an address waits: its place stays as it is, too.
+    """
+    observed = host.routes.routes()
+    resolution = resolve(routes, observed)
+    wanted = {place(route): route for route in resolution.routes}
+    intruders = _intruders(observed, wanted)
+    spared = {spot: foreign for spot, foreign in intruders.items() if spot in spare}
+    waiting = {place_of(route): (str(route), reason) for route, reason in resolution.missing}
+    while True:
+        desired = [route for spot, route in wanted.items() if spot not in waiting and spot not in spared]
+        convergence = Convergence(host, logger, {*waiting, *spared})
+        try:
+            convergence.run(ctx, desired)
+        except LinkNotFoundError as error:
+            refused = {place(route): "there is no such device" for route in desired if route.dev == error.dev}
+            if not refused:
+                raise
+        except RouteRejectedError as error:
+            refused = _refused(error, desired)
+            if not refused or not error.rolled_back:
+                raise
+        else:
+            return Repair(
+                wanted=wanted,
+                waiting=dict(waiting.values()),
+                displaced=tuple(foreign for spot, foreign in intruders.items() if spot not in {*spared, *waiting}),
+                spared=tuple(spared.values()),
+            )
+        waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
+
+
+def _intruders(observed: Sequence[ObservedRoute], wanted: Collection[Place]) -> dict[Place, ObservedRoute]:
+    """Return the foreign routes that decide in our places."""
+    first = {spot: standing[0] for spot, standing in held_in(observed, wanted).items() if spot in wanted}
+    return {spot: route for spot, route in first.items() if route.protocol != OUR_PROTOCOL}
+
+
+def _refused(error: RouteRejectedError, desired: Sequence[Route]) -> dict[Place, str]:
+    """Return the places of the refused routes, with the kernel's reasons."""
+    reasons = {change.partition(" -> ")[2] or change[2:]: reason for change, _, reason in error.refusals}
+    return {place(route): reasons[str(route)] for route in desired if str(route) in reasons}

@@ -1,0 +1,129 @@
+"""The routes that `Watch` keeps: the events that concern them, their repair, and a line for each change of state."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, RouteEvent
+from hostrouting.net.routes import MAIN_TABLE, place
+from hostrouting.static_routes.repair import Repair, repair
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Collection, Mapping, Sequence
+
+    from hostrouting.config import StaticRoute
+    from hostrouting.host import Host, NetworkEvent, ObservedRoute
+    from hostrouting.net.routes import Place
+    from phases import Change, Context
+
+__all__ = ["RouteKeeper"]
+
+#: A foreign route is left in a place of ours after so many displacements within the time: its owner insists.
+_MOST_DISPLACEMENTS: Final = 3
+_SECONDS_OF_A_CONTEST: Final = 3600.0
+#: Each change has a line of its own, if there are no more than these.
+_MOST_LINES: Final = 8
+
+
+class _Account:
+    """The changes of one repair. The account of the run would grow as long as the run goes on."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def skips(self, _name: str) -> bool:
+        return False
+
+    def record(self, change: Change, _undo: object) -> None:
+        self.changes.append(change)
+
+
+@attrs.define(eq=False)
+class RouteKeeper:
+    """The static routes of a config, with all that is to be known between two repairs."""
+
+    _host: Host
+    _logger: logging.Logger
+    _routes: Sequence[StaticRoute] = ()
+    _last: Repair = attrs.field(factory=Repair)
+    #: When foreign routes were displaced from a place.
+    _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
+
+    def concerns(self, event: NetworkEvent) -> bool:
+        """Return True if the event may have changed one of the routes, or may let a waiting one return.
+
+        The kernel announces no removal of the routes that go with a device or an address, so these events count.
+        """
+        if isinstance(event, RouteEvent):
+            return self._concerns_route(event)
+        if isinstance(event, DeviceEvent):
+            return event.device.name in self._devices
+        return isinstance(event, AddressEvent) and event.dev in self._devices
+
+    def _concerns_route(self, event: RouteEvent) -> bool:
+        route = event.route
+        wanted = self._last.wanted.get(place(route))
+        if route.protocol == OUR_PROTOCOL:
+            # A repair is announced, too.
+            return event.verb == "remove" or wanted is None or not route.fulfils(wanted)
+        return wanted is not None or (self._looks_up and not route.prefix_length and route.table == MAIN_TABLE)
+
+    @property
+    def _devices(self) -> set[str | None]:
+        return {route.dev for route in self._last.wanted.values()} | {route.dev for route in self._routes}
+
+    @property
+    def _looks_up(self) -> bool:
+        """True if a default route completes a route of the config."""
+        return not all(route.dev and route.gateway for route in self._routes)
+
+    def repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
+        """Make the routes right, under the run lock, and log each difference to the state before."""
+        now, account, before = ctx.clock.monotonic(), _Account(), self._last
+        self._routes = routes
+        self._last = repair(ctx.within(account), routes, self._host, self._logger, spare=self._contested(now))
+        for route in self._last.displaced:
+            self._displacements[place(route)].append(now)
+        self._tell_changes(account.changes)
+        self._tell_waiting(before.waiting)
+        self._tell_spared(before.spared)
+
+    def _contested(self, now: float) -> set[Place]:
+        """Return the places from which no foreign route is displaced any more, and forget old displacements."""
+        recent = {
+            spot: [time for time in times if now - time < _SECONDS_OF_A_CONTEST]
+            for spot, times in self._displacements.items()
+        }
+        self._displacements = defaultdict(list, {spot: times for spot, times in recent.items() if times})
+        return {spot for spot, times in self._displacements.items() if len(times) >= _MOST_DISPLACEMENTS}
+
+    def _tell_changes(self, changes: Sequence[Change]) -> None:
+        if len(changes) > _MOST_LINES:
+            self._logger.warning(
+                "%d routes were repaired, the first is: %s", len(changes), changes[0], extra={"changed": len(changes)}
+            )
+            return
+        for change in changes:
+            self._logger.warning("repaired: %s", change, extra={"change": str(change)})
+
+    def _tell_waiting(self, before: Mapping[str, str]) -> None:
+        for route, reason in self._last.waiting.items():
+            if before.get(route) != reason:
+                self._logger.warning("route '%s' waits: %s", route, reason, extra={"route": route, "reason": reason})
+        if before and not self._last.waiting:
+            self._logger.info("no route waits any more")
+
+    def _tell_spared(self, before: Collection[ObservedRoute]) -> None:
+        for route in self._last.spared:
+            if route not in before:
+                self._logger.error(
+                    "foreign route '%s' is left in the place of a route of the config, because it came back after %d "
+                    "displacements within an hour; stop the program that adds it, or remove the route from the config",
+                    route,
+                    _MOST_DISPLACEMENTS,
+                    extra={"foreign": str(route)},
+                )

@@ -1,0 +1,122 @@
+"""A repair restores each route that the node allows, and never waits."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from hostrouting.config import StaticRoute
+from hostrouting.host import OUR_PROTOCOL, Route
+from hostrouting.static_routes.converge import read_records
+from hostrouting.static_routes.repair import Repair, repair
+from hostrouting.static_routes.resolve import place_of
+from hostrouting.testing import FakeHost, MemoryBackend
+from phases import Context
+
+FIRST = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+SECOND = StaticRoute(destination="172.16.2.0/24", gateway="10.225.0.1", dev="eth1")
+FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+
+
+@pytest.fixture
+def node() -> MemoryBackend:
+    node = MemoryBackend()
+    for name, address in ("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"):
+        node.add_link(name)
+        node.add_address(name, address)
+    return node
+
+
+@pytest.fixture
+def host(node: MemoryBackend) -> FakeHost:
+    return FakeHost(node)
+
+
+def repaired(host: FakeHost, *routes: StaticRoute, spare: tuple[StaticRoute, ...] = ()) -> Repair:
+    places = [place_of(route) for route in spare]
+    return repair(Context(), routes, host, logging.getLogger("repair"), spare=places)
+
+
+def ours(node: MemoryBackend) -> list[str]:
+    return [f"{route.destination} dev {route.dev}" for route in node.routes() if route.protocol == OUR_PROTOCOL]
+
+
+def test_a_deleted_route_is_restored(host: FakeHost, node: MemoryBackend) -> None:
+    """Two routes of which one was deleted are both in force after a repair, and none waits."""
+    repaired(host, FIRST, SECOND)
+    node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
+    assert repaired(host, FIRST, SECOND).waiting == {}
+    assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
+
+
+def test_a_route_without_device_waits_alone(host: FakeHost, node: MemoryBackend) -> None:
+    """The route of a device that is gone waits, with the reason; the other one is restored."""
+    node.remove_link("eth1")
+    waiting = repaired(host, FIRST, SECOND).waiting
+    assert waiting == {"172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142": "there is no such device"}
+    assert ours(node) == ["172.16.1.0/24 dev eth0"]
+
+
+@pytest.mark.parametrize("trouble", ["down", "address"])
+def test_a_refused_route_waits_alone(host: FakeHost, node: MemoryBackend, trouble: str) -> None:
+    """The route of a device that is down, or has no address, waits with the kernel's reason; the other is restored."""
+    if trouble == "down":
+        node.set_up("eth1", up=False)
+    else:
+        node.remove_address("eth1", "10.225.0.4/16")
+    (reason,) = repaired(host, FIRST, SECOND).waiting.values()
+    assert reason
+    assert ours(node) == ["172.16.1.0/24 dev eth0"]
+
+
+def test_a_route_that_needs_a_default_route_waits(host: FakeHost, node: MemoryBackend) -> None:
+    """A route without gateway waits while there is no default route, and stays in force if it was."""
+    incomplete = StaticRoute(destination="172.16.3.0/24")
+    assert list(repaired(host, FIRST, incomplete).waiting.values()) == ["table main has no IPv4 default route"]
+    default = Route.parse("0.0.0.0/0", gateway="10.224.0.1", dev="eth0", protocol=4)
+    node.insert_route(default)
+    assert repaired(host, FIRST, incomplete).waiting == {}
+    node.delete_route(default)
+    assert repaired(host, FIRST, incomplete).waiting
+    assert "172.16.3.0/24 dev eth0" in ours(node)
+
+
+def test_a_foreign_route_is_displaced_and_recorded(host: FakeHost, node: MemoryBackend) -> None:
+    """A foreign route in one of our places is named in the outcome, recorded, and restored when ours is removed."""
+    node.insert_route(FOREIGN)
+    (displaced,) = repaired(host, FIRST).displaced
+    assert str(displaced) == str(FOREIGN)
+    assert [str(route) for route in read_records(host.files).routes] == [str(FOREIGN)]
+    repaired(host)
+    assert [str(route) for route in node.routes() if route.destination == FIRST.destination] == [str(FOREIGN)]
+
+
+def test_a_foreign_route_that_is_spared(host: FakeHost, node: MemoryBackend) -> None:
+    """A foreign route in a spared place stays there and is named; once it is gone, ours is restored."""
+    node.insert_route(FOREIGN)
+    outcome = repaired(host, FIRST, SECOND, spare=(FIRST,))
+    assert (outcome.displaced, [str(route) for route in outcome.spared]) == ((), [str(FOREIGN)])
+    assert ours(node) == ["172.16.2.0/24 dev eth1"]
+    node.delete_route(FOREIGN)
+    assert repaired(host, FIRST, SECOND, spare=(FIRST,)).spared == ()
+    assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
+
+
+def test_the_changes_are_recorded(host: FakeHost, node: MemoryBackend) -> None:
+    """The account of the caller gets only the routes that changed: a route that waits is no removal."""
+    repaired(host, FIRST, SECOND)
+    node.set_up("eth1", up=False)
+    node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
+
+    class Account:
+        changes: list[str] = []  # noqa: RUF012
+
+        def skips(self, name: str) -> bool:
+            return False
+
+        def record(self, change: object, undo: object) -> None:
+            self.changes.append(str(change))
+
+    repair(Context().within(Account()), [FIRST, SECOND], host, logging.getLogger("repair"))
+    assert Account.changes == ["+ 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"]

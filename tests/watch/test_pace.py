@@ -1,0 +1,31 @@
+"""Repairs are made at once, and for long they take no more than a small share of a core."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostrouting.watch.pace import Pace
+
+#: A repair of a node with a hundred thousand routes takes less.
+costs = st.floats(0, 0.14)
+
+
+@given(st.lists(costs, max_size=400))
+def test_for_long_repairs_take_three_percent(spent: list[float]) -> None:
+    """Repairs that follow each other without end take one second, 3 % of the time, and one repair more at most."""
+    now, pace = 50.0, Pace(50.0)
+    for seconds in spent:
+        now += pace.pause + seconds
+        pace = pace.after(seconds, now=now)
+    assert sum(spent) <= 1.0 + 0.03 * (now - 50.0) + 0.14
+
+
+@given(st.lists(st.tuples(costs, st.floats(10, 100)), max_size=50))
+def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> None:
+    """A repair of a tenth of a second now and then never slows the next one."""
+    now, pace = 0.0, Pace(0.0)
+    for seconds, quiet in repairs:
+        assert pace.pause == 0.003
+        now += quiet
+        pace = pace.after(seconds, now=now)

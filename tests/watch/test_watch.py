@@ -1,0 +1,285 @@
+"""Watch over a fake node and over the kernel: what other programs do to the routes of a config is repaired."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.needs import require
+
+from hostrouting import Configure, HostRoutingConfig, Reset
+from hostrouting.boot import INTENT_PATH
+from hostrouting.exceptions import HostFileError
+from hostrouting.host import OUR_PROTOCOL, Host, Route
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
+from hostrouting.watch import Watch
+from phases import Context, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hostrouting.testing.node import Node
+
+CONFIG = HostRoutingConfig.from_mapping(
+    {
+        "staticRoutes": {
+            "enabled": True,
+            "routes": [
+                {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0"},
+                {"destination": "172.16.2.0/24", "gateway": "10.225.0.1", "dev": "eth1"},
+            ],
+        }
+    }
+)
+OURS = ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142", "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"]
+FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
+SECONDS = 60
+
+
+@attrs.frozen
+class Watched:
+    """A node on which a Watch runs."""
+
+    host: Host
+    node: Node
+    ctx: Context
+
+    def ours(self) -> list[str]:
+        return sorted(str(route) for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Wait until something holds. Events wake this; a line in the log has none, so it looks again by itself."""
+        now = self.ctx.clock.monotonic
+        end = now() + SECONDS
+        while not self.ctx.wait(done, until=now() + 0.05):
+            assert now() < end, f"not within {SECONDS} s; ours are {self.ours()}"
+
+    def until_repaired(self, ours: list[str] | None = None) -> None:
+        self.until(lambda: self.ours() == (OURS if ours is None else ours))
+
+
+@contextmanager
+def watching(host: Host, node: Node, config: HostRoutingConfig = CONFIG) -> Iterator[Watched]:
+    """Run a Watch in a thread until the end of the block; it must end with its context, without an error."""
+    ctx = Context()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            Watch(config, host=host).do(ctx)
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    watched = Watched(host, node, ctx)
+    try:
+        watched.until(lambda: bool(errors) or watched.ours() == OURS)
+        yield watched
+    finally:
+        ctx.cancel("the test ends")
+        thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert errors == []
+
+
+def arrange(node: Node) -> None:
+    for name, address in ("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"):
+        node.add_link(name)
+        node.add_address(name, address)
+
+
+@pytest.fixture(params=["memory", "kernel"])
+def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
+    if request.param == "memory":
+        backend = MemoryBackend()
+        arrange(backend)
+        with watching(FakeHost(backend), backend) as found:
+            yield found
+        return
+    require("kernel")
+    with KernelNode.made() as node:
+        arrange(node)
+        routes, events = NetlinkBackend(netns=node.name), NetlinkEvents(netns=node.name)
+        fake = FakeHost()
+        host = Host(routes=routes, events=events, files=fake.files, lock=fake.lock, services=fake.services)
+        with watching(host, node) as found:
+            yield found
+
+
+def standing(watched: Watched, destination: str = "172.16.1.0/24") -> list[str]:
+    return [str(route) for route in watched.host.routes.routes() if route.destination == destination]
+
+
+def test_a_deleted_route_is_restored(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A route of the config that another program deletes comes back, and one line says so."""
+    caplog.clear()
+    route = next(route for route in watched.host.routes.routes() if str(route) == OURS[0])
+    watched.node.delete_route(route)
+    watched.until_repaired()
+    watched.until(lambda: f"repaired: + {OURS[0]}" in caplog.messages)
+
+
+def test_a_changed_route_is_restored(watched: Watched) -> None:
+    """A route of the config whose gateway another program changes in its place is as configured again."""
+    other = attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL)
+    watched.node.insert_route(other, verb="replace")
+    watched.until(lambda: standing(watched) == [OURS[0]])
+
+
+@pytest.mark.parametrize("verb", ["prepend", "replace"])
+def test_a_foreign_route_in_our_place_is_displaced(watched: Watched, verb: str) -> None:
+    """A foreign route ahead of ours, or instead of it, is displaced: ours decides again."""
+    watched.node.insert_route(FOREIGN, verb=verb)
+    watched.until(lambda: standing(watched) == [OURS[0]])
+
+
+def test_an_owner_that_insists_is_left(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A foreign route that comes back after three displacements is left, with an error that names it.
+
+    The other routes are kept all the same, and ours returns once the foreign one is gone.
+    """
+
+    def is_left() -> bool:
+        return any(record.levelno == logging.ERROR for record in caplog.records)
+
+    while not is_left():
+        watched.node.insert_route(FOREIGN, verb="replace")
+        watched.until(lambda: is_left() or standing(watched) == [OURS[0]])
+    assert standing(watched) == [str(FOREIGN)]
+    assert str(FOREIGN) in caplog.messages[-1]
+    assert len([message for message in caplog.messages if message.startswith(("repaired: ~", "repaired: +"))]) >= 3
+    watched.node.delete_route(next(route for route in watched.host.routes.routes() if str(route) == OURS[1]))
+    watched.until_repaired([OURS[1]])
+    watched.node.delete_route(FOREIGN)
+    watched.until_repaired()
+
+
+def test_a_device_goes_down_and_comes_up(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """The route of a device that is down waits, with one line; it returns with the device, though no event names it."""
+    watched.node.set_up("eth1", up=False)
+    watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
+    assert watched.ours() == OURS[:1]
+    watched.node.set_up("eth1", up=True)
+    watched.until_repaired()
+
+
+def test_an_address_goes_and_returns(watched: Watched) -> None:
+    """The route whose gateway is reached by an address returns with the address."""
+    watched.node.remove_address("eth1", "10.225.0.4/16")
+    watched.until_repaired(OURS[:1])
+    watched.node.add_address("eth1", "10.225.0.4/16")
+    watched.until_repaired()
+
+
+def test_foreign_routes_elsewhere_are_not_touched(watched: Watched) -> None:
+    """Foreign routes with another destination, metric or table stay, however often they change."""
+    foreign = [
+        Route.parse("172.16.3.0/24", gateway="10.224.0.9", dev="eth0", protocol=16),
+        Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16, metric=7),
+    ]
+    for route in foreign:
+        watched.node.insert_route(route)
+    watched.node.delete_route(next(route for route in watched.host.routes.routes() if str(route) == OURS[1]))
+    watched.until_repaired()
+    there = {str(route) for route in watched.host.routes.routes()}
+    assert {str(route) for route in foreign} <= there
+
+
+class TestTrouble:
+    """What other parts of the node do while it watches."""
+
+    @pytest.fixture
+    def host(self) -> FakeHost:
+        backend = MemoryBackend()
+        arrange(backend)
+        return FakeHost(backend)
+
+    def test_while_another_run_holds_the_lock(self, host: FakeHost) -> None:
+        """A route that is deleted while another run holds the lock is restored after that."""
+        with watching(host, host.routes) as watched:
+            with host.lock.hold(Context()):
+                host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
+                assert watched.ours() == OURS[1:]
+            watched.until_repaired()
+
+    def test_a_failure_is_said_once(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """A repair that fails twice is one error; the next event leads to another repair, which succeeds."""
+        with watching(host, host.routes) as watched:
+            for protocol in 16, 17:
+                before = len(host.files.operations.calls)
+                host.files.fail_at(1, HostFileError("no space left"))
+                host.routes.insert_route(attrs.evolve(FOREIGN, protocol=protocol), verb="replace")
+                watched.until(lambda before=before: len(host.files.operations.calls) > before)  # type: ignore[misc]
+            host.routes.insert_route(FOREIGN, verb="replace")
+            watched.until_repaired()
+        told = [message for message in caplog.messages if "cannot be repaired now" in message]
+        assert told == ["the routes cannot be repaired now: no space left"]
+
+    def test_lost_events(self, host: FakeHost) -> None:
+        """If events were lost, the routes are compared."""
+        with watching(host, host.routes) as watched:
+            host.events.most = 0
+            host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
+            watched.until_repaired()
+
+
+class TestIntent:
+    """The installed config is the one that counts."""
+
+    @pytest.fixture
+    def host(self) -> FakeHost:
+        backend = MemoryBackend()
+        arrange(backend)
+        host = FakeHost(backend)
+        host.files.write("/lib/systemd/system/kubelet.service", b"[Service]\nExecStart=/bin/true\n", mode=0o644)
+        execute(Configure(CONFIG, host=host))
+        return host
+
+    def test_an_apply_beside_it(self, host: FakeHost) -> None:
+        """Routes that another run installs are kept from then on, and those that it removes are not restored."""
+        other = attrs.evolve(
+            CONFIG, static_routes=attrs.evolve(CONFIG.static_routes, routes=CONFIG.static_routes.routes[1:])
+        )
+        with watching(host, host.routes) as watched:
+            execute(Configure(other, host=host))
+            watched.until_repaired(OURS[1:])
+            host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[1]))
+            watched.until_repaired(OURS[1:])
+
+    def test_a_reset_ends_it(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """After a reset no route comes back, and the task ends."""
+        ctx = Context(timeout=SECONDS)
+        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
+        caplog.set_level(logging.INFO)
+        thread.start()
+        assert ctx.wait(lambda: host.events.operations.calls != [], until=ctx.deadline)
+        execute(Reset(HostRoutingConfig(), host=host))
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+        assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
+        assert "hostrouting was reset, so there is nothing to keep any more" in caplog.messages
+
+    def test_a_damaged_intent(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """A damaged file is said once, and the routes of the config before it are kept."""
+        with watching(host, host.routes) as watched:
+            host.files.write(INTENT_PATH, b"{", mode=0o644)
+            for _ in range(2):
+                host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
+                watched.until_repaired()
+        assert len([message for message in caplog.messages if "the installed config is damaged" in message]) == 1
+
+
+def test_the_end_of_the_context_is_no_failure() -> None:
+    """A Watch whose time is up returns, with its routes in force."""
+    backend = MemoryBackend()
+    arrange(backend)
+    host = FakeHost(backend)
+    Watch(CONFIG, host=host).do(Context(timeout=0.05))
+    assert [str(route) for route in backend.routes() if route.protocol == OUR_PROTOCOL] == OURS
