@@ -1,7 +1,7 @@
 """The intent: the config in force, as a file beside the scripts that were made of it.
 
 A program that keeps routing right after the boot reads there which routes are wanted. It takes the run lock first, so
-it never sees the middle of an apply or reset. For what each state on the disk means see docs/decisions/intent.md.
+it never sees the middle of an apply or reset. docs/decisions/intent.md has the meaning of each state on the disk.
 """
 
 from __future__ import annotations

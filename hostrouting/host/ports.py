@@ -2,8 +2,8 @@
 
 The contract suites in `hostrouting.testing` hold an implementation to everything that is promised here. Two ports are
 the network as it is: `RouteBackend` is how the node routes IPv4, with its changes; all else belongs to `LinkLayer`:
-devices in every detail, neighbours, bridge stations, BPF programs and IPv6, with their changes. `NetworkEvents` tells
-what other programs change.
+devices in every detail, neighbours, bridge stations, BPF programs and IPv6, with their changes. `NetworkEvents` has
+the changes that other programs make.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class Listener(Protocol):
 
     @property
     def has_news(self) -> bool:
-        """True if `take` would return events or raise; what to wait for: `ctx.wait(lambda: listener.has_news)`."""
+        """True if `take` would return events or raise; wait for it by `ctx.wait(lambda: listener.has_news)`."""
 
     def take(self) -> list[NetworkEvent]:
         """Return the events since the last call (or since `listen`), in the kernel's order; never wait for one.

@@ -7,6 +7,6 @@ changes.py        RouteChange: one step of a batch
 default_route.py  the default routes of a node
 rules.py          Rule: a policy rule with all its selectors
 links.py          Device with its addresses, Neighbour, Station
-events.py         what the kernel announces of all these
+events.py         the kernel's announcements of all these
 mappings.py       the JSON form of routes and neighbours
 """

@@ -27,7 +27,7 @@ class RouteEvent(NamedTuple):
     'append: 172.16.0.0/16 dev ib0 proto kernel'
 
     The verb of a new route says where it stands: `add` alone in its place, `prepend` before the others there, `append`
-    behind them, and `replace` instead of the first of them, which is gone.
+    after them, and `replace` instead of the first of them, which is gone.
     """
 
     verb: Literal["add", "prepend", "append", "replace", "remove"]
@@ -39,7 +39,7 @@ class DeviceEvent(NamedTuple):
     """A device that is new, changed or gone. One with a known index and another name than before was renamed."""
 
     verb: Literal["set", "remove"]
-    #: Without addresses and neighbours, which have events of their own.
+    #: Without addresses and neighbours, which have separate events.
     device: Device
 
 

@@ -22,7 +22,7 @@ __all__ = ["change_of_a_route", "changes_of_own_routes", "removals_of_addresses"
 
 
 def change_of_a_route(verb: str, before: Bucket, after: Bucket) -> Iterator[RouteEvent]:
-    """Yield the event of one change, if it changed anything; `verb` is what it was asked to do."""
+    """Yield the event of one change, if it changed anything; `verb` is the one that was asked for."""
     if verb == "remove":
         yield from (RouteEvent("remove", shown(route)) for route in before if route not in after)
     else:

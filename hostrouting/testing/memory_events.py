@@ -1,4 +1,4 @@
-"""The announcements of a kernel in memory: what the other fakes change, and a test announces itself."""
+"""The announcements of a kernel in memory: the changes of the other fakes, and those of a test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Indexes(dict[str, int]):
 
 
 class MemoryEvents(Faulty):
-    """A `NetworkEvents` without a kernel: the fakes of the machine announce what a test or task changes.
+    """A `NetworkEvents` without a kernel: the fakes of the machine announce the changes of a test or task.
 
     `announce` makes further events. By default, `fail_at` says that there is no memory; `listen` and `take` are
     operations.

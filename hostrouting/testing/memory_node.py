@@ -35,7 +35,7 @@ _MAC: Final = "02:00:00:00:00:01"
 
 
 class MemoryNode(Node):
-    """The handles of `Node` on `fib`, which is the node as it is now. What they change is announced by `events`."""
+    """The handles of `Node` on `fib`, which is the node as it is now. Their changes are announced by `events`."""
 
     def __init__(self) -> None:
         self.events: MemoryEvents = MemoryEvents()

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RouteKeeper"]
 
-#: A foreign route is left in a place of ours after so many displacements within the time: its owner insists.
+#: A foreign route is left in a place of the config after so many displacements within the time: its owner insists.
 _MOST_DISPLACEMENTS: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
-#: Each change has a line of its own, if there are no more than these.
+#: Each change has a separate line, if there are no more than these.
 _MOST_LINES: Final = 8
 
 

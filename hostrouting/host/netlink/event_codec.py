@@ -1,4 +1,4 @@
-"""Events, parsed from the messages with which the kernel announces them; it announces each in a datagram of its own."""
+"""Events, parsed from the messages with which the kernel announces them; it announces each in a separate datagram."""
 
 from __future__ import annotations
 

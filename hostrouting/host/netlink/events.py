@@ -1,4 +1,4 @@
-"""The adapter of the port `NetworkEvents`: a socket of its own, which a thread empties while the caller is busy."""
+"""The adapter of the port `NetworkEvents`: a separate socket, which a thread empties while the caller is busy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["NetlinkEvents", "NetlinkListener"]
 #: The buffer of the socket. The kernel doubles it, and counts 768 bytes for each route: it holds 20,000.
 _SOCKET_BYTES: Final = 8 << 20
 _SO_RCVBUFFORCE: Final = 33
-#: What a listener stores until the caller takes it: 130,000 routes, in twice as much memory.
+#: A listener stores so much until the caller takes it: 130,000 routes, in twice as much memory.
 _MOST_BYTES: Final = 8 << 20
 #: No announcement is longer; that of a link has two kilobytes.
 _LONGEST: Final = 1 << 16
@@ -62,7 +62,7 @@ class NetlinkEvents(Adapter):
 
 
 class NetlinkListener(Adapter):
-    """Stores what comes by a socket that has joined the groups. A thread runs `empty`, another one takes the events."""
+    """Stores the announcements of a socket in the groups. A thread runs `empty`, another one takes the events."""
 
     def __init__(self, opened: socket.socket, *, netns: str | None = None) -> None:
         super().__init__(netns=netns)
@@ -110,7 +110,7 @@ class NetlinkListener(Adapter):
             return EventReader(kernel.names())
 
     def empty(self, end: int, notify: Callable[[], None]) -> None:
-        """Store what comes, and call `notify` for it, until the event descriptor `end` is written to."""
+        """Store the announcements, and call `notify` for them, until the event descriptor `end` is written to."""
         poll = select.poll()
         for descriptor in self._socket.fileno(), end:
             poll.register(descriptor, select.POLLIN)
@@ -155,7 +155,7 @@ class _Inbox:
             self._receive()
 
     def lose(self, loss: EventsLostError) -> None:
-        """Forget what is stored, and store nothing more until `take` has raised the error."""
+        """Forget all that is stored, and store nothing more until `take` has raised the error."""
         with self._lock:
             self._lose(loss)
 

@@ -91,7 +91,7 @@ class RouteReader:
         return answers
 
     def read_announced(self, message: bytes) -> ObservedRoute:
-        """Return the route that a message of its own announces as new or gone."""
+        """Return the route that a single message announces as new or gone."""
         before, after = message[HEADER_LENGTH : AFTER_DST - 4], message[AFTER_DST:]
         if len(message) < AFTER_DST or not before.endswith(DST_HEADER):
             return self._whole(message[HEADER_LENGTH:])

@@ -24,7 +24,7 @@ Derive a class from a contract and override its fixtures:
     RunLockContract                the run lock
     NftablesContract, EbtablesContract          packet rules
     LinkLayerContract              devices, neighbours, bridges and IPv6; it arranges a `LinkNode`
-    NetworkEventsContract          what the kernel announces
+    NetworkEventsContract          the kernel's announcements
 """
 
 from __future__ import annotations

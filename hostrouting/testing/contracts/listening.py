@@ -149,7 +149,7 @@ class ListeningContract:
         assert listener.has_news
 
     def test_what_is_not_taken_in_time_is_lost(self, eth0: Node, listener: Listener, most: int) -> None:
-        """It is told once, and what happens after that is told again."""
+        """It is told once, and the events after it are told again."""
         self.lose(eth0, listener, most)
         eth0.add_route("8.0.0.0/8", dev="ib0")
         with pytest.raises(EventsLostError, match="read everything anew"):

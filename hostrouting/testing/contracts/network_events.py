@@ -41,7 +41,7 @@ class NetworkEventsContract(ListeningContract):
     # --- routes
 
     def test_a_new_route_is_told_with_its_place(self, eth0: Node, listener: Listener, backend: RouteBackend) -> None:
-        """Alone in its place, before the others, behind them, or instead of the first: as the kernel did it."""
+        """Alone in its place, before the others, after them, or instead of the first: as the kernel did it."""
         for last, verb in enumerate(("add", "append", "prepend", "replace"), 1):
             wanted = Route.parse("9.0.0.0/8", gateway=f"10.224.0.{last}", dev="eth0", protocol=3)
             eth0.insert_route(wanted, verb=verb)
@@ -107,7 +107,7 @@ class NetworkEventsContract(ListeningContract):
     def test_a_device_is_told_as_it_is(
         self, eth0: Node, listener: Listener, backend: RouteBackend, ctx: Context
     ) -> None:
-        """New, up, in another group, down: the last event shows what a reading shows.
+        """New, up, in another group, down: the last event shows the same as a reading.
 
         The kernel does not tell the group of a device that is down.
         """
@@ -149,7 +149,7 @@ class NetworkEventsContract(ListeningContract):
         ]
 
     def test_secondary_addresses_go_before_their_primary_one(self, eth0: Node, listener: Listener) -> None:
-        """Each is told, with its own routes behind it."""
+        """Each is told, and its routes after it."""
         for last in 5, 6:
             eth0.add_address("eth0", f"10.224.0.{last}/16")
         listener.take()
