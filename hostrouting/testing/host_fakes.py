@@ -99,10 +99,12 @@ class FakeHost(Host):
     def __init__(self, routes: MemoryBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
         routes = routes or MemoryBackend()
+        # Some tests take a real backend for the routes, and fakes for the rest.
+        announced = routes if isinstance(routes, MemoryBackend) else MemoryBackend()
         of_a_kernel: dict[str, Any] = {
             "routes": routes,
-            "link_layer": MemoryLinkLayer(events=routes.events, indexes=routes.indexes),
-            "events": routes.events,
+            "link_layer": MemoryLinkLayer(events=announced.events, indexes=announced.indexes),
+            "events": announced.events,
             "nftables": MemoryNftables(),
             "ebtables": MemoryEbtables(),
             "metadata": MemoryMetadata(),
