@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from hostrouting.host import RouteBackend
     from hostrouting.testing.memory_events import MemoryEvents
     from phases import Context
 
@@ -96,7 +97,7 @@ class FakeHost(Host):
     ebtables: MemoryEbtables
     metadata: MemoryMetadata
 
-    def __init__(self, routes: MemoryBackend | None = None, *, is_live: bool = True) -> None:
+    def __init__(self, routes: RouteBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
         routes = routes or MemoryBackend()
         # Some tests take a real backend for the routes, and fakes for the rest.
