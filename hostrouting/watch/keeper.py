@@ -48,8 +48,11 @@ class RouteKeeper:
 
     _host: Host
     _logger: logging.Logger
-    _routes: Sequence[StaticRoute] = ()
     _last: Repair = attrs.field(factory=Repair)
+    #: The devices by which the routes leave.
+    _devices: set[str | None] = attrs.field(factory=set)
+    #: True if a default route completes a route of the config.
+    _looks_up: bool = False
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
@@ -70,22 +73,19 @@ class RouteKeeper:
         if route.protocol == OUR_PROTOCOL:
             # A repair is announced, too.
             return event.verb == "remove" or wanted is None or not route.fulfils(wanted)
-        return wanted is not None or (self._looks_up and not route.prefix_length and route.table == MAIN_TABLE)
-
-    @property
-    def _devices(self) -> set[str | None]:
-        return {route.dev for route in self._last.wanted.values()} | {route.dev for route in self._routes}
-
-    @property
-    def _looks_up(self) -> bool:
-        """True if a default route completes a route of the config."""
-        return not all(route.dev and route.gateway for route in self._routes)
+        if wanted is not None or (self._looks_up and not route.prefix_length and route.table == MAIN_TABLE):
+            return True
+        # The kernel finds a gateway by a route without one.
+        return bool(self._last.waiting) and route.gateway is None and route.dev in self._devices
 
     def repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
         """Make the routes right, under the run lock, and log each difference to the state before."""
         now, account, before = ctx.clock.monotonic(), _Account(), self._last
-        self._routes = routes
+        # Now, since thousands of events need them, and also if the repair fails.
+        self._devices |= {route.dev for route in routes}
+        self._looks_up = not all(route.dev and route.gateway for route in routes)
         self._last = repair(ctx.within(account), routes, self._host, self._logger, spare=self._contested(now))
+        self._devices = {route.dev for route in (*routes, *self._last.wanted.values())}
         for route in self._last.displaced:
             self._displacements[place(route)].append(now)
         self._tell_changes(account.changes)

@@ -178,6 +178,20 @@ def test_an_address_goes_and_returns(watched: Watched) -> None:
     watched.until_repaired()
 
 
+def test_the_network_of_a_gateway_goes_and_returns(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A route waits while no route leads to its gateway, and returns with that route, which belongs to others.
+
+    `ip route flush table main` takes both, and a program that restores its own sets no address.
+    """
+    network = next(route for route in watched.host.routes.routes() if route.destination == "10.225.0.0/16")
+    ours = next(route for route in watched.host.routes.routes() if str(route) == OURS[1])
+    watched.node.delete_route(network)
+    watched.node.delete_route(ours)
+    watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
+    watched.node.insert_route(network.to_route())
+    watched.until_repaired()
+
+
 def test_foreign_routes_elsewhere_are_not_touched(watched: Watched) -> None:
     """Foreign routes with another destination, metric or table stay, however often they change."""
     foreign = [
