@@ -9,16 +9,28 @@ import pytest
 
 from hostrouting.config import StaticRoute
 from hostrouting.fib.model import resting
-from hostrouting.host import AddressEvent, DeviceEvent, Route, RouteEvent
+from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Route, RouteEvent
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.keeper import RouteKeeper
 from phases import Context
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostrouting.host import NetworkEvent
+
+
+ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+
+
+@pytest.fixture
+def node() -> MemoryBackend:
+    node = MemoryBackend()
+    node.add_link("eth0")
+    node.add_address("eth0", "10.224.0.4/16")
+    return node
 
 
 class CountedRoutes(tuple[StaticRoute, ...]):
@@ -40,13 +52,25 @@ EVENTS: list[NetworkEvent] = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_an_event_costs_the_same_however_many_routes_there_are(event: NetworkEvent) -> None:
+def test_an_event_costs_the_same_however_many_routes_there_are(event: NetworkEvent, node: MemoryBackend) -> None:
     """An event of another program concerns no route, and is found not to without a look at each of them."""
-    node = MemoryBackend()
-    node.add_link("eth0")
-    node.add_address("eth0", "10.224.0.4/16")
     keeper = RouteKeeper(FakeHost(node), logging.getLogger("keeper"))
-    keeper.repair(Context(), CountedRoutes([StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")]))
+    keeper.repair(Context(), CountedRoutes([ROUTE]))
     before = CountedRoutes.passes
     assert not keeper.concerns(event)
     assert CountedRoutes.passes == before
+
+
+def test_a_route_that_is_deleted_all_the_time_fills_no_log(
+    node: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten repairs a second have sixty lines a minute, and one more that says how many were left out."""
+    clock = ManualClock()
+    keeper = RouteKeeper(FakeHost(node), logging.getLogger("keeper"))
+    for _ in range(601):
+        keeper.repair(Context(clock=clock), [ROUTE])
+        node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
+        clock.advance(0.1)
+    assert caplog.messages[:60] == ["repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"] * 60
+    assert caplog.messages[60].startswith("540 lines were left out")
+    assert len(caplog.messages) == 62
