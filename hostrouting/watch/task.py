@@ -6,7 +6,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import NodeTask, read_intent
+from hostrouting.boot import INTENT_PATH, NodeTask, read_intent
 from hostrouting.exceptions import (
     EventsLostError,
     HostFileError,
@@ -51,7 +51,9 @@ class Watch(NodeTask):
     def do(self, ctx: Context) -> None:
         """Repair the routes, and again after each event that concerns them."""
         keeper, pace = RouteKeeper(self._host, self._logger), Pace(ctx.clock.monotonic())
-        self._is_installed = self._is_reset = False
+        # Before the first repair has the lock, a reset may have come and gone.
+        self._is_installed = self._host.files.exists(INTENT_PATH)
+        self._is_reset = False
         #: The trouble that was logged last, of the repair and of the installed config.
         self._trouble: dict[str, str] = {}
         # Before the first repair: no change after it is missed.

@@ -281,6 +281,23 @@ class TestIntent:
         assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
         assert "hostrouting was reset, so there is nothing to keep any more" in caplog.messages
 
+    def test_a_reset_before_the_first_repair(self, host: FakeHost) -> None:
+        """A reset while the first repair waits for the lock ends the task, and no route comes back."""
+        ctx = Context()
+        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
+        with host.lock.hold(Context()):
+            thread.start()
+            assert ctx.wait(lambda: host.events.operations.calls != [], until=ctx.clock.monotonic() + SECONDS)
+            host.files.remove(INTENT_PATH)
+            for route in [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]:
+                host.routes.delete_route(route)
+        thread.join(5)
+        is_over = not thread.is_alive()
+        ctx.cancel("the test ends")
+        thread.join()
+        assert is_over
+        assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
+
     def test_a_damaged_intent(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """A damaged file is said once, and the routes of the config before it are kept."""
         with watching(host, host.routes) as watched:
