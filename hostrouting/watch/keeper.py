@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from logging import ERROR, INFO, WARNING
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -27,6 +29,32 @@ _MOST_DISPLACEMENTS: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
 #: Each change has a separate line, if there are no more than these.
 _MOST_LINES: Final = 8
+#: A program that changes a route without end fills no log: ten repairs a second are made for it, for ever.
+_MOST_LINES_A_MINUTE: Final = 60
+
+
+class _Lines:
+    """The lines of a log, of which a minute has only so many; the number of the others follows."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._since = -inf
+        self._left = 0
+
+    def at(self, now: float) -> None:
+        """Begin another minute if the last one is over."""
+        if now - self._since < 60:
+            return
+        if self._left < 0:
+            message = "%d lines were left out: another program changes routes of the config all the time"
+            self._logger.warning(message, -self._left)
+        self._since, self._left = now, _MOST_LINES_A_MINUTE
+
+    def write(self, level: int, message: str, *values: object, **extra: object) -> None:
+        """Write a line if the minute has one left."""
+        self._left -= 1
+        if self._left >= 0:
+            self._logger.log(level, message, *values, extra=extra)
 
 
 class _Account:
@@ -48,8 +76,12 @@ class RouteKeeper:
 
     _host: Host
     _logger: logging.Logger
-    _routes: Sequence[StaticRoute] = ()
+    _lines: _Lines = attrs.field(init=False, default=attrs.Factory(lambda self: _Lines(self._logger), takes_self=True))
     _last: Repair = attrs.field(factory=Repair)
+    #: The devices by which the routes leave.
+    _devices: set[str | None] = attrs.field(factory=set)
+    #: True if a default route completes a route of the config.
+    _looks_up: bool = False
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
@@ -70,24 +102,22 @@ class RouteKeeper:
         if route.protocol == OUR_PROTOCOL:
             # A repair is announced, too.
             return event.verb == "remove" or wanted is None or not route.fulfils(wanted)
-        return wanted is not None or (self._looks_up and not route.prefix_length and route.table == MAIN_TABLE)
-
-    @property
-    def _devices(self) -> set[str | None]:
-        return {route.dev for route in self._last.wanted.values()} | {route.dev for route in self._routes}
-
-    @property
-    def _looks_up(self) -> bool:
-        """True if a default route completes a route of the config."""
-        return not all(route.dev and route.gateway for route in self._routes)
+        if wanted is not None or (self._looks_up and not route.prefix_length and route.table == MAIN_TABLE):
+            return True
+        # The kernel finds a gateway by a route without one.
+        return bool(self._last.waiting) and route.gateway is None and route.dev in self._devices
 
     def repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
         """Make the routes right, under the run lock, and log each difference to the state before."""
         now, account, before = ctx.clock.monotonic(), _Account(), self._last
-        self._routes = routes
+        # Now, since thousands of events need them, and also if the repair fails.
+        self._devices |= {route.dev for route in routes}
+        self._looks_up = not all(route.dev and route.gateway for route in routes)
         self._last = repair(ctx.within(account), routes, self._host, self._logger, spare=self._contested(now))
+        self._devices = {route.dev for route in routes} | {route.dev for route in self._last.wanted.values()}
         for route in self._last.displaced:
             self._displacements[place(route)].append(now)
+        self._lines.at(now)
         self._tell_changes(account.changes)
         self._tell_waiting(before.waiting)
         self._tell_spared(before.spared)
@@ -103,27 +133,27 @@ class RouteKeeper:
 
     def _tell_changes(self, changes: Sequence[Change]) -> None:
         if len(changes) > _MOST_LINES:
-            self._logger.warning(
-                "%d routes were repaired, the first is: %s", len(changes), changes[0], extra={"changed": len(changes)}
-            )
+            message = "%d routes were repaired, the first is: %s"
+            self._lines.write(WARNING, message, len(changes), changes[0], changed=len(changes))
             return
         for change in changes:
-            self._logger.warning("repaired: %s", change, extra={"change": str(change)})
+            self._lines.write(WARNING, "repaired: %s", change, change=str(change))
 
     def _tell_waiting(self, before: Mapping[str, str]) -> None:
         for route, reason in self._last.waiting.items():
             if before.get(route) != reason:
-                self._logger.warning("route '%s' waits: %s", route, reason, extra={"route": route, "reason": reason})
+                self._lines.write(WARNING, "route '%s' waits: %s", route, reason, route=route, reason=reason)
         if before and not self._last.waiting:
-            self._logger.info("no route waits any more")
+            self._lines.write(INFO, "no route waits any more")
 
     def _tell_spared(self, before: Collection[ObservedRoute]) -> None:
         for route in self._last.spared:
             if route not in before:
-                self._logger.error(
+                self._lines.write(
+                    ERROR,
                     "foreign route '%s' is left in the place of a route of the config, because it came back after %d "
                     "displacements within an hour; stop the program that adds it, or remove the route from the config",
                     route,
                     _MOST_DISPLACEMENTS,
-                    extra={"foreign": str(route)},
+                    foreign=str(route),
                 )

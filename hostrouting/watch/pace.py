@@ -47,4 +47,6 @@ class Pace:
 
     def after(self, seconds: float, *, now: float) -> Pace:
         """Return the pace after a repair that took `seconds` and ended `now`."""
-        return Pace(now, min(_SAVINGS, self.left + (now - self.now) * _SHARE) - seconds)
+        left = min(_SAVINGS, self.left + (now - self.now) * _SHARE) - seconds
+        # A repair that waited ten minutes in vain for the run lock would slow all others for hours.
+        return Pace(now, max(left, -_LONGEST * _SHARE))

@@ -6,8 +6,14 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import NodeTask, read_intent
-from hostrouting.exceptions import EventsLostError, HostRoutingError, InvalidConfigError, PermissionDeniedError
+from hostrouting.boot import INTENT_PATH, NodeTask, read_intent
+from hostrouting.exceptions import (
+    EventsLostError,
+    HostFileError,
+    HostRoutingError,
+    InvalidConfigError,
+    PermissionDeniedError,
+)
 from hostrouting.watch.keeper import RouteKeeper
 from hostrouting.watch.pace import Pace
 from phases import CancelledError, DeadlineExceededError
@@ -21,7 +27,7 @@ __all__ = ["Watch"]
 #: A failed repair is repeated after so long, also without an event.
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
 _REPAIR: Final = "the routes cannot be repaired now"
-_INTENT: Final = "the installed config is damaged, and the routes of the one before it are kept"
+_INTENT: Final = "the installed config cannot be read, and the routes of the one before it are kept"
 
 
 class Watch(NodeTask):
@@ -45,7 +51,9 @@ class Watch(NodeTask):
     def do(self, ctx: Context) -> None:
         """Repair the routes, and again after each event that concerns them."""
         keeper, pace = RouteKeeper(self._host, self._logger), Pace(ctx.clock.monotonic())
-        self._is_installed = self._is_reset = False
+        # Before the first repair has the lock, a reset may have come and gone.
+        self._is_installed = self._host.files.exists(INTENT_PATH)
+        self._is_reset = False
         #: The trouble that was logged last, of the repair and of the installed config.
         self._trouble: dict[str, str] = {}
         # Before the first repair: no change after it is missed.
@@ -79,11 +87,13 @@ class Watch(NodeTask):
         return pace.after(now() - started, now=now())
 
     def _read_intent(self) -> None:
-        """Go on with the installed config; with the one before it if the file is damaged."""
+        """Go on with the installed config; with the one before it if the file cannot be read or is damaged."""
         try:
             intent = read_intent(self._host.files)
-        except InvalidConfigError as error:
+        except (HostFileError, InvalidConfigError) as error:
             self._tell_once(_INTENT, error)
+            # A file is there: it may have been damaged before this began, and a reset removes it.
+            self._is_installed = True
             return
         self._trouble.pop(_INTENT, None)
         self._is_reset = intent is None and self._is_installed

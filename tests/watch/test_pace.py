@@ -29,3 +29,11 @@ def test_a_rare_repair_is_made_at_once(repairs: list[tuple[float, float]]) -> No
         assert pace.pause == 0.003
         now += quiet
         pace = pace.after(seconds, now=now)
+
+
+@given(st.floats(1.5, 1000))
+def test_one_long_repair_slows_only_the_next_one(seconds: float) -> None:
+    """After a repair of ten minutes, such as one that waited in vain for the run lock, one pause of 5 s is enough."""
+    pace = Pace(0.0).after(seconds, now=seconds)
+    assert pace.pause == 5.0
+    assert pace.after(0.0, now=seconds + 5.001).pause == 0.003

@@ -178,6 +178,20 @@ def test_an_address_goes_and_returns(watched: Watched) -> None:
     watched.until_repaired()
 
 
+def test_the_network_of_a_gateway_goes_and_returns(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A route waits while no route leads to its gateway, and returns with that route, which belongs to others.
+
+    `ip route flush table main` takes both, and a program that restores its own sets no address.
+    """
+    network = next(route for route in watched.host.routes.routes() if route.destination == "10.225.0.0/16")
+    ours = next(route for route in watched.host.routes.routes() if str(route) == OURS[1])
+    watched.node.delete_route(network)
+    watched.node.delete_route(ours)
+    watched.until(lambda: f"route '{OURS[1]}' waits: " in "".join(caplog.messages))
+    watched.node.insert_route(network.to_route())
+    watched.until_repaired()
+
+
 def test_foreign_routes_elsewhere_are_not_touched(watched: Watched) -> None:
     """Foreign routes with another destination, metric or table stay, however often they change."""
     foreign = [
@@ -214,7 +228,8 @@ class TestTrouble:
         with watching(host, host.routes) as watched:
             for protocol in 16, 17:
                 before = len(host.files.operations.calls)
-                host.files.fail_at(1, HostFileError("no space left"))
+                # The first one reads the intent.
+                host.files.fail_at(2, HostFileError("no space left"))
                 host.routes.insert_route(attrs.evolve(FOREIGN, protocol=protocol), verb="replace")
                 watched.until(lambda before=before: len(host.files.operations.calls) > before)  # type: ignore[misc]
             host.routes.insert_route(FOREIGN, verb="replace")
@@ -266,6 +281,23 @@ class TestIntent:
         assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
         assert "hostrouting was reset, so there is nothing to keep any more" in caplog.messages
 
+    def test_a_reset_before_the_first_repair(self, host: FakeHost) -> None:
+        """A reset while the first repair waits for the lock ends the task, and no route comes back."""
+        ctx = Context()
+        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
+        with host.lock.hold(Context()):
+            thread.start()
+            assert ctx.wait(lambda: host.events.operations.calls != [], until=ctx.clock.monotonic() + SECONDS)
+            host.files.remove(INTENT_PATH)
+            for route in [route for route in host.routes.routes() if route.protocol == OUR_PROTOCOL]:
+                host.routes.delete_route(route)
+        thread.join(5)
+        is_over = not thread.is_alive()
+        ctx.cancel("the test ends")
+        thread.join()
+        assert is_over
+        assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
+
     def test_a_damaged_intent(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """A damaged file is said once, and the routes of the config before it are kept."""
         with watching(host, host.routes) as watched:
@@ -273,7 +305,31 @@ class TestIntent:
             for _ in range(2):
                 host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
                 watched.until_repaired()
-        assert len([message for message in caplog.messages if "the installed config is damaged" in message]) == 1
+        assert len([message for message in caplog.messages if "the installed config cannot be read" in message]) == 1
+
+    def test_an_intent_that_cannot_be_read(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """If the file cannot be read (a folder has its name), the routes of the config before it are kept."""
+        with watching(host, host.routes) as watched:
+            host.files.remove(INTENT_PATH)
+            host.files.make_directory(INTENT_PATH)
+            host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
+            watched.until_repaired()
+        assert len([message for message in caplog.messages if "the installed config cannot be read" in message]) == 1
+
+    def test_a_reset_after_damage(self, host: FakeHost) -> None:
+        """If the file was damaged before the task began, a reset ends the task all the same."""
+        host.files.write(INTENT_PATH, b"{", mode=0o644)
+        ctx = Context(timeout=SECONDS)
+        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
+        thread.start()
+        assert ctx.wait(lambda: host.events.operations.calls != [], until=ctx.deadline)
+        execute(Reset(HostRoutingConfig(), host=host))
+        thread.join(5)
+        is_over = not thread.is_alive()
+        ctx.cancel("the test ends")
+        thread.join()
+        assert is_over
+        assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
 
 
 def test_the_end_of_the_context_is_no_failure() -> None:
