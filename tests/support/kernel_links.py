@@ -26,6 +26,8 @@ class KernelLinks(LinkNode):
     def __init__(self, kernel: KernelNode) -> None:
         self.kernel = kernel
         self.name = kernel.name
+        # No link-local addresses: a far end would solicit from its own, and a bridge learn its MAC, some time after the start.
+        kernel.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
         #: By the device that leads to it; in it, that device's other end is `eth0`.
         self.pods: dict[str, KernelNode] = {}
         self._stack = ExitStack()
@@ -69,9 +71,7 @@ class KernelLinks(LinkNode):
         """Make a veth pair into a new namespace, in which nothing happens by itself."""
         pod = self._stack.enter_context(KernelNode.made())
         self.pods[dev] = pod
-        # No link-local addresses: no solicitations that are not ours.
         pod.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
-        self.kernel.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
         self.kernel.ip("link", "add", dev, "type", "veth", "peer", "name", "eth0", "netns", pod.name)
         if master is not None:
             self.kernel.ip("link", "set", dev, "master", master)
