@@ -21,7 +21,7 @@ from hostrouting.config.sections import (
     refuse_unbuilt,
     require_config,
 )
-from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig
+from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig, WatchMode
 
 __all__ = [
     "DEFAULT_ALLOWED_DEVS",
@@ -37,6 +37,7 @@ __all__ = [
     "StaticRoute",
     "StaticRoutesConfig",
     "WatchConfig",
+    "WatchMode",
     "refuse_unbuilt",
     "require_config",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -13,7 +14,7 @@ from hostrouting.exceptions import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ProbeSNATConfig", "StaleCNIConfig", "StaleCNIForce", "WatchConfig"]
+__all__ = ["ProbeSNATConfig", "StaleCNIConfig", "StaleCNIForce", "WatchConfig", "WatchMode"]
 
 
 @attrs.frozen(kw_only=True)
@@ -76,10 +77,29 @@ class StaleCNIConfig(WireValue):
     force: StaleCNIForce = attrs.field(default=StaleCNIForce(), metadata=wire(_force))
     #: If true, a failure fails `Configure`; otherwise it is a warning.
     required: bool = False
+    #: Objects that become stale while `Watch` runs: it reports them, or removes them as an apply does.
+    sweep: Literal["report", "clean"] = attrs.field(default="report", metadata=wire(rules.one_of("report", "clean")))
 
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
         if not broken & {"enabled", "podCidrs"} and self.enabled and not self.pod_cidrs:
             yield ConfigError("podCidrs", "is required when enabled: the range that the removed CNI gave to pods")
+
+
+class WatchMode(str, enum.Enum):
+    """The unit that keeps routing right: a TIMER runs the boot scripts again, a SERVICE runs `Watch`."""
+
+    TIMER = "timer"
+    SERVICE = "service"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_one_mode = rules.one_of(*(mode.value for mode in WatchMode))
+
+
+def _watch_mode(value: object) -> WatchMode:
+    return WatchMode(_one_mode(value))
 
 
 @attrs.frozen(kw_only=True)
@@ -91,8 +111,13 @@ class WatchConfig(WireValue):
     """
 
     enabled: bool = False
+    mode: WatchMode = attrs.field(default=WatchMode.TIMER, metadata=wire(_watch_mode, write=str))
     #: Seconds between two full comparisons; text such as "60s" on the wire.
     interval: float = attrs.field(
         default=60.0,
         metadata=wire(rules.seconds(1, 86_400), read=rules.duration(1, 86_400), write=rules.write_duration),
     )
+    #: The number of bad readings of the proof in a row that make an alarm.
+    readings: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
+    #: If true, systemd-networkd is told to leave foreign routes in place.
+    keep_foreign_routes: bool = False
