@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "address_added",
+    "address_announced",
     "address_removed",
+    "address_withdrawn",
     "device_down",
     "device_removed",
     "device_renamed",
@@ -115,6 +117,34 @@ def address_removed(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     return fib if fib.devices[name].addresses else _with_hops(fib, name, dead=True)
 
 
+def address_announced(fib: Fib, name: str, new: DeviceAddress) -> Fib:
+    """Return the model with an address that the kernel announced: unlike `address_added`, without its own routes.
+
+    The kernel announces those, too, and the flags of an address may keep it from adding them.
+    """
+    device = fib.devices[name]
+    known = [other for other in device.addresses if other[:3] != new[:3]]
+    is_new = len(known) == len(device.addresses)
+    addresses = [*known, new] if is_new else [new if other[:3] == new[:3] else other for other in device.addresses]
+    fib = with_device(fib, device._replace(addresses=tuple(sorted(addresses, key=attrgetter("secondary")))))
+    return device_up(fib, name, carrier=device.carrier) if device.up and is_new else fib
+
+
+def address_withdrawn(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
+    """Remove one address whose removal the kernel announced; secondary ones are announced before, unless they stay.
+
+    Its own local route goes now, and not with its announcement, because that follows only after the silent removals.
+    """
+    device = fib.devices[name]
+    remaining = tuple(other for other in device.addresses if other[:3] != gone[:3])
+    if all(other.local != gone.local for other in remaining):
+        key = LOCAL_TABLE, gone.local, 32
+        kept = [route for route in fib.tables.bucket(key) if route.dev != name or route.protocol != _KERNEL]
+        fib = attrs.evolve(fib, tables=fib.tables.with_buckets({key: tuple(kept)}))
+    fib = _without_source(with_device(fib, device._replace(addresses=remaining)), gone.local)
+    return fib if remaining else _with_hops(fib, name, dead=True)
+
+
 def own_routes(device: Device, address: DeviceAddress) -> list[ObservedRoute]:
     """Return the routes that the kernel adds for an address: itself, its network, and the broadcast address."""
     primary = address
@@ -175,10 +205,14 @@ def _forgotten(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     for route in own_routes(device, address):
         if route not in needed:
             fib = _deleted(fib, route)
-    fib = with_device(fib, remaining)
-    if fib.is_local(address.local):
+    return _without_source(with_device(fib, remaining), address.local)
+
+
+def _without_source(fib: Fib, local: int) -> Fib:
+    """Remove the routes of the main table that send from an address, unless it is still one of the node's."""
+    if fib.is_local(local):
         return fib
-    return _mapped(fib, lambda route: None if route.source == address.local and route.table == MAIN_TABLE else route)
+    return _mapped(fib, lambda route: None if route.source == local and route.table == MAIN_TABLE else route)
 
 
 def _deleted(fib: Fib, route: ObservedRoute) -> Fib:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hostrouting.net.routes import ObservedRoute, Route
 
-__all__ = ["Bucket", "Key", "Tables", "deleted", "inserted", "is_usable", "key_of"]
+__all__ = ["Bucket", "Key", "Tables", "are_alike", "deleted", "inserted", "is_usable", "key_of"]
 
 #: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
 Bucket = tuple["ObservedRoute", ...]
@@ -89,7 +89,9 @@ class Tables:
 
     def with_buckets(self, changes: Mapping[Key, Bucket]) -> Tables:
         """Return a copy in which these buckets are replaced; an empty one goes."""
-        lengths = _with_lengths(self._lengths, changes)
+        lengths = self._lengths
+        if any(length not in lengths.get(table, ()) for table, _, length in changes):
+            lengths = _with_lengths(lengths, changes)
         merged = {**self._changes, **changes}
         if len(merged) <= _MOST_CHANGES:
             return Tables(self._shared, merged, lengths)
@@ -104,6 +106,22 @@ class Tables:
             if len(changed) < len(bucket) or any(new is not old for new, old in zip(changed, bucket, strict=True)):
                 changes[key] = changed
         return self.with_buckets(changes) if changes else self
+
+    def changed_since(self, before: Tables) -> set[Key]:
+        """Return the keys of the buckets that differ from those of the tables from which these were derived."""
+        if self is before:
+            return set()
+        new, old = self._buckets(), before._buckets()
+        return {key for key in new.keys() | old.keys() if new.get(key, ()) is not old.get(key, ())}
+
+    def differing(self, other: Tables) -> set[Key]:
+        """Return the keys of the buckets that hold other routes than those of `other`, or the same in another order."""
+        mine, others = self._buckets(), other._buckets()
+        return {key for key in mine.keys() | others.keys() if not are_alike(mine.get(key, ()), others.get(key, ()))}
+
+    def __len__(self) -> int:
+        """Return the number of networks, or a little more: those that went since the last thousand changes count."""
+        return len(self._shared) + len(self._changes)
 
     def _buckets(self) -> Mapping[Key, Bucket]:
         return {**self._shared, **self._changes} if self._changes else self._shared
@@ -133,6 +151,15 @@ def deleted(bucket: Bucket, named: Route | ObservedRoute) -> Bucket:
     """Return a bucket without the route that the kernel's deletion of `named` takes, which is the first that fits."""
     gone = next((route for route in bucket if is_deleted_by(named, route)), None)
     return bucket if gone is None else tuple(route for route in bucket if route is not gone)
+
+
+def are_alike(bucket: Bucket, other: Bucket) -> bool:
+    """Return True if two buckets hold the same routes in the same order, those with dead next hops told apart."""
+    return bucket == other and all(
+        [hop.dead for hop in one.nexthops] == [hop.dead for hop in another.nexthops]
+        for one, another in zip(bucket, other, strict=True)
+        if one.nexthops
+    )
 
 
 def is_usable(route: ObservedRoute, oif: str = "") -> bool:

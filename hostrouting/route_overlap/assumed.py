@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.fabric import Fabric
 
-__all__ = ["Announcement", "Assumed", "is_present"]
+__all__ = ["Announcement", "Assumed", "is_present", "model_of"]
 
 #: The prefix length that the agent gives to each address.
 _LENGTH: Final = 16
@@ -61,7 +61,7 @@ class Assumed:
         self._backend = backend
         self._fabric = fabric
         self._source = fabric.source
-        self._fib = _model_of(backend)
+        self._fib = model_of(backend)
         self._by_source = any(rule.source[1] for rule in self.rules())
         #: The networks that will be connected, with the present devices in them.
         self._networks: dict[_Network, list[str]] = {}
@@ -172,7 +172,7 @@ class Assumed:
         return first == route.table
 
 
-def _model_of(backend: Routing) -> Fib:
+def model_of(backend: Routing) -> Fib:
     """Return the model of a node; an answer tells if the kernel keeps the local and the main table as one."""
     fib = Fib.of(backend.links(), backend.routes(), backend.rules())
     own = next((route.network for route in fib.tables if route.table == LOCAL_TABLE and route.kind == "local"), None)

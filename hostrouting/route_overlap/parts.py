@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hostrouting.net.rules import Rule
     from hostrouting.route_overlap.report import Kind
 
-__all__ = ["AllowedDevices", "Answer", "DecidedPart", "Node", "Part", "adjacent", "looked_up"]
+__all__ = ["AllowedDevices", "Answer", "DecidedPart", "Node", "Part", "adjacent", "cut", "looked_up", "suspects"]
 
 #: The first addresses of the ranges that the kernel treats specially (multicast, for example), and of the next ones.
 _SPECIAL_EDGES: Final = (1, 224 << 24, 240 << 24, 0xFFFFFFFF)
@@ -61,15 +61,15 @@ def looked_up(node: Node, cidrs: Sequence[str], *, allowed: AllowedDevices | Non
 
     With `allowed`, parts that leave by a single allowed device are left out if no rule selects by source.
     """
-    for starts, end in _cut(node, cidrs):
+    for starts, end in cut(node, cidrs):
         plain = node.backend.lookup(starts)
         sourced = _answers_by_source(node.backend, plain) if node.by_source else {}
-        indexes = range(len(starts)) if node.by_source or allowed is None else _suspects(plain, allowed)
+        indexes = range(len(starts)) if node.by_source or allowed is None else suspects(plain, allowed)
         starts.append(end)
         yield [Part(starts[i], starts[i + 1] - 1, (*sourced.get(i, ()), (plain[i], 0))) for i in indexes]
 
 
-def _suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
+def suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]:
     """Return the positions of the answers that have not a single allowed device."""
     # By position, which is faster than by name: these lines read every answer of a full table.
     if all(allowed[dev] for dev in {answer[1] and answer[1][3] for answer in plain}):
@@ -77,7 +77,7 @@ def _suspects(plain: Sequence[Lookup], allowed: AllowedDevices) -> Sequence[int]
     return [i for i, route in enumerate(map(_route_of, plain)) if route is None or not allowed[route[3]]]
 
 
-def _cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
+def cut(node: Node, cidrs: Sequence[str]) -> Iterator[tuple[list[int], int]]:
     """Yield the first address of each part of a CIDR, and the first address after the CIDR."""
     ranges = [bounds(cidr) for cidr in cidrs]
     common = list(_SPECIAL_EDGES)
@@ -194,14 +194,15 @@ class AllowedDevices(dict["str | None", bool]):
     ) -> None:
         # A route with several next hops has no device: its next hops need a closer look.
         super().__init__({None: False})
-        self._expected = expected
+        #: The devices by which expected traffic should leave.
+        self.expected: Sequence[str] = expected
         self._patterns = tuple(patterns)
         self.dead_ends: frozenset[str] = frozenset(expected).intersection(without_carrier)
 
     def __missing__(self, dev: str) -> bool:
         from fnmatch import fnmatchcase
 
-        if dev in self._expected:
+        if dev in self.expected:
             self[dev] = self.leads_out(dev)
             return self[dev]
         # Byte for byte, as bash does in the C locale. No device has a slash in its name: that of an announced one which
@@ -212,7 +213,7 @@ class AllowedDevices(dict["str | None", bool]):
 
     def leads_out(self, dev: str) -> bool:
         """Return True for an expected device with a carrier."""
-        return dev in self._expected and dev not in self.dead_ends
+        return dev in self.expected and dev not in self.dead_ends
 
     def refused(self, route: ObservedRoute) -> tuple[str, ...]:
         """Return the devices of a route that are not allowed, without dead ends to which the kernel sends nothing."""
@@ -223,7 +224,7 @@ class AllowedDevices(dict["str | None", bool]):
     def carriers(self) -> tuple[str, ...]:
         """The allowed devices about which it was asked: the expected ones, then the others by name."""
         asked = [dev for dev, is_fine in self.items() if dev and is_fine]
-        return (*(dev for dev in self._expected if dev in asked), *sorted(set(asked).difference(self._expected)))
+        return (*(dev for dev in self.expected if dev in asked), *sorted(set(asked).difference(self.expected)))
 
     def answer_is_fine(self, answer: Lookup) -> bool:
         """Return True if every next hop is allowed; the node reaches its own addresses without a carrier."""

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
     from hostrouting.host.ports import Routing
     from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
     from hostrouting.route_overlap.assumed import Announcement, Assumed
     from hostrouting.route_overlap.fabric import Fabric
     from hostrouting.route_overlap.parts import Part
     from hostrouting.route_overlap.report import SuggestedRoute
 
-__all__ = ["prove_egress"]
+__all__ = ["Findings", "allowed_now", "prove_egress", "without_default"]
 
 
 def prove_egress(
@@ -56,17 +57,14 @@ def prove_egress(
 
         assumed = Assumed(backend, fabric)
     node = Node(assumed or backend)
-    default = default_route(node.routes)
+    allowed = allowed_now(node.backend.links(), node.routes, allowed_devs=allowed_devs, expected_devs=expected_devs)
     suggested: Sequence[Sequence[SuggestedRoute]] = [()] * len(cidrs)
     carriers: tuple[str, ...] = ()
     dead_ends: tuple[str, ...] = ()
-    if expected_devs is None and default is None:
-        findings: list[tuple[Finding, ...]] = [(_without_default(cidr),) for cidr in cidrs]
+    if allowed is None:
+        findings: list[tuple[Finding, ...]] = [(without_default(cidr),) for cidr in cidrs]
     else:
-        expected_devs = default.devs if expected_devs is None and default else expected_devs or ()
-        # The agent sets the devices of an announced fabric up.
-        without_carrier = [device.name for device in node.backend.links() if not (device.up and device.carrier)]
-        allowed = AllowedDevices(expected_devs, allowed_devs, without_carrier=without_carrier)
+        expected_devs = allowed.expected
         if assumed:
             # Those that it is asked about here carry nothing by that.
             assumed = assumed.with_last(AllowedDevices(expected_devs, allowed_devs).__getitem__)
@@ -80,7 +78,7 @@ def prove_egress(
             from hostrouting.route_overlap.suggest import suggestions
 
             suggested = suggestions(node, bad, allowed)
-        found = _Findings(allowed, assumed)
+        found = Findings(allowed, assumed)
         findings = [found.of(parts) for parts in bad]
     return OverlapReport(
         expected_devs=tuple(expected_devs or ()),
@@ -109,7 +107,26 @@ def _notes(links: Sequence[Device], allowed: Container[str]) -> Iterator[NodeFin
             yield NodeFinding("idle-device", link.name, reason, "note")
 
 
-def _without_default(cidr: str) -> Finding:
+def allowed_now(
+    links: Iterable[Device],
+    routes: Iterable[ObservedRoute],
+    *,
+    allowed_devs: Sequence[str],
+    expected_devs: Sequence[str] | None,
+) -> AllowedDevices | None:
+    """Return the devices that may carry expected traffic; None if neither a default route nor the config names one."""
+    if expected_devs is None:
+        default = default_route(routes)
+        if default is None:
+            return None
+        expected_devs = default.devs
+    # The agent sets the devices of an announced fabric up.
+    without_carrier = [device.name for device in links if not (device.up and device.carrier)]
+    return AllowedDevices(expected_devs, allowed_devs, without_carrier=without_carrier)
+
+
+def without_default(cidr: str) -> Finding:
+    """Return the finding of a whole CIDR on a node without a default route."""
     first, last = map(format_ipv4, bounds(cidr))
     return Finding(kind="no-route", first=first, last=last)
 
@@ -125,11 +142,11 @@ def _bad(parts: Iterable[Part], allowed: AllowedDevices, node: Node) -> list[Dec
 
 
 @attrs.frozen
-class _Findings:
+class Findings:
     """Makes findings of bad parts."""
 
     _allowed: AllowedDevices
-    _assumed: Assumed | None
+    _assumed: Assumed | None = None
 
     def of(self, bad: Iterable[DecidedPart]) -> tuple[Finding, ...]:
         """Return the findings: adjacent parts with the same answer are one."""

@@ -29,10 +29,19 @@ if TYPE_CHECKING:
     from hostrouting.config import HostRoutingConfig
     from hostrouting.findings import Severity
     from hostrouting.host import Host, RouteBackend
+    from hostrouting.host.ports import Routing
     from hostrouting.route_overlap.report import OverlapReport
     from phases import Context
 
-__all__ = ["CheckRouteOverlap", "check_now"]
+__all__ = [
+    "CheckRouteOverlap",
+    "announced_fabric",
+    "check_now",
+    "leave_marker",
+    "prove_now",
+    "tell_findings",
+    "tell_notes",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -72,24 +81,19 @@ class CheckRouteOverlap(PairTask):
             return
         report = check_now(ctx, self._config, self._host, seconds=seconds)
         try:
-            self._leave_marker(ctx, report)
+            leave_marker(RecordedFiles(ctx, self._host), report)
         finally:
             # Findings are reported even if the marker cannot be written.
             self._tell(report)
 
     def _tell(self, report: OverlapReport) -> None:
-        for note in report.notes:
-            level = logging.WARNING if note.severity == "warning" else logging.DEBUG
-            self._logger.log(level, "%s", note.text, extra={"task": self.name, "kind": note.kind})
+        tell_notes(report, self._logger, task=self.name)
         if report.ok:
             self._logger.info("%s", report, extra={"task": self.name})
-            return
-        if self._config.route_overlap.mode is OverlapMode.STRICT:
+        elif self._config.route_overlap.mode is OverlapMode.STRICT:
             raise RouteOverlapError(report)
-        for cidr, finding in report.findings:
-            fields = {"task": self.name, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
-            self._logger.warning("%s", finding.line(cidr), extra=fields)
-        self._logger.warning("%s", report.advice, extra={"task": self.name})
+        else:
+            tell_findings(report, self._logger, task=self.name)
 
     def plan_act(self, ctx: Context) -> list[Change]:
         """Return the removal of markers."""
@@ -106,13 +110,29 @@ class CheckRouteOverlap(PairTask):
             # The folder was not empty when Boot removed its files.
             self._host.files.remove_directory_if_empty(RUNTIME_DIRECTORY)
 
-    def _leave_marker(self, ctx: Context, report: OverlapReport) -> None:
-        lines = [report.verdict] if report.ok else report.lines()
-        marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
-        files = RecordedFiles(ctx, self._host)
-        # The new one first: a run that is killed in between leaves both, and then the bad one counts.
-        files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
-        files.remove(other)
+
+def tell_notes(report: OverlapReport, logger: logging.Logger, *, task: str) -> None:
+    """Log the notes of a report."""
+    for note in report.notes:
+        level = logging.WARNING if note.severity == "warning" else logging.DEBUG
+        logger.log(level, "%s", note.text, extra={"task": task, "kind": note.kind})
+
+
+def tell_findings(report: OverlapReport, logger: logging.Logger, *, task: str, level: int = logging.WARNING) -> None:
+    """Log a line for each finding, and one that says how to resolve them."""
+    for cidr, finding in report.findings:
+        fields = {"task": task, "cidr": cidr, "kind": finding.kind, "dev": finding.dev}
+        logger.log(level, "%s", finding.line(cidr), extra=fields)
+    logger.log(level, "%s", report.advice, extra={"task": task})
+
+
+def leave_marker(files: RecordedFiles, report: OverlapReport) -> None:
+    """Write the marker of a report, and remove the other one."""
+    lines = [report.verdict] if report.ok else report.lines()
+    marker, other = (MARKER_OK, MARKER_DETECTED) if report.ok else (MARKER_DETECTED, MARKER_OK)
+    # The new one first: a run that is killed in between leaves both, and then the bad one counts.
+    files.write(marker, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mode=_MARKER_MODE)
+    files.remove(other)
 
 
 def check_now(
@@ -123,14 +143,20 @@ def check_now(
     It waits at most `seconds` in all. The end of the time is not an error, since a missing default route is an answer;
     a cancelled context raises.
     """
-    section, backend = config.route_overlap, host.routes
+    section = config.route_overlap
     fabric = Fabric()
     if section.cidrs:
         waiting = ctx.child(timeout=seconds)
-        _wait_for_default_route(waiting, backend, section.expected_devs)
-        fabric = _announced_fabric(waiting, section.fabric, host)
+        _wait_for_default_route(waiting, host.routes, section.expected_devs)
+        fabric = announced_fabric(waiting, section.fabric, host)
+    return prove_now(host.routes, config, fabric, host)
+
+
+def prove_now(routing: Routing, config: HostRoutingConfig, fabric: Fabric, host: Host) -> OverlapReport:
+    """Prove the expected CIDRs on `routing`, the host's or a reading of it, as they are under an announced fabric."""
+    section = config.route_overlap
     report = prove_egress(
-        backend,
+        routing,
         list(section.cidrs),
         allowed_devs=(*DEFAULT_ALLOWED_DEVS, *section.allowed_devs),
         expected_devs=section.expected_devs or None,
@@ -141,7 +167,7 @@ def check_now(
     report = attrs.evolve(report, notes=(*notes, *report.notes))
     if report.ok or not config.static_routes.routes:
         return report
-    standing = {(r.network, r.prefix_length, r.metric) for r in backend.routes() if r.protocol == OUR_PROTOCOL}
+    standing = {(r.network, r.prefix_length, r.metric) for r in routing.routes() if r.protocol == OUR_PROTOCOL}
     absent = [route for route in config.static_routes.routes if (*route.prefix, route.metric) not in standing]
     return report.knowing([route.destination for route in absent])
 
@@ -157,7 +183,7 @@ def _wait_for_default_route(ctx: Context, backend: RouteBackend, devs: Sequence[
     _wait(ctx, is_there, f"table main has no IPv4 default route{by}")
 
 
-def _announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
+def announced_fabric(ctx: Context, setting: str | tuple[str, ...], host: Host) -> Fabric:
     """Return the announced fabric; soon after the boot, wait for the addresses if only they are missing."""
     if setting == "off" or not isinstance(setting, str):
         return Fabric(networks=() if setting == "off" else tuple(setting), source="routeOverlap.fabric")
@@ -197,7 +223,8 @@ def _has_infiniband(host: Host) -> bool:
 def _wait(ctx: Context, is_there: Callable[[], bool], reason: str) -> None:
     """Wait until something is there or the time of the context is up."""
     said = False
-    while not is_there():
+    # Without any time to wait there is nothing to say.
+    while not is_there() and ctx.remaining() != 0:
         if not said:
             _logger.warning("waiting up to %.0f s: %s", ceil(ctx.remaining() or 0), reason)
             said = True

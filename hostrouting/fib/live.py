@@ -1,0 +1,196 @@
+"""A model that follows a node: the events of the kernel change it, and it tells what each of them may have decided."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.fib import events
+from hostrouting.fib.rules import Policy
+from hostrouting.fib.tables import inserted, key_of
+from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
+from hostrouting.net.routes import signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from hostrouting.fib.model import Fib
+    from hostrouting.fib.tables import Bucket, Key
+    from hostrouting.net.events import NetworkEvent
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import ObservedRoute
+
+__all__ = ["Effect", "LiveFib", "differences"]
+
+_rank: Final[Callable[[ObservedRoute], tuple[int, int]]] = attrgetter("tos", "metric")
+
+
+@attrs.frozen
+class Effect:
+    """The parts of a model that events changed."""
+
+    #: The tables' networks.
+    keys: frozenset[Key] = frozenset()
+    #: True if a device or an address changed.
+    devices: bool = False
+    #: True if a policy rule changed.
+    rules: bool = False
+    #: Why the model does not know the result, so that the node must be read again; empty if it does.
+    unknown: str = ""
+
+
+class LiveFib:
+    """The routing of one node, from one reading of it, and kept current by all events since then, in their order.
+
+    Neighbours are not followed, since no answer depends on them.
+
+    >>> from hostrouting.fib import Fib
+    >>> from hostrouting.net.routes import ObservedRoute
+    >>> live = LiveFib(Fib.of([], []))
+    >>> effect = live.apply([RouteEvent("add", ObservedRoute.parse("172.16.0.0/16", "ib0"))])
+    >>> sorted(effect.keys), [str(route) for route in live.fib.routes()]
+    ([(254, 2886729728, 16)], ['172.16.0.0/16 dev ib0 proto 0'])
+    """
+
+    def __init__(self, fib: Fib, *, keeps: Callable[[ObservedRoute], bool] | None = None) -> None:
+        #: The node as it is now.
+        self.fib: Fib = fib
+        #: Only these routes are followed; None for all.
+        self._keeps = keeps
+        #: The buckets that the events under way have changed.
+        self._buckets: dict[Key, Bucket] = {}
+        self._unknown = ""
+
+    def apply(self, announced: Iterable[NetworkEvent]) -> Effect:
+        """Make the changes of some events, with those that the kernel announces to no one."""
+        keys: set[Key] = set()
+        devices = rules = False
+        self._unknown = ""
+        for event in announced:
+            if isinstance(event, RouteEvent):
+                keys |= self._route(event)
+                continue
+            keys |= self._flush()
+            before = self.fib.tables
+            if isinstance(event, RuleEvent):
+                rules = True
+                self._rule(event)
+            elif isinstance(event, DeviceEvent):
+                devices = True
+                self._device(event)
+            elif isinstance(event, AddressEvent):
+                devices = True
+                self._address(event)
+            keys |= self.fib.tables.changed_since(before)
+        keys |= self._flush()
+        return Effect(frozenset(keys), devices, rules, self._unknown)
+
+    def _flush(self) -> set[Key]:
+        """Store the changed buckets, all at once, because each change copies those before it."""
+        changed, self._buckets = self._buckets, {}
+        if changed:
+            self.fib = attrs.evolve(self.fib, tables=self.fib.tables.with_buckets(changed))
+        return set(changed)
+
+    def _route(self, event: RouteEvent) -> set[Key]:
+        route = event.route
+        if self._keeps is not None and not self._keeps(route):
+            return set()
+        key = key_of(route)
+        bucket = self._buckets[key] if key in self._buckets else self.fib.tables.bucket(key)
+        self._buckets[key] = _after(bucket, event.verb, route)
+        return {key}
+
+    def _device(self, event: DeviceEvent) -> None:
+        new = event.device
+        known = next((device for device in self.fib.devices.values() if device.ifindex == new.ifindex), None)
+        if event.verb == "remove":
+            if known is not None:
+                self.fib = events.device_removed(self.fib, known.name)
+            return
+        if new.kind == "vrf":
+            self._unknown = f"the model does not know VRFs, such as {new.name}"
+        if known is None:
+            self._set_device(new)
+            return
+        if known.name != new.name:
+            self.fib = events.device_renamed(self.fib, known.name, new.name)
+        if known.up and not new.up:
+            self.fib = events.device_down(self.fib, new.name)
+        elif new.up and not known.up:
+            self.fib = events.device_up(self.fib, new.name, carrier=new.carrier)
+        now = self.fib.devices[new.name]
+        self._set_device(new._replace(addresses=now.addresses, neighbours=now.neighbours))
+        if known.up and new.up and known.carrier != new.carrier and self._routes_by(new.name):
+            # The kernel changes the state of the routes in silence, and whether they still decide, its settings say.
+            self._unknown = f"the carrier of {new.name} changed"
+
+    def _set_device(self, device: Device) -> None:
+        """Store a device, in the order of the indexes."""
+        devices = sorted({**self.fib.devices, device.name: device}.values(), key=attrgetter("ifindex"))
+        self.fib = attrs.evolve(self.fib, devices={one.name: one for one in devices})
+
+    def _routes_by(self, name: str) -> bool:
+        return any(name in route.devs for route in self.fib.tables)
+
+    def _address(self, event: AddressEvent) -> None:
+        device = self.fib.devices.get(event.dev)
+        if device is None:
+            # It went before the reading.
+            return
+        if event.verb == "set":
+            self.fib = events.address_announced(self.fib, event.dev, event.address)
+        elif any(own[:3] == event.address[:3] for own in device.addresses):
+            self.fib = events.address_withdrawn(self.fib, event.dev, event.address)
+
+    def _rule(self, event: RuleEvent) -> None:
+        rules = list(self.fib.policy.rules)
+        if event.verb == "add":
+            # The last of its priority: sorting keeps the order of the others.
+            rules = sorted((*rules, event.rule), key=attrgetter("priority"))
+        elif event.rule in rules:
+            rules.remove(event.rule)
+        self.fib = attrs.evolve(self.fib, policy=Policy(rules), merged=False)
+
+
+def differences(model: Fib, reading: Fib) -> Iterator[str]:
+    """Yield what a reading of the node shows otherwise than the model that followed it, as text."""
+    for key in sorted(model.tables.differing(reading.tables)):
+        expected, found = ([*map(str, fib.tables.bucket(key))] for fib in (model, reading))
+        yield f"routes {expected or 'none'}, read {found or 'none'}"
+    if model.policy.rules != reading.policy.rules:
+        expected, found = ([*map(str, fib.policy.rules)] for fib in (model, reading))
+        yield f"rules {expected}, read {found}"
+    for name in sorted({*model.devices, *reading.devices}):
+        one, other = (_announced_part(fib.devices.get(name)) for fib in (model, reading))
+        if one != other:
+            yield f"device {one}, read {other}"
+
+
+def _announced_part(device: Device | None) -> Device | None:
+    """Return a device without that which the kernel does not announce: the group while it is down, and neighbours."""
+    return device and device._replace(neighbours=(), group=device.group if device.up else 0)
+
+
+def _after(bucket: Bucket, verb: str, route: ObservedRoute) -> Bucket:
+    """Return a bucket after an event; one that tells what a later reading has seen already changes nothing."""
+    its_own = signature(route)
+    others = tuple(other for other in bucket if signature(other) != its_own)
+    if verb == "remove":
+        return others
+    if verb == "add":
+        others = tuple(other for other in others if _rank(other) != _rank(route))
+    elif verb == "replace":
+        return _replaced(others, route)
+    return inserted(others, route, last=verb == "append")
+
+
+def _replaced(others: Bucket, route: ObservedRoute) -> Bucket:
+    same = [position for position, other in enumerate(others) if _rank(other) == _rank(route)]
+    # If a nexthop object changes, each of its routes is announced as a replacement, wherever the route stands.
+    by_object = [position for position in same if route.nexthop_id and others[position].nexthop_id == route.nexthop_id]
+    for position in (by_object or same)[:1]:
+        return (*others[:position], route, *others[position + 1 :])
+    return inserted(others, route, last=False)
