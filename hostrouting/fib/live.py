@@ -9,7 +9,7 @@ import attrs
 
 from hostrouting.fib import events
 from hostrouting.fib.rules import Policy
-from hostrouting.fib.tables import inserted, key_of
+from hostrouting.fib.tables import Tables, inserted, key_of
 from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
 from hostrouting.net.routes import signature
 
@@ -55,13 +55,20 @@ class LiveFib:
     """
 
     def __init__(self, fib: Fib, *, keeps: Callable[[ObservedRoute], bool] | None = None) -> None:
-        #: The node as it is now.
-        self.fib: Fib = fib
         #: Only these routes are followed; None for all.
         self._keeps = keeps
+        if keeps is not None:
+            fib = attrs.evolve(fib, tables=Tables.of(filter(keeps, fib.tables)))
+        #: The node as it is now.
+        self.fib: Fib = fib
         #: The buckets that the events under way have changed.
         self._buckets: dict[Key, Bucket] = {}
         self._unknown = ""
+
+    @property
+    def is_part(self) -> bool:
+        """True if only some routes are followed."""
+        return self._keeps is not None
 
     def apply(self, announced: Iterable[NetworkEvent]) -> Effect:
         """Make the changes of some events, with those that the kernel announces to no one."""
@@ -123,7 +130,7 @@ class LiveFib:
             self.fib = events.device_up(self.fib, new.name, carrier=new.carrier)
         now = self.fib.devices[new.name]
         self._set_device(new._replace(addresses=now.addresses, neighbours=now.neighbours))
-        if known.up and new.up and known.carrier != new.carrier and self._routes_by(new.name):
+        if known.up and new.up and known.carrier != new.carrier and self.fib.tables.use(new.name):
             # The kernel changes the state of the routes in silence, and whether they still decide, its settings say.
             self._unknown = f"the carrier of {new.name} changed"
 
@@ -131,9 +138,6 @@ class LiveFib:
         """Store a device, in the order of the indexes."""
         devices = sorted({**self.fib.devices, device.name: device}.values(), key=attrgetter("ifindex"))
         self.fib = attrs.evolve(self.fib, devices={one.name: one for one in devices})
-
-    def _routes_by(self, name: str) -> bool:
-        return any(name in route.devs for route in self.fib.tables)
 
     def _address(self, event: AddressEvent) -> None:
         device = self.fib.devices.get(event.dev)

@@ -119,6 +119,10 @@ class Tables:
         mine, others = self._buckets(), other._buckets()
         return {key for key in mine.keys() | others.keys() if not are_alike(mine.get(key, ()), others.get(key, ()))}
 
+    def use(self, dev: str) -> bool:
+        """Return True if a route has a next hop by a device."""
+        return any(dev in route.devs for bucket in self._buckets().values() for route in bucket)
+
     def __len__(self) -> int:
         """Return the number of networks, or a little more: those that went since the last thousand changes count."""
         return len(self._shared) + len(self._changes)

@@ -174,8 +174,9 @@ class Assumed:
 
 def model_of(backend: Routing) -> Fib:
     """Return the model of a node; an answer tells if the kernel keeps the local and the main table as one."""
-    fib = Fib.of(backend.links(), backend.routes(), backend.rules())
-    own = next((route.network for route in fib.tables if route.table == LOCAL_TABLE and route.kind == "local"), None)
+    routes = backend.routes()
+    fib = Fib.of(backend.links(), routes, backend.rules())
+    own = next((route.network for route in routes if route.table == LOCAL_TABLE and route.kind == "local"), None)
     if fib.merged is not None or own is None:
         return fib
     route = backend.lookup([own])[0].route

@@ -1,8 +1,8 @@
 """The findings of a node whose routing changes: an event is answered by looking again at the addresses that it touches.
 
-For each CIDR the parts of the last whole proof are kept, by their first addresses, with those that are bad. A change of
-the routes to one network cuts the parts at its edges, and only the parts inside are looked up again. A part that was cut
-where nothing ends any more does no harm, because adjacent parts with one answer are one finding.
+For each CIDR the parts of the last whole proof are kept, by their first addresses, with those that are bad. A change
+of the routes to one network cuts the parts at its edges, and only the parts inside are looked up again. A part that was
+cut where nothing ends any more does no harm, because adjacent parts with one answer are one finding.
 """
 
 from __future__ import annotations
@@ -144,6 +144,8 @@ class LiveProof:
             self._answer(fib, keys)
         elif keys or effect.devices:
             self._found = None
+        else:
+            return False
         return self._found is None
 
     def _is_beyond(self, fib: Fib, effect: Effect, keys: Iterable[Key]) -> bool:
@@ -180,9 +182,10 @@ class LiveProof:
         """Return the findings of each expected CIDR; raise UnknownDecisionError if the model does not know them."""
         if self._found is None and self._parts is None:
             self._prove(fib, fabric)
-        if self._found is None:
-            self._found = self._collected(fib)
-        return self._found
+        if self._found is None and self._allowed is not None:
+            findings = Findings(self._allowed)
+            self._found = tuple(findings.of(one.decided(fib)) for one in self._parts or ())
+        return self._found or ()
 
     def _prove(self, fib: Fib, fabric: Fabric) -> None:
         """Prove every CIDR as a whole."""
@@ -201,11 +204,6 @@ class LiveProof:
                 _Range(low, end - 1, starts, _bad(fib, starts, self._allowed))
                 for (low, _), (starts, end) in zip(self._ranges, cut(node, self._cidrs), strict=True)
             ]
-
-    def _collected(self, fib: Fib) -> Found:
-        assert self._allowed is not None
-        findings = Findings(self._allowed)
-        return tuple(findings.of(one.decided(fib)) for one in self._parts or ())
 
 
 def _bad(fib: Fib, starts: Sequence[int], allowed: AllowedDevices) -> dict[int, Lookup]:

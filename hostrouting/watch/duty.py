@@ -19,13 +19,20 @@ if TYPE_CHECKING:
     from hostrouting.host import NetworkEvent
     from phases import Context
 
-__all__ = ["Duty", "Keeper"]
+__all__ = ["TASK", "Duty", "Keeper"]
+
+#: The name of the task in the fields of log lines.
+TASK: Final = "watch-routes"
 
 _SECONDS_AFTER_A_FAILURE: Final = 5.0
 
 
 class Keeper(Protocol):
-    """Keeps one part of the node right. All calls come from one thread, and in the order of the events."""
+    """Keeps one part of the node right. All calls come from one thread, and in the order of the events.
+
+    After each `act` it hears all events that the kernel had announced by then, or that there are none: no event from
+    before an `act` is heard after the next one.
+    """
 
     @property
     def failure(self) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import NodeTask
 from hostrouting.exceptions import EventsLostError
-from hostrouting.watch.duty import Duty
+from hostrouting.watch.duty import TASK, Duty
 from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _SECONDS_TOGETHER: Final = 0.003
 
 
 class Watch(NodeTask):
-    """Keep the static routes in force until the context ends, which is no failure.
+    """Keep the static routes in force, and the expected CIDRs proven, until the context ends, which is no failure.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -35,16 +36,23 @@ class Watch(NodeTask):
     that takes its place is displaced, as by an apply, three times within an hour; then it is left, with an error. No
     other foreign route is touched. Every `interval` of the config the routes are compared even without an event.
 
+    Events that may change the way of an expected address are answered by a new look at the addresses that they touch.
+    Bad readings in a row, `readings` of the config with a second between them, are an alarm: its findings are logged,
+    and the marker file follows. The end of an alarm is told, too. Nothing that runs is ever stopped. Every `interval`
+    the kernel proves all expected CIDRs.
+
     Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
     installs replaces the given one. After a reset there is nothing to keep, and the task ends.
     """
 
-    name = "watch-routes"
+    name = TASK
 
     def do(self, ctx: Context) -> None:
         """Repair the routes, and again after each event that concerns them."""
         installed = InstalledConfig(self._config, self._host.files, self._logger)
-        duties = [Duty(RouteKeeper(self._host, self._logger, installed), self._logger)]
+        # The routes first: a route that they restore is no finding.
+        keepers = RouteKeeper, ProofKeeper
+        duties = [Duty(keeper(self._host, self._logger, installed), self._logger) for keeper in keepers]
         # Before the first look: no change after it is missed.
         with self._host.events.listen(ctx) as listener:
             while not (ctx.over or installed.is_reset):
@@ -58,13 +66,14 @@ class Watch(NodeTask):
 
 
 def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener) -> None:
-    """Wait until a duty is due or there are events, and tell these to all duties."""
+    """Wait until a duty is due or there are events, and tell all duties what came, also that nothing came."""
     now = ctx.clock.monotonic
     end = inf if ctx.deadline is None else ctx.deadline
     due = min(end, *(duty.due for duty in duties))
-    if not ctx.wait(lambda: ctx.cancelled or listener.has_news, until=due) or ctx.cancelled:
+    if ctx.wait(lambda: ctx.cancelled or listener.has_news, until=due):
+        ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
+    if ctx.cancelled:
         return
-    ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
     try:
         events = listener.take()
     except EventsLostError:

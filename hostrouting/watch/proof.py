@@ -1,0 +1,245 @@
+"""The keeper of the proof: the findings that follow events, an alarm when they last, its end, and the marker files."""
+
+from __future__ import annotations
+
+from logging import ERROR, WARNING
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import attrs
+
+from hostrouting.boot import RecordedFiles
+from hostrouting.config import OverlapMode, RouteOverlapConfig
+from hostrouting.exceptions import HostFileError
+from hostrouting.fib import UnknownDecisionError
+from hostrouting.route_overlap.fabric import CONFIGURATION, POOL, Fabric
+from hostrouting.route_overlap.live import LiveProof
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.route_overlap.task import (
+    announced_fabric,
+    check_now,
+    leave_marker,
+    prove_now,
+    tell_findings,
+    tell_notes,
+)
+from hostrouting.watch.account import Account
+from hostrouting.watch.duty import TASK
+from hostrouting.watch.view import Reading, View
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Sequence
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Host, NetworkEvent
+    from hostrouting.route_overlap import OverlapReport
+    from hostrouting.route_overlap.live import Found
+    from hostrouting.watch.installed import InstalledConfig
+    from phases import Context
+
+__all__ = ["ProofKeeper"]
+
+#: The time between two readings that count: a change that ends within it makes no alarm.
+_WINDOW: Final = 1.0
+
+
+@attrs.define(eq=False)
+class ProofKeeper:
+    """The expected CIDRs of the config in force.
+
+    The kernel proves them now and then, and its routing is then compared with a model. In between the model follows the
+    events and answers for what they touch. Whatever is told or written was proven by the kernel, under the run lock.
+    """
+
+    failure: ClassVar[str] = "the expected CIDRs cannot be proven now"
+    _host: Host
+    _logger: logging.Logger
+    _installed: InstalledConfig
+    #: The section that is proven.
+    _section: RouteOverlapConfig = attrs.field(factory=RouteOverlapConfig)
+    _proof: LiveProof = attrs.field(init=False)
+    _view: View = attrs.field(init=False)
+    _fabric: Fabric = attrs.field(factory=Fabric)
+    #: When the files of the fabric changed last.
+    _stamps: tuple[float | None, ...] = ()
+    #: When the kernel is to prove everything again.
+    _next_reading: float = -inf
+    #: The findings of the kernel's last proof; they count where the model has no answer.
+    _kernels: Found | None = None
+    _is_model_trusted: bool = True
+    #: True if events may have changed the findings since that.
+    _is_stale: bool = False
+    #: The findings that were told last; None before the first.
+    _told: Found | None = None
+    #: How many readings in a row showed other findings, and when the next one may.
+    _bad_readings: int = 0
+    _next_count: float = -inf
+
+    def __attrs_post_init__(self) -> None:
+        self._begin(self._section)
+
+    def _begin(self, section: RouteOverlapConfig) -> None:
+        """Begin to prove a section about which nothing is known yet."""
+        self._section = section
+        self._proof = LiveProof(section)
+        self._view = View(self._proof.concerns)
+        self._told, self._bad_readings, self._next_count = None, 0, -inf
+
+    def hear(self, events: Sequence[NetworkEvent]) -> float:
+        """See `Keeper`."""
+        if not self._section.cidrs:
+            return inf
+        effect = self._view.hear(events)
+        if effect.unknown:
+            return 0
+        if self._view.fib is None:
+            # It is read soon.
+            return inf
+        if self._proof.hear(self._view.fib, effect):
+            self._is_stale = True
+            return 0
+        return 0 if effect.devices and self._section.fabric == "auto" else inf
+
+    def lose(self) -> None:
+        """See `Keeper`."""
+        self._view.forget()
+
+    def act(self, ctx: Context) -> float:
+        """Read the node if it is time, and compare the model with it; then judge the findings."""
+        config = self._installed.config
+        if config.route_overlap != self._section:
+            self._begin(config.route_overlap)
+        if not self._section.cidrs:
+            return config.watch.interval
+        now = ctx.clock.monotonic()
+        if self._view.is_read:
+            self._compare(now)
+        elif self._must_read(now):
+            self._read(ctx, config)
+            # The events from before it are heard next.
+            return 0
+        seconds = self._judge(ctx, config, self._findings(), now)
+        return max(0, min(seconds, self._next_reading - now))
+
+    # --- the findings, by the model and by the kernel
+
+    def _must_read(self, now: float) -> bool:
+        if self._view.fib is None or now >= self._next_reading or self._stamps != self._stamps_now():
+            return True
+        return self._is_stale and self._by_model() is None
+
+    def _read(self, ctx: Context, config: HostRoutingConfig) -> None:
+        """Let the kernel prove everything, on a reading with which the model will be compared."""
+        reading = Reading.of(self._host.routes)
+        self._stamps = self._stamps_now()
+        fabric = announced_fabric(ctx.child(timeout=0), self._section.fabric, self._host)
+        if fabric != self._fabric:
+            self._fabric = fabric
+            self._proof.forget()
+        self._kernels = _found(prove_now(reading, config, fabric, self._host))
+        self._view.read(reading)
+        self._is_stale = False
+        self._next_reading = ctx.clock.monotonic() + config.watch.interval
+
+    def _stamps_now(self) -> tuple[float | None, ...]:
+        return tuple(map(self._modified, (CONFIGURATION, POOL))) if self._section.fabric == "auto" else ()
+
+    def _modified(self, path: str) -> float | None:
+        try:
+            return self._host.files.modified(path)
+        except HostFileError:
+            # The proof tells of a file that cannot be read.
+            return None
+
+    def _compare(self, now: float) -> None:
+        """Hold the model to the kernel: first its routing, then its findings."""
+        is_first = self._view.fib is None
+        difference = self._view.compare()
+        if difference is None:
+            if is_first:
+                self._next_reading = now + _WINDOW
+            return
+        if is_first or difference:
+            self._proof.forget()
+        self._is_model_trusted = True
+        if not (difference or self._view.was_disturbed):
+            found = self._by_model()
+            if found not in {None, self._kernels}:
+                self._is_model_trusted = False
+                difference = f"it finds {_lines(found)}, and the kernel {_lines(self._kernels)}"
+        if difference:
+            message = "the model of the routing differs from the kernel, which counts: %s"
+            self._logger.error(message, difference, extra={"task": TASK})
+
+    def _by_model(self) -> Found | None:
+        """Return the findings of the model; None if it does not know them."""
+        if self._view.fib is None or not self._is_model_trusted:
+            return None
+        try:
+            return self._proof.findings(self._view.fib, self._fabric)
+        except UnknownDecisionError:
+            return None
+
+    def _findings(self) -> Found:
+        found = self._by_model()
+        return self._kernels or () if found is None else found
+
+    # --- the alarm
+
+    def _judge(self, ctx: Context, config: HostRoutingConfig, found: Found, now: float) -> float:
+        """Count readings that differ from the told one, and tell when there are enough; return when to judge again."""
+        if found == self._told:
+            self._bad_readings = 0
+            if self._has_marker(ok=not any(found)):
+                return inf
+        elif any(found):
+            if now < self._next_count:
+                return self._next_count - now
+            self._bad_readings += 1
+            self._next_count = now + _WINDOW
+            if self._bad_readings < config.watch.readings:
+                return _WINDOW
+        return self._change(ctx, found, now)
+
+    def _has_marker(self, *, ok: bool) -> bool:
+        exists = self._host.files.exists
+        return exists(MARKER_OK) == ok and exists(MARKER_DETECTED) != ok
+
+    def _change(self, ctx: Context, expected: Found, now: float) -> float:
+        """Let the kernel prove everything under the run lock; write its marker, and tell it."""
+        with self._host.lock.hold(ctx) as held:
+            config = self._installed.read()
+            if self._installed.is_reset or config.route_overlap != self._section:
+                return 0
+            report = check_now(held, config, self._host, seconds=0)
+            found = _found(report)
+            if found != expected:
+                # A change is under way, or the model is wrong.
+                self._next_reading = now + _WINDOW
+            if any(found) and not any(expected):
+                return _WINDOW
+            was_bad = any(self._told or ()) or self._host.files.exists(MARKER_DETECTED)
+            leave_marker(RecordedFiles(held.within(Account()), self._host), report)
+        self._bad_readings = 0
+        if found != self._told:
+            self._told = found
+            self._tell(report, was_bad=was_bad)
+        return inf
+
+    def _tell(self, report: OverlapReport, *, was_bad: bool) -> None:
+        if not report.ok:
+            tell_notes(report, self._logger, task=TASK)
+            level = ERROR if self._section.mode is OverlapMode.STRICT else WARNING
+            tell_findings(report, self._logger, task=TASK, level=level)
+        elif was_bad:
+            message = "the expected addresses leave as they should again: %s"
+            self._logger.info(message, report.verdict, extra={"task": TASK})
+
+
+def _found(report: OverlapReport) -> Found:
+    return tuple(one.findings for one in report.cidrs)
+
+
+def _lines(found: Found | None) -> str:
+    return "; ".join(finding.sentence() for findings in found or () for finding in findings) or "nothing"
