@@ -90,7 +90,7 @@ class LiveFib:
             elif isinstance(event, AddressEvent):
                 devices = True
                 self._address(event)
-            keys |= self.fib.tables.changed_since(before)
+            keys |= self.fib.tables.differing(before)
         keys |= self._flush()
         return Effect(frozenset(keys), devices, rules, self._unknown)
 

@@ -7,6 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from hostrouting.fib.packed import Bucket, Key, Packed
 from hostrouting.net.changes import is_deleted_by
 from hostrouting.net.routes import DEVICELESS_KINDS, FLAG_DEAD
 
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute, Route
 
 __all__ = ["Bucket", "Key", "Tables", "are_alike", "deleted", "inserted", "is_usable", "key_of"]
-
-#: The routes of one table to one network, as the kernel orders them: higher tos first, then the lower metric.
-Bucket = tuple["ObservedRoute", ...]
-#: A table, a network and a prefix length.
-Key = tuple[int, int, int]
 
 #: The key of the bucket to which a route belongs.
 key_of: Final[Callable[[Route | ObservedRoute], Key]] = attrgetter("table", "network", "prefix_length")
@@ -39,7 +35,7 @@ class Tables:
 
     def __init__(
         self,
-        shared: Mapping[Key, Bucket],
+        shared: Packed,
         changes: Mapping[Key, Bucket],
         lengths: Mapping[int, tuple[int, ...]],
     ) -> None:
@@ -52,20 +48,17 @@ class Tables:
     @classmethod
     def of(cls, routes: Iterable[ObservedRoute]) -> Tables:
         """Return tables that hold `routes`, which are in the order of a dump."""
-        buckets: dict[Key, Bucket] = {}
-        for route in routes:
-            key = route[5], route[0], route[1]  # by position, because this line meets every route of a full table
-            buckets[key] = (*buckets[key], route) if key in buckets else (route,)
-        return cls(buckets, {}, _with_lengths({}, buckets))
+        shared = Packed.of(routes)
+        return cls(shared, {}, _with_lengths({}, shared.keys()))
 
     def __iter__(self) -> Iterator[ObservedRoute]:
         """Yield every route, in the order of a dump."""
-        keys = sorted(self._buckets(), key=lambda key: (key[0], key[1], -key[2]))
+        keys = sorted(self._keys(), key=lambda key: (key[0], key[1], -key[2]))
         return chain.from_iterable(map(self.bucket, keys))
 
     def bucket(self, key: Key) -> Bucket:
         """Return the routes of one table to one network."""
-        return self._changes[key] if key in self._changes else self._shared.get(key, ())
+        return self._changes[key] if key in self._changes else self._shared.get(key)
 
     def search(
         self, tables: tuple[int, ...], address: int, *, tos: int = 0, scope: int = 0, oif: str = ""
@@ -80,7 +73,7 @@ class Tables:
             network = address >> shift << shift
             for table in tables:
                 key = table, network, length
-                for route in changes[key] if key in changes else shared.get(key, ()):
+                for route in changes[key] if key in changes else shared.get(key):
                     if route.tos not in {0, tos} or route.scope < scope:
                         continue
                     if route.kind in DEVICELESS_KINDS or is_usable(route, oif):
@@ -95,40 +88,37 @@ class Tables:
         merged = {**self._changes, **changes}
         if len(merged) <= _MOST_CHANGES:
             return Tables(self._shared, merged, lengths)
-        shared = {key: bucket for key, bucket in {**self._shared, **merged}.items() if bucket}
-        return Tables(shared, {}, lengths)
+        return Tables(self._shared.changed(merged), {}, lengths)
 
     def mapped(self, change: Callable[[ObservedRoute], ObservedRoute | None]) -> Tables:
         """Return a copy with every route replaced by the result of `change`; None removes it."""
         changes = {}
-        for key, bucket in self._buckets().items():
+        for key in self._keys():
+            bucket = self.bucket(key)
             changed = tuple(route for route in map(change, bucket) if route is not None)
             if len(changed) < len(bucket) or any(new is not old for new, old in zip(changed, bucket, strict=True)):
                 changes[key] = changed
         return self.with_buckets(changes) if changes else self
 
-    def changed_since(self, before: Tables) -> set[Key]:
-        """Return the keys of the buckets that differ from those of the tables from which these were derived."""
-        if self is before:
-            return set()
-        new, old = self._buckets(), before._buckets()
-        return {key for key in new.keys() | old.keys() if new.get(key, ()) is not old.get(key, ())}
-
     def differing(self, other: Tables) -> set[Key]:
         """Return the keys of the buckets that hold other routes than those of `other`, or the same in another order."""
-        mine, others = self._buckets(), other._buckets()
-        return {key for key in mine.keys() | others.keys() if not are_alike(mine.get(key, ()), others.get(key, ()))}
+        suspects = {*self._changes, *other._changes}
+        if self._shared is not other._shared:
+            suspects.update(self._shared.suspects(other._shared))
+        return {key for key in suspects if not are_alike(self.bucket(key), other.bucket(key))}
 
     def use(self, dev: str) -> bool:
         """Return True if a route has a next hop by a device."""
-        return any(dev in route.devs for bucket in self._buckets().values() for route in bucket)
+        return any(dev in route.devs for key in self._keys() for route in self.bucket(key))
 
     def __len__(self) -> int:
         """Return the number of networks, or a little more: those that went since the last thousand changes count."""
         return len(self._shared) + len(self._changes)
 
-    def _buckets(self) -> Mapping[Key, Bucket]:
-        return {**self._shared, **self._changes} if self._changes else self._shared
+    def _keys(self) -> Iterator[Key]:
+        """Yield the keys of all buckets, in no order; some of these are empty."""
+        yield from self._changes
+        yield from (key for key in self._shared.keys() if key not in self._changes)
 
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:

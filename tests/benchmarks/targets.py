@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks import fabric, model, pair, sweep
+from benchmarks import fabric, model, pair, reproof, sweep
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return found + _pair(results) + _fabric(results) + _model(results)
+    return found + _pair(results) + _fabric(results) + _model(results) + _reproof(results)
 
 
 def _pair(results: Mapping[str, Result]) -> list[Target]:
@@ -108,6 +108,11 @@ def _model(results: Mapping[str, Result]) -> list[Target]:
         Target("a model of 64 routes built", built and built.milliseconds(OURS), 0.2, unit=" ms"),
         Target("a model with 10 changes derived", derived and derived.milliseconds(OURS), 0.1, unit=" ms"),
     ]
+
+
+def _reproof(results: Mapping[str, Result]) -> list[Target]:
+    one = results[reproof.EVENT].contests[0] if reproof.EVENT in results else None
+    return [Target("proof of one event", one and one.microseconds_per_item(OURS), 150, unit=" us")]
 
 
 def _worst(promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool) -> Target:

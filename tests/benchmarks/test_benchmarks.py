@@ -29,6 +29,8 @@ PAIR = {
     "model, lookups with ten rules": {"1000": {"ours"}},
     "model, 64 routes built": {"64": {"ours"}},
     "model, 10 changes derived": {"10": {"ours"}},
+    "proof, one event": {"100": {"ours"}},
+    "proof, whole": {"1": {"ours"}},
     "boot check, announced fabric": {"8": {"announced", "without"}},
     "hostrouting check, announced fabric": {"8": {"announced", "without"}},
     "hostrouting apply": {"30": {"ours", "ip"}} if shutil.which("systemctl") else {},

@@ -54,11 +54,12 @@ def test_a_changed_model_equals_one_built_anew(data: st.DataObject) -> None:
 
 
 def test_unchanged_parts_are_shared() -> None:
-    """The policy, the devices and the other buckets are the same objects."""
+    """The policy, the devices and the store of the other buckets are the same objects."""
     before = Fib.of([], [ObservedRoute.parse("8.0.0.0/8", "eth0")])
     after = before.changed([RouteChange.add(NINE)])
     key = key_of(ObservedRoute.parse("8.0.0.0/8", "eth0"))
-    assert after.tables.bucket(key) is before.tables.bucket(key)
+    assert after.tables.bucket(key) == before.tables.bucket(key)
+    assert after.tables._shared is before.tables._shared
     assert after.policy is before.policy
     assert after.devices is before.devices
     assert [route.destination for route in before.routes()] == ["8.0.0.0/8"]
