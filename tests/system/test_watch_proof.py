@@ -1,0 +1,75 @@
+"""An alarm of watch on real systemd: the gates prove anew at each start, and nothing that runs is stopped."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import attrs
+from support.gated_machine import GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.watch import Watch
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hostrouting.host import Host
+
+CONFIG = HostRoutingConfig.from_mapping(
+    {
+        "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+        "gates": list(GATES),
+    }
+)
+LINKS = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
+ip route add default via 10.224.0.1 dev eth0
+"""
+SECONDS = 60
+
+
+def arrange(host: Host) -> None:
+    Configure(CONFIG, host=host).do(Context(timeout=60))
+
+
+def until(ctx: Context, done: Callable[[], bool]) -> None:
+    now = ctx.clock.monotonic
+    end = now() + SECONDS
+    while not ctx.wait(done, until=now() + 0.05):
+        assert now() < end
+
+
+def test_an_alarm_holds_the_next_start_and_stops_nothing(tmp_path: Path) -> None:
+    """Late addresses set the marker within two readings; a unit that runs goes on, and one that starts is held.
+
+    The gate asks the kernel at each start, and not the marker, so it would hold without watch, too. When the addresses
+    go, watch tells it, and the held unit starts by itself.
+    """
+    require_nspawn()
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS) as machine:
+        assert sorted(machine.payloads()) == ["kube1", "kubelet"]
+        pids = machine.pids()
+        ctx = Context()
+        host = attrs.evolve(machine.host, events=NetlinkEvents(netns=f"/proc/{machine.pid}/ns/net"))
+        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
+        thread.start()
+        try:
+            machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
+            until(ctx, lambda: machine.files.exists(MARKER_DETECTED) and not machine.files.exists(MARKER_OK))
+            assert machine.pids() == pids
+            assert machine.systemctl("restart", KUBE) == 1
+            assert machine.pids() == (0, pids[1])
+            machine.run("ip", "address", "delete", "172.16.1.4/16", "dev", "ib0")
+            until(ctx, lambda: machine.files.exists(MARKER_OK) and not machine.files.exists(MARKER_DETECTED))
+            until(ctx, lambda: machine.state(KUBE).main_pid != 0)
+            assert machine.state(KUBELET).main_pid == pids[1]
+        finally:
+            ctx.cancel("the test ends")
+            thread.join(SECONDS)

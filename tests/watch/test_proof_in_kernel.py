@@ -1,0 +1,157 @@
+"""Watch proves the expected CIDRs in network namespaces: late addresses, a carrier that goes, storms of routes."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.kernel import needs_kernel
+from support.kernel_links import KernelLinks
+
+from hostrouting import HostRoutingConfig
+from hostrouting.host import Host
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
+from hostrouting.testing import FakeHost, KernelNode
+from hostrouting.watch import Watch
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hostrouting.host import ObservedRoute
+
+pytestmark = needs_kernel
+
+CONFIG = HostRoutingConfig.from_mapping(
+    {"routeOverlap": {"expectedCidrs": ["172.16.0.0/16"]}, "watch": {"enabled": True, "interval": "2s"}}
+)
+SECONDS = 60
+
+
+class CountedBackend(NetlinkBackend):
+    """It counts the readings of all routes."""
+
+    readings = 0
+
+    def routes(self) -> list[ObservedRoute]:
+        self.readings += 1
+        return super().routes()
+
+
+@attrs.frozen
+class Watched:
+    """A namespace in which a Watch runs."""
+
+    host: Host
+    routes: CountedBackend
+    node: KernelNode
+    ctx: Context
+
+    def until(self, done: Callable[[], bool]) -> None:
+        now = self.ctx.clock.monotonic
+        end = now() + SECONDS
+        while not self.ctx.wait(done, until=now() + 0.05):
+            assert now() < end, f"not within {SECONDS} s"
+
+    def until_marked(self, text: str) -> None:
+        """Wait for a marker with this text; that of a good proof is `ok`."""
+        exists, read = self.host.files.exists, self.host.files.read
+        if text == "ok":
+            self.until(lambda: exists(MARKER_OK) and not exists(MARKER_DETECTED))
+        else:
+            self.until(lambda: text in (read(MARKER_DETECTED) or b"").decode())
+
+
+@pytest.fixture
+def watched(caplog: pytest.LogCaptureFixture) -> Iterator[Watched]:
+    caplog.set_level(logging.INFO)
+    with KernelNode.made() as node, KernelLinks(node) as links:
+        links.add_device("eth0", addresses=["10.224.0.4/16"])
+        links.add_device("ib0")
+        node.add_route("default", gateway="10.224.0.1", dev="eth0")
+        fake, routes = FakeHost(), CountedBackend(netns=node.name)
+        host = Host(
+            routes=routes,
+            events=NetlinkEvents(netns=node.name),
+            files=fake.files,
+            lock=fake.lock,
+            services=fake.services,
+        )
+        ctx = Context()
+        thread = Thread(target=Watch(CONFIG, host=host).do, args=(ctx,))
+        thread.start()
+        try:
+            found = Watched(host, routes, node, ctx)
+            found.until_marked("ok")
+            yield found
+        finally:
+            ctx.cancel("the test ends")
+            thread.join(SECONDS)
+        assert not thread.is_alive()
+    assert not [message for message in caplog.messages if "model" in message]
+
+
+def test_the_addresses_of_the_fabric_come_later(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """The connected route of a late address is an alarm, and its end is told when the address goes."""
+    for _ in range(2):
+        watched.node.add_address("ib0", "172.16.1.4/16")
+        watched.until_marked("overlap 172.16.0.0-172.16.1.3 by ib0")
+        watched.node.remove_address("ib0", "172.16.1.4/16")
+        watched.until_marked("ok")
+    told = [message for message in caplog.messages if message.startswith("the expected addresses leave")]
+    assert len(told) == 2
+
+
+def test_the_carrier_goes_and_returns(watched: Watched) -> None:
+    """The way out without a carrier is a dead end, until the carrier returns."""
+    for _ in range(2):
+        watched.node.ip("link", "set", "eth0-far", "down")
+        watched.until_marked("dead-end")
+        watched.node.ip("link", "set", "eth0-far", "up")
+        watched.until_marked("ok")
+
+
+def test_devices_and_rules(watched: Watched) -> None:
+    """A device that is removed takes its findings along; a rule to a table of the fabric is a finding, and its end."""
+    watched.node.add_route("172.16.4.0/24", dev="ib0")
+    watched.until_marked("172.16.4.0-172.16.4.255 by ib0")
+    watched.node.remove_link("ib0")
+    watched.until_marked("ok")
+    watched.node.add_route("172.16.0.0/12", dev="eth0-far", table=100)
+    watched.node.ip("rule", "add", "to", "172.16.9.0/24", "lookup", "100")
+    watched.until_marked("172.16.9.0-172.16.9.255 by eth0-far")
+    watched.node.ip("rule", "delete", "to", "172.16.9.0/24")
+    watched.until_marked("ok")
+
+
+def storm(node: KernelNode, seed: int, count: int) -> None:
+    """Change few places at random; the kernel refuses a part."""
+    random = Random(seed)
+    verbs = ["add", "append", "prepend", "replace", "delete"]
+    lines = [
+        f"route {random.choice(verbs)} 172.16.{random.randrange(8)}.0/{random.choice([24, 25])} "
+        f"via 10.224.0.{random.randrange(1, 5)} metric {random.choice([0, 50])}"
+        for _ in range(count)
+    ]
+    command = ["ip", "-n", node.name, "-force", "-batch", "-"]
+    subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
+
+
+def test_a_storm_of_two_programs(watched: Watched) -> None:
+    """While two programs change the same places, readings are compared with the model, and show no difference."""
+    with ThreadPoolExecutor() as pool:
+        for _ in range(4):
+            list(pool.map(storm, [watched.node] * 2, (1, 2), (3000, 3000)))
+    watched.node.add_route("172.16.200.0/24", dev="ib0")
+    watched.until_marked("172.16.200.0-172.16.200.255 by ib0")
+    # Later readings find the model right.
+    before = watched.routes.readings
+    watched.until(lambda: watched.routes.readings > before + 4)
