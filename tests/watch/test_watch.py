@@ -298,10 +298,11 @@ class TestIntent:
         assert is_over
         assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
 
-    def test_a_damaged_intent(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("content", [b"{", b"{}"])
+    def test_a_damaged_intent(self, host: FakeHost, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
         """A damaged file is said once, and the routes of the config before it are kept."""
         with watching(host, host.routes) as watched:
-            host.files.write(INTENT_PATH, b"{", mode=0o644)
+            host.files.write(INTENT_PATH, content, mode=0o644)
             for _ in range(2):
                 host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
                 watched.until_repaired()
