@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
+from hostrouting.exceptions import HostFileError, LinkNotFoundError, RouteRejectedError
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.converge import Convergence
 from hostrouting.static_routes.reconcile import held_in
@@ -67,6 +67,11 @@ def repair(
         except RouteRejectedError as error:
             refused = _refused(error, desired)
             if not refused or not error.rolled_back:
+                raise
+        except HostFileError as error:
+            # Foreign routes are displaced only once they are on record; the other routes need no record.
+            refused = {spot: str(error) for spot in intruders if spot not in waiting and spot not in spared}
+            if not refused:
                 raise
         else:
             return Repair(

@@ -226,11 +226,11 @@ class TestTrouble:
     def test_a_failure_is_said_once(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """A repair that fails twice is one error; the next event leads to another repair, which succeeds."""
         with watching(host, host.routes) as watched:
-            for protocol in 16, 17:
+            for ours in OURS:
                 before = len(host.files.operations.calls)
-                # The first one reads the intent.
+                # The first one reads the intent, the second one the journal.
                 host.files.fail_at(2, HostFileError("no space left"))
-                host.routes.insert_route(attrs.evolve(FOREIGN, protocol=protocol), verb="replace")
+                host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == ours))
                 watched.until(lambda before=before: len(host.files.operations.calls) > before)  # type: ignore[misc]
             host.routes.insert_route(FOREIGN, verb="replace")
             watched.until_repaired()
