@@ -66,7 +66,7 @@ class Packed:
         rest = self._groups.get((table, length), _NONE).get(network)
         return self._others.get(key, ()) if rest is None else (_route(network, rest),)
 
-    def keys(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[Key]:
         """Yield the keys, in no order."""
         for (table, length), group in self._groups.items():
             for network in group:
@@ -97,13 +97,11 @@ class Packed:
     def suspects(self, other: Packed) -> Iterator[Key]:
         """Yield the keys whose buckets may differ; a comparison of next hops does not see which are dead."""
         for table, length in self._groups.keys() | other._groups.keys():
-            mine, others = (one._groups.get((table, length), _NONE) for one in (self, other))
+            mine, others = self._groups.get((table, length), _NONE), other._groups.get((table, length), _NONE)
+            # At once, because nearly always nothing differs.
             if mine != others:
-                yield from (
-                    (table, network, length)
-                    for network in mine.keys() | others.keys()
-                    if mine.get(network) != others.get(network)
-                )
+                networks = mine.keys() | others.keys()
+                yield from ((table, one, length) for one in networks if mine.get(one) != others.get(one))
         yield from self._others.keys() | other._others.keys()
 
 

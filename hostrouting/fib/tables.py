@@ -49,7 +49,7 @@ class Tables:
     def of(cls, routes: Iterable[ObservedRoute]) -> Tables:
         """Return tables that hold `routes`, which are in the order of a dump."""
         shared = Packed.of(routes)
-        return cls(shared, {}, _with_lengths({}, shared.keys()))
+        return cls(shared, {}, _with_lengths({}, shared))
 
     def __iter__(self) -> Iterator[ObservedRoute]:
         """Yield every route, in the order of a dump."""
@@ -118,7 +118,7 @@ class Tables:
     def _keys(self) -> Iterator[Key]:
         """Yield the keys of all buckets, in no order; some of these are empty."""
         yield from self._changes
-        yield from (key for key in self._shared.keys() if key not in self._changes)
+        yield from (key for key in self._shared if key not in self._changes)
 
     def _lengths_of(self, tables: tuple[int, ...]) -> Iterable[int]:
         if len(tables) == 1:

@@ -15,7 +15,7 @@ import attrs
 from hostrouting.config import DEFAULT_ALLOWED_DEVS
 from hostrouting.fib import Packet, UnknownDecisionError
 from hostrouting.net.addresses import bounds
-from hostrouting.net.routes import MAIN_TABLE
+from hostrouting.net.routes import LOCAL_TABLE, MAIN_TABLE
 from hostrouting.route_overlap.parts import DecidedPart, Node, Part, cut, suspects
 from hostrouting.route_overlap.proof import Findings, allowed_now, prove_egress, without_default
 
@@ -142,7 +142,8 @@ class LiveProof:
             self.forget()
         elif self._parts is not None:
             self._answer(fib, keys)
-        elif keys or effect.devices:
+        elif keys or effect.devices or any(table == LOCAL_TABLE for table, _, _ in effect.keys):
+            # The node may send from other addresses now.
             self._found = None
         else:
             return False

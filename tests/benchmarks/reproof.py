@@ -64,4 +64,5 @@ def _events(count: int) -> Sequence[list[NetworkEvent]]:
         )
         for number in range(EVENTS // 2)
     ]
-    return [*([RouteEvent("add", route)] for route in routes), *([RouteEvent("remove", route)] for route in routes)]
+    come: list[NetworkEvent] = [RouteEvent("add", route) for route in routes]
+    return [[event] for event in (*come, *(RouteEvent("remove", route) for route in routes))]

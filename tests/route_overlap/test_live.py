@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -58,7 +59,12 @@ def steps(draw: st.DrawFn, node: MemoryBackend) -> Callable[[Node], None]:
     if kind == "rule":
         rule = draw(small_world.rules() | selecting_rules())
         return lambda world: world.add_rule(rule)
-    return lambda world: (world.rename_link(dev, "renamed"), world.rename_link("renamed", dev))[0]
+    return partial(renamed_and_back, dev)
+
+
+def renamed_and_back(dev: str, world: Node) -> None:
+    world.rename_link(dev, "renamed")
+    world.rename_link("renamed", dev)
 
 
 def whole(fib: Fib, world: World, fabric: Fabric) -> object:

@@ -1,10 +1,10 @@
-"""The keeper of the proof on a fake node, by a clock that the test moves: alarms, flaps, markers, losses, differences."""
+"""The keeper of the proof on a fake node, by a clock that the test moves: alarms, flaps, markers and losses."""
 
 from __future__ import annotations
 
 import logging
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.fabric_files import SHARED, SWITCHED_ON, record
@@ -19,9 +19,6 @@ from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.proof import ProofKeeper
 from phases import Context, execute
 from phases.testing import ManualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OVERLAP = Route.parse("172.16.4.0/24", dev="ib0", protocol=16)
 LINE = "172.16.0.0/16: overlap 172.16.4.0-172.16.4.255 by ib0 (172.16.4.0/24 dev ib0 proto dhcp scope link)"
@@ -85,7 +82,7 @@ class Watched:
 
 
 @pytest.fixture
-def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[Watched]:
+def watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Watched:
     caplog.set_level(logging.INFO)
     found = Watched(getattr(request, "param", None) or config_of())
     found.run(0.1)
@@ -222,7 +219,7 @@ def test_many_routes(watched: Watched, caplog: pytest.LogCaptureFixture, monkeyp
     assert len(watched.keeper._view.fib.routes()) < 20
     watched.overlaps()
     watched.run(130)
-    assert [message for message in caplog.messages if "172.16" in message][0] == LINE
+    assert next(message for message in caplog.messages if "172.16" in message) == LINE
     watched.mended()
     for number in range(100):
         watched.node.delete_route(Route.parse(f"9.{number}.0.0/16", dev="ib0", protocol=16))
