@@ -84,6 +84,11 @@ class Assumed:
             for name in present.get(mac) or [_ABSENT + mac]:
                 yield name, local
 
+    @property
+    def brings_nothing(self) -> bool:
+        """True if the agent has acted: the node has every announced route now."""
+        return not self._brought
+
     def with_last(self, last: Callable[[str], bool]) -> Assumed:
         """Return the same routing, but with these devices last."""
         orders = [last(name) for name, _ in self._device_addresses()]

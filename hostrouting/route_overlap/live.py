@@ -123,6 +123,8 @@ class LiveProof:
         self._allowed: AllowedDevices | None = None
         #: None if the next findings need a whole proof.
         self._parts: list[_Range] | None = None
+        #: True if an address may be announced that the node has now: without it, the next findings are others.
+        self._has_fabric = False
         #: None if they are to be collected.
         self._found: Found | None = None
 
@@ -153,8 +155,8 @@ class LiveProof:
         """Return True if changes concern more than the addresses of some routes."""
         if effect.rules or any(table == MAIN_TABLE and not length for table, _, length in keys):
             return True
-        if not effect.devices:
-            return False
+        if not effect.devices or self._has_fabric:
+            return effect.devices
         new, old = self._allowed_now(fib), self._allowed
         return new is None or old is None or (new.expected, new.dead_ends) != (old.expected, old.dead_ends)
 
@@ -192,9 +194,10 @@ class LiveProof:
         """Prove every CIDR as a whole."""
         self._allowed = self._allowed_now(fib)
         node = Node(fib)
+        self._has_fabric = bool(fabric.addresses or fabric.networks)
         if self._allowed is None:
             self._found = tuple((without_default(cidr),) for cidr in self._cidrs)
-        elif node.by_source or fabric.addresses or fabric.networks:
+        elif node.by_source or (self._has_fabric and not _is_connected(fib, fabric)):
             # An event may change the answers to all addresses.
             report = prove_egress(
                 fib, self._cidrs, allowed_devs=self._patterns, expected_devs=self._expected, fabric=fabric
@@ -205,6 +208,13 @@ class LiveProof:
                 _Range(low, end - 1, starts, _bad(fib, starts, self._allowed))
                 for (low, _), (starts, end) in zip(self._ranges, cut(node, self._cidrs), strict=True)
             ]
+
+
+def _is_connected(fib: Fib, fabric: Fabric) -> bool:
+    # Imported late: most nodes have no announced fabric.
+    from hostrouting.route_overlap.assumed import Assumed
+
+    return Assumed(fib, fabric).brings_nothing
 
 
 def _bad(fib: Fib, starts: Sequence[int], allowed: AllowedDevices) -> dict[int, Lookup]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,12 @@ from support.small_world import selecting_rules
 
 from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.exceptions import BackendError
-from hostrouting.fib import UnknownDecisionError
+from hostrouting.fib import UnknownDecisionError, events
 from hostrouting.fib.live import LiveFib
+from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap import prove_egress
 from hostrouting.route_overlap.assumed import model_of
-from hostrouting.route_overlap.fabric import Fabric
+from hostrouting.route_overlap.fabric import Fabric, FabricAddress
 from hostrouting.route_overlap.live import LiveProof
 from hostrouting.testing import MemoryBackend
 from phases import Context
@@ -28,7 +30,17 @@ if TYPE_CHECKING:
     from hostrouting.fib import Fib
     from hostrouting.testing.node import Node
 
-FABRICS = st.sampled_from([Fabric(), Fabric(), Fabric(), Fabric(networks=("10.1.0.0/24",), source="config")])
+#: The address that the second device gets; some nodes have it already.
+ANNOUNCED = FabricAddress("00155D33FF1D", parse_ipv4("10.1.0.2"))
+FABRICS = st.sampled_from(
+    [
+        Fabric(),
+        Fabric(),
+        Fabric(networks=("10.1.0.0/24",), source="config"),
+        Fabric(addresses=(ANNOUNCED,), source="pool"),
+        Fabric(addresses=(ANNOUNCED,), source="pool"),
+    ]
+)
 
 
 def deletions(draw: st.DrawFn, node: MemoryBackend) -> Callable[[Node], None]:
@@ -77,6 +89,11 @@ def test_what_follows_events_is_a_whole_proof(world: World, fabric: Fabric, data
     """After any change, the findings are those of a whole proof on the model; an event that says so changed none."""
     node = MemoryBackend()
     world.arrange(node)
+    if fabric.addresses:
+        node.fib = events.with_device(node.fib, node.fib.devices["e1"]._replace(mac="00:15:5d:33:ff:1d"))
+        if data.draw(st.booleans()):
+            with suppress(BackendError):
+                node.add_address("e1", "10.1.0.2/16")
     section = RouteOverlapConfig(expected_cidrs=tuple(world.cidrs), allowed_devs=tuple(world.allowed))
     with node.events.listen(Context()) as listener:
         live, proof = LiveFib(model_of(node)), LiveProof(section)
