@@ -70,8 +70,9 @@ _OF_THE_LINK: Final = _NEEDED | {
     "mld2-listener-report",
 }
 
+#: The line of a script that has all values.
 _REWRITING: Final = re.compile(
-    r'^\s*iifname "([^"\n]+)" ip6 saddr (\S+) (?:counter )?ip6 saddr set (\S+)', re.MULTILINE
+    r'^[ \t]*iifname "([^"\n]+)" ip6 saddr (\S+) (?:counter )?ip6 saddr set (\S+)', re.MULTILINE
 )
 
 _Expressions: TypeAlias = list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""The keeper of a node without stale objects of azure-vnet: it looks when pods or the CNI change, and reports or removes.
+"""The keeper that looks for stale objects of azure-vnet when pods or the CNI change, and reports or removes them.
 
 A pod's going is an event of its device; the CNI's configuration and state are files, whose dates are looked at every
 few seconds. Each look runs programs, so there is at most one a second.
@@ -31,8 +31,8 @@ __all__ = ["StaleObjectKeeper"]
 #: Between two looks, also those that agree on an object before it is reported: a pod that goes leaves its objects to
 #: azure-vnet for a moment.
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
-#: Between two looks at the dates of files. One costs about 0.15 ms.
-_SECONDS_BETWEEN_SIGNS: Final = 2.0
+#: Between two looks at the dates of files, each of which takes about 0.15 ms.
+_SECONDS_BETWEEN_SIGNS: Final = 5.0
 #: An object is left after so many sweeps within the time: another program adds it again and again.
 _MOST_SWEEPS: Final = 3
 _SECONDS_OF_A_CONTEST: Final = 3600.0
@@ -166,8 +166,8 @@ class StaleObjectKeeper:
         contested = frozenset(name for name in suspects if len(self._sweeps.get(name, ())) >= _MOST_SWEEPS)
         for name in sorted(contested - self._contested)[:1]:
             message = (
-                "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program that "
-                "adds it (azure-vnet, its monitor, a script?), and stop it"
+                "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program "
+                "that adds it (azure-vnet, its monitor, a script?), and stop it"
             )
             self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"object": name})
         self._contested = contested

@@ -33,9 +33,9 @@ class Watch(NodeTask):
     that takes its place is displaced, as by an apply, three times within an hour; then it is left, with an error. No
     other foreign route is touched. Every `interval` of the config the routes are compared even without an event.
 
-    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply installed
-    are loaded again, and stale objects of azure-vnet are reported or removed, see `staleCni.sweep`. Whatever happens to
-    a sibling is a line in the log; the routes never wait for it.
+    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply
+    installed are loaded again, and stale objects of azure-vnet are reported or removed, as `staleCni.sweep` says. A
+    failure of a sibling is a line in the log, and the routes never wait for it.
 
     Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
     installs replaces the given one. After a reset there is nothing to keep, and the task ends.
