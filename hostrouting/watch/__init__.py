@@ -7,7 +7,7 @@ routes         the keeper of the static routes
 siblings       the thread of the siblings: probes (the rules for IPv6 probes), stale_objects (of azure-vnet)
 relay          events for that thread
 shared_lock    one hold of the run lock for all threads
-account        the changes of one repair
+account        the changes of one act
 """
 
 from __future__ import annotations

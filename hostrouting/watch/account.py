@@ -1,4 +1,4 @@
-"""The changes of one repair or sweep, for the log."""
+"""The account of one act of a keeper: that of the run would grow as long as the run goes on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Account"]
 
 
 class Account:
-    """The changes of one repair. The account of the run would grow as long as the run goes on."""
+    """The changes of one act; see `phases.context.Account`."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
 
     def skips(self, _name: str) -> bool:
-        """See `phases.context.Account`."""
+        """Return False: no part of an act is left out."""
         return False
 
     def record(self, change: Change, _undo: object) -> None:
-        """See `phases.context.Account`."""
+        """Store a change; an act is not undone."""
         self.changes.append(change)
