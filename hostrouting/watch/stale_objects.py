@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hostrouting.config import HostRoutingConfig, StaleCNIConfig
     from hostrouting.host import Host, NetworkEvent
+    from hostrouting.stale_cni.verdicts import Verdict
     from hostrouting.watch.installed import InstalledConfig
     from phases import Context
 
@@ -59,6 +60,8 @@ class StaleObjectKeeper:
     #: The stale objects of the last look, and those that the log has named.
     _seen: frozenset[str] = frozenset()
     _told: frozenset[str] = frozenset()
+    #: Objects that look stale, until their pods are asked.
+    _alive: frozenset[str] = frozenset()
     #: When objects were swept.
     _sweeps: defaultdict[str, list[float]] = attrs.field(factory=lambda: defaultdict(list))
     #: The objects that are left to the program that adds them.
@@ -101,14 +104,18 @@ class StaleObjectKeeper:
     def _look(self, ctx: Context, config: HostRoutingConfig) -> None:
         task = self._task_for(config)
         if config.stale_cni.sweep == "report":
-            self._tell(((str(each.object), each.reason) for each in task.foresee(ctx)), task)
+            self._tell(_by_name(task.foresee(ctx)), task)
             return
         # This asks no pod, and holds no lock: on most nodes, and most of the time, there is nothing to sweep.
-        suspects = {str(each.object): each.reason for each in task.suspects(ctx)}
-        if not suspects or task.obstacle() or self._is_contested(suspects, now=self._looked):
-            self._tell(suspects.items(), task)
+        stale = _by_name(task.suspects(ctx))
+        may_clean = not stale or (not task.obstacle() and not self._is_contested(stale, now=self._looked))
+        if stale and (not may_clean or stale.keys() <= self._alive):
+            # Asking takes a second, which a sweep takes anyway, under the lock.
+            stale = _by_name(task.foresee(ctx))
+        if stale and may_clean:
+            self._clean(ctx, task, config.stale_cni, suspects=stale)
         else:
-            self._clean(ctx, task, config.stale_cni)
+            self._tell(stale, task)
 
     def _task_for(self, config: HostRoutingConfig) -> CleanStaleCNI:
         if self._sweep is None or self._sweep[0] != config:
@@ -117,17 +124,16 @@ class StaleObjectKeeper:
 
     # --- sweep: report
 
-    def _tell(self, stale: Iterable[tuple[str, str]], task: CleanStaleCNI) -> None:
+    def _tell(self, stale: Mapping[str, str], task: CleanStaleCNI) -> None:
         """Log each object that two looks agree on, and each that was named and is stale no more; once."""
-        reasons = dict(stale)
-        now = frozenset(reasons)
-        new = [name for name in reasons if name in self._seen and name not in self._told]
+        now = frozenset(stale)
+        new = [name for name in stale if name in self._seen and name not in self._told]
         gone = sorted(self._told - now)
         if now - self._seen:
             self._look_soon()
         self._seen, self._told = now, (self._told & now) | frozenset(new)
         step = self._step(task) if new else ""
-        self._log(WARNING, [f"stale: {name}: {reasons[name]}; {step}" for name in new])
+        self._log(WARNING, [f"stale: {name}: {stale[name]}; {step}" for name in new])
         self._log(INFO, [f"stale no more: {name}" for name in gone])
 
     def _step(self, task: CleanStaleCNI) -> str:
@@ -142,7 +148,7 @@ class StaleObjectKeeper:
 
     # --- sweep: clean
 
-    def _clean(self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig) -> None:
+    def _clean(self, ctx: Context, task: CleanStaleCNI, section: StaleCNIConfig, *, suspects: Iterable[str]) -> None:
         """Sweep as an apply does: with the readings that must agree, the record, and the look afterwards."""
         account = Account()
         with self._host.lock.hold(ctx) as held:
@@ -155,7 +161,8 @@ class StaleObjectKeeper:
                 for change in account.changes:
                     self._sweeps[change.subject].append(self._looked)
                 self._log(WARNING, [f"removed: {change.subject}: {change.detail}" for change in account.changes])
-        self._tell((), task)
+        self._alive = frozenset(suspects) - {change.subject for change in account.changes}
+        self._tell({}, task)
 
     def _is_contested(self, suspects: Iterable[str], *, now: float) -> bool:
         """Return True if any was swept too often; say so once."""
@@ -172,6 +179,11 @@ class StaleObjectKeeper:
             self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"object": name})
         self._contested = contested
         return bool(contested)
+
+
+def _by_name(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    """Return the reasons of verdicts by the names of their objects."""
+    return {str(each.object): each.reason for each in verdicts}
 
 
 def _concerns(event: NetworkEvent, bridge: str) -> bool:

@@ -137,6 +137,26 @@ class TestClean:
         assert node.looks() == before + 1
         assert node.host.lock.operations.calls == []
 
+    def test_a_silent_pod_that_answers(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no lock for them."""
+        host = made_host()
+        host.link_layer.add_pod("azv2", "10.240.0.12", master="azure0")
+        host.ebtables.add(ANOTHER)
+        node = kept(host, sweep="clean")
+        node.acts()
+        assert len(named(caplog, "removed: ")) == len(STALE)
+        node.host.lock.operations.calls.clear()
+        looks = node.looks()
+        while node.looks() < looks + 4:
+            node.acts(2)
+        assert node.host.lock.operations.calls == []
+        assert [message for message in caplog.messages if "10.240.0.12" in message] == []
+        host.link_layer.remove_device("azv2")
+        node.keeper.hear([GOING])
+        node.acts(2)
+        assert ANOTHER in named(caplog, "removed: ")[-1]
+        assert node.host.lock.operations.calls != []
+
     def test_while_azure_vnet_is_configured(self, caplog: pytest.LogCaptureFixture) -> None:
         """They are named and stay, with the reason; when the configuration goes, they are removed within seconds."""
         node = kept(sweep="clean")
