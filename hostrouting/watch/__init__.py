@@ -1,13 +1,14 @@
-"""Keep routing right after the boot: repair routes and prove the expected CIDRs as events tell of changes.
+"""Keep routing right after the boot: the task that repairs and proves as events tell of changes.
 
-task        Watch: the loop of duties
-duty        what a keeper is, and when it acts
-pace        how much of a core a keeper takes
-installed   the config in force
-routes      the keeper of the static routes
-proof       the keeper of the proof: alarms, their ends, markers
-view        a model of the node that follows events, and is compared with readings
-account     the changes of one act
+task           Watch: the threads, and their end
+loop, duty     one thread: what is due, after events, after a time, after a failure; pace: how often
+installed      the config in force
+routes         the keeper of the static routes
+proof          the keeper of the proof: alarms, their ends, markers; view: a model of the node, compared with readings
+siblings       the thread of the siblings: probes (the rules for IPv6 probes), stale_objects (of azure-vnet)
+relay          events for that thread
+shared_lock    one hold of the run lock for all threads
+account        the changes of one act
 """
 
 from __future__ import annotations

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+import attrs
 
 from hostrouting.boot import NodeTask
-from hostrouting.exceptions import EventsLostError
+from hostrouting.host import Host
 from hostrouting.watch.duty import TASK, Duty
 from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.loop import keep
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
+from hostrouting.watch.shared_lock import SharedLock
+from hostrouting.watch.siblings import siblings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hostrouting.host import Listener
     from phases import Context
 
 __all__ = ["Watch"]
 
-#: Events that come together are heard together: a flush deletes a thousand routes within this time.
-_SECONDS_TOGETHER: Final = 0.003
-
 
 class Watch(NodeTask):
-    """Keep the static routes in force, and the expected CIDRs proven, until the context ends, which is no failure.
+    """Keep routes, proof and siblings right until the context ends, which is no failure.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -41,6 +39,10 @@ class Watch(NodeTask):
     and the marker file follows. The end of an alarm is told, too. Nothing that runs is ever stopped. Every `interval`
     the kernel proves all expected CIDRs.
 
+    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply
+    installed are loaded again, and stale objects of azure-vnet are reported or removed, as `staleCni.sweep` says. A
+    failure of a sibling is a line in the log, and the routes never wait for it.
+
     Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
     installs replaces the given one. After a reset there is nothing to keep, and the task ends. On a node without an
     intent it cannot tell a reset from any other removal of its routes: end it before the reset.
@@ -49,37 +51,20 @@ class Watch(NodeTask):
     name = TASK
 
     def do(self, ctx: Context) -> None:
-        """Repair the routes, and again after each event that concerns them."""
+        """Keep routes and siblings until the context ends, or until a reset."""
         installed = InstalledConfig(self._config, self._host.files, self._logger)
-        # The routes first: a route that they restore is no finding.
-        keepers = RouteKeeper, ProofKeeper
-        duties = [Duty(keeper(self._host, self._logger, installed), self._logger) for keeper in keepers]
-        # Before the first look: no change after it is missed.
-        with self._host.events.listen(ctx) as listener:
-            while not (ctx.over or installed.is_reset):
-                for duty in duties:
-                    if duty.due <= ctx.clock.monotonic() and not ctx.over:
-                        duty.act(ctx)
-                if not installed.is_reset:
-                    _hear(ctx, duties, listener)
+        host = _with_shared_lock(self._host)
+        with siblings(host, self._logger, installed, clock=ctx.clock) as relay:
+            # The routes first: a route that they restore is no finding.
+            keepers = [keeper(host, self._logger, installed) for keeper in (RouteKeeper, ProofKeeper)]
+            duties = [Duty(keeper, self._logger) for keeper in (*keepers, relay)]
+            # Before the first look: no change after it is missed.
+            with host.events.listen(ctx) as listener:
+                keep(ctx, duties, listener, is_done=lambda: installed.is_reset)
         if installed.is_reset:
             self._logger.info("hostrouting was reset, so there is nothing to keep any more")
 
 
-def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener) -> None:
-    """Wait until a duty is due or there are events, and tell all duties what came, also that nothing came."""
-    now = ctx.clock.monotonic
-    end = inf if ctx.deadline is None else ctx.deadline
-    due = min(end, *(duty.due for duty in duties))
-    if ctx.wait(lambda: ctx.cancelled or listener.has_news, until=due):
-        ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
-    if ctx.cancelled:
-        return
-    try:
-        events = listener.take()
-    except EventsLostError:
-        for duty in duties:
-            duty.lose(now=now())
-        return
-    for duty in duties:
-        duty.hear(events, now=now())
+def _with_shared_lock(host: Host) -> Host:
+    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+    return Host(**{**ports, "lock": SharedLock(host.lock)})
