@@ -68,8 +68,6 @@ class _Range:
 
     def answer(self, fib: Fib, allowed: AllowedDevices, first: int, last: int) -> bool:
         """Look the parts from `first` to `last` up again; return True if a bad answer came, went or changed."""
-        self.cut(first)
-        self.cut(last + 1)
         asked = self.starts[bisect_left(self.starts, first) : bisect_right(self.starts, last)]
         changed = False
         for answer in fib.lookup(asked):
@@ -165,20 +163,24 @@ class LiveProof:
         return allowed_now(fib.links(), defaults, allowed_devs=self._patterns, expected_devs=self._expected)
 
     def _answer(self, fib: Fib, keys: Iterable[Key]) -> None:
-        for _, network, length in keys:
-            last = network + (1 << 32 - length) - 1
-            for one in self._parts or ():
-                low, high = max(network, one.first), min(last, one.last)
-                if low <= high:
-                    self._answer_range(fib, one, low, high)
+        networks = [(network, network + (1 << 32 - length) - 1) for _, network, length in keys]
+        for one in self._parts or ():
+            spans = [(max(low, one.first), min(high, one.last)) for low, high in networks]
+            self._answer_range(fib, one, [(low, high) for low, high in spans if low <= high])
 
-    def _answer_range(self, fib: Fib, one: _Range, low: int, high: int) -> None:
-        try:
-            if self._allowed and one.answer(fib, self._allowed, low, high):
-                self._found = None
-        except UnknownDecisionError:
+    def _answer_range(self, fib: Fib, one: _Range, spans: Sequence[tuple[int, int]]) -> None:
+        if len(one.starts) + 2 * len(spans) > one.most:
             self.forget()
-        if len(one.starts) > one.most:
+            return
+        # All cuts come first: an answer must hold for the whole of its part.
+        for low, high in spans:
+            one.cut(low)
+            one.cut(high + 1)
+        try:
+            for low, high in spans:
+                if self._allowed and one.answer(fib, self._allowed, low, high):
+                    self._found = None
+        except UnknownDecisionError:
             self.forget()
 
     def findings(self, fib: Fib, fabric: Fabric) -> Found:

@@ -16,6 +16,7 @@ from hostrouting.config import DEFAULT_ALLOWED_DEVS, RouteOverlapConfig
 from hostrouting.exceptions import BackendError
 from hostrouting.fib import UnknownDecisionError, events
 from hostrouting.fib.live import LiveFib
+from hostrouting.host import Route
 from hostrouting.net.addresses import parse_ipv4
 from hostrouting.route_overlap import prove_egress
 from hostrouting.route_overlap.assumed import model_of
@@ -26,6 +27,8 @@ from phases import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
     from hostrouting.fib import Fib
     from hostrouting.testing.node import Node
@@ -77,6 +80,44 @@ def steps(draw: st.DrawFn, node: MemoryBackend) -> Callable[[Node], None]:
 def renamed_and_back(dev: str, world: Node) -> None:
     world.rename_link(dev, "renamed")
     world.rename_link("renamed", dev)
+
+
+def test_routes_inside_each_other_in_one_batch() -> None:
+    """A new address brings its network and itself at once: what holds for the address holds for no other."""
+    node = MemoryBackend()
+    for dev, address in ("e0", "10.1.0.1/16"), ("e1", "192.168.7.1/24"):
+        node.add_link(dev)
+        node.add_address(dev, address)
+    node.add_route("default", gateway="10.1.0.200", dev="e0")
+    with node.events.listen(Context()) as listener:
+        live, proof = LiveFib(model_of(node)), LiveProof(RouteOverlapConfig(expected_cidrs=("10.1.0.0/24",)))
+        assert proof.findings(live.fib, Fabric()) == ((),)
+        node.add_address("e1", "10.1.0.2/16")
+        effect = live.apply(listener.take())
+        assert len(effect.keys) == 3
+        assert proof.hear(live.fib, effect)
+        [[finding]] = proof.findings(live.fib, Fabric())
+        assert (finding.kind, finding.first, finding.last) == ("local", "10.1.0.2", "10.1.0.2")
+
+
+def test_more_cuts_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of new routes are answered by a whole proof, which has no cuts of routes that are gone."""
+    monkeypatch.setattr("hostrouting.route_overlap.live._MOST_CUTS", 10)
+    node = MemoryBackend()
+    node.add_link("e0")
+    node.add_address("e0", "10.1.0.1/16")
+    node.add_route("default", gateway="10.1.0.200", dev="e0")
+    with node.events.listen(Context()) as listener:
+        live, proof = LiveFib(model_of(node)), LiveProof(RouteOverlapConfig(expected_cidrs=("172.16.0.0/16",)))
+        for number in range(20):
+            assert proof.findings(live.fib, Fabric()) == ((),)
+            route = Route.parse(f"172.16.{number}.0/24", dev="e0", protocol=16)
+            node.insert_route(route)
+            node.delete_route(route)
+            for event in listener.take():
+                effect = live.apply([event])
+                proof.hear(live.fib, effect)
+        assert proof._parts is None or len(proof._parts[0].starts) <= 11
 
 
 def whole(fib: Fib, world: World, fabric: Fabric) -> object:
