@@ -86,7 +86,7 @@ def test_every_case_has_every_contender_at_every_size(findings: dict[str, Any]) 
         for one in case["sizes"].values():
             assert all(len(contender["wall_seconds"]) == 1 for contender in one["contenders"].values())
             assert all(contender["microseconds_per_item"] > 0 for contender in one["contenders"].values())
-            assert one["ratios"] or name.startswith(("prove_egress", "model"))
+            assert one["ratios"] or name.startswith(("prove_egress", "model", "proof"))
 
 
 @needs_kernel
