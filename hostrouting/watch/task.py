@@ -1,33 +1,26 @@
-"""Watch: repair the routes of the installed config as events tell that they changed, until the context ends."""
+"""Watch: keep the routing of the installed config right as events tell that it changed, until the context ends."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from hostrouting.boot import INTENT_PATH, NodeTask, read_intent
-from hostrouting.exceptions import (
-    EventsLostError,
-    HostFileError,
-    HostRoutingError,
-    InvalidConfigError,
-    PermissionDeniedError,
-)
-from hostrouting.watch.keeper import RouteKeeper
-from hostrouting.watch.pace import Pace
-from phases import CancelledError, DeadlineExceededError
+from hostrouting.boot import NodeTask
+from hostrouting.exceptions import EventsLostError
+from hostrouting.watch.duty import Duty
+from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.routes import RouteKeeper
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hostrouting.host import Listener
     from phases import Context
 
 __all__ = ["Watch"]
 
-#: A failed repair is repeated after so long, also without an event.
-_SECONDS_AFTER_A_FAILURE: Final = 5.0
-_REPAIR: Final = "the routes cannot be repaired now"
-_INTENT: Final = "the installed config cannot be read, and the routes of the one before it are kept"
+#: Events that come together are heard together: a flush deletes a thousand routes within this time.
+_SECONDS_TOGETHER: Final = 0.003
 
 
 class Watch(NodeTask):
@@ -50,80 +43,33 @@ class Watch(NodeTask):
 
     def do(self, ctx: Context) -> None:
         """Repair the routes, and again after each event that concerns them."""
-        keeper, pace = RouteKeeper(self._host, self._logger), Pace(ctx.clock.monotonic())
-        # Before the first repair has the lock, a reset may have come and gone.
-        self._is_installed = self._host.files.exists(INTENT_PATH)
-        self._is_reset = False
-        #: The trouble that was logged last, of the repair and of the installed config.
-        self._trouble: dict[str, str] = {}
-        # Before the first repair: no change after it is missed.
+        installed = InstalledConfig(self._config, self._host.files, self._logger)
+        duties = [Duty(RouteKeeper(self._host, self._logger, installed), self._logger)]
+        # Before the first look: no change after it is missed.
         with self._host.events.listen(ctx) as listener:
-            while not ctx.over:
-                pace = self._repair(ctx, keeper, pace)
-                if self._is_reset:
-                    self._logger.info("hostrouting was reset, so there is nothing to keep any more")
-                    return
-                self._wait(ctx, keeper, pace, listener)
-
-    def _repair(self, ctx: Context, keeper: RouteKeeper, pace: Pace) -> Pace:
-        """Repair under the run lock, and return the pace after that; a failure is logged, and repaired later."""
-        now = ctx.clock.monotonic
-        started = now()
-        try:
-            with self._host.lock.hold(ctx) as held:
-                started = now()
-                self._read_intent()
-                if not self._is_reset:
-                    keeper.repair(held, self._config.static_routes.routes)
-            self._trouble.pop(_REPAIR, None)
-        except (CancelledError, DeadlineExceededError):
-            if not ctx.over:
-                raise
-        except PermissionDeniedError:
-            # It would fail for ever.
-            raise
-        except HostRoutingError as error:
-            self._tell_once(_REPAIR, error)
-        return pace.after(now() - started, now=now())
-
-    def _read_intent(self) -> None:
-        """Go on with the installed config; with the one before it if the file cannot be read or is damaged."""
-        try:
-            intent = read_intent(self._host.files)
-        except (HostFileError, InvalidConfigError) as error:
-            self._tell_once(_INTENT, error)
-            # A file is there: it may have been damaged before this began, and a reset removes it.
-            self._is_installed = True
-            return
-        self._trouble.pop(_INTENT, None)
-        self._is_reset = intent is None and self._is_installed
-        if intent is not None:
-            self._is_installed = True
-            self._config = intent
-
-    def _tell_once(self, subject: str, error: HostRoutingError) -> None:
-        if self._trouble.get(subject) != str(error):
-            self._logger.error("%s: %s", subject, error)
-        self._trouble[subject] = str(error)
-
-    def _wait(self, ctx: Context, keeper: RouteKeeper, pace: Pace, listener: Listener) -> None:
-        """Wait for an event that concerns the routes, then for others that come with it; at most for the interval."""
-        now = ctx.clock.monotonic
-        end = inf if ctx.deadline is None else ctx.deadline
-        longest = self._config.watch.interval
-        due = min(end, now() + (min(longest, _SECONDS_AFTER_A_FAILURE) if _REPAIR in self._trouble else longest))
-        while ctx.wait(lambda: ctx.cancelled or listener.has_news, until=due) and not ctx.cancelled:
-            if _concern(listener, keeper):
-                ctx.wait(lambda: ctx.cancelled, until=min(end, now() + pace.pause))
-                # The repair reads everything anew.
-                with suppress(EventsLostError):
-                    listener.take()
-                return
+            while not (ctx.over or installed.is_reset):
+                for duty in duties:
+                    if duty.due <= ctx.clock.monotonic() and not ctx.over:
+                        duty.act(ctx)
+                if not installed.is_reset:
+                    _hear(ctx, duties, listener)
+        if installed.is_reset:
+            self._logger.info("hostrouting was reset, so there is nothing to keep any more")
 
 
-def _concern(listener: Listener, keeper: RouteKeeper) -> bool:
-    """Take the events; return True if one concerns the routes, or if events were lost."""
+def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener) -> None:
+    """Wait until a duty is due or there are events, and tell these to all duties."""
+    now = ctx.clock.monotonic
+    end = inf if ctx.deadline is None else ctx.deadline
+    due = min(end, *(duty.due for duty in duties))
+    if not ctx.wait(lambda: ctx.cancelled or listener.has_news, until=due) or ctx.cancelled:
+        return
+    ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
     try:
-        return any(map(keeper.concerns, listener.take()))
+        events = listener.take()
     except EventsLostError:
-        return True
+        for duty in duties:
+            duty.lose(now=now())
+        return
+    for duty in duties:
+        duty.hear(events, now=now())

@@ -1,11 +1,11 @@
-"""The routes that `Watch` keeps: the events that concern them, their repair, and a line for each change of state."""
+"""The keeper of the routes: the events that concern them, their repair, and a line for each change of state."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from logging import ERROR, INFO, WARNING
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, NetworkEvent, ObservedRoute
     from hostrouting.net.routes import Place
+    from hostrouting.watch.installed import InstalledConfig
     from phases import Change, Context
 
 __all__ = ["RouteKeeper"]
@@ -74,8 +75,10 @@ class _Account:
 class RouteKeeper:
     """The static routes of a config, with all that is to be known between two repairs."""
 
+    failure: ClassVar[str] = "the routes cannot be repaired now"
     _host: Host
     _logger: logging.Logger
+    _installed: InstalledConfig
     _lines: _Lines = attrs.field(init=False, default=attrs.Factory(lambda self: _Lines(self._logger), takes_self=True))
     _last: Repair = attrs.field(factory=Repair)
     #: The devices by which the routes leave.
@@ -85,7 +88,22 @@ class RouteKeeper:
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
-    def concerns(self, event: NetworkEvent) -> bool:
+    def hear(self, events: Sequence[NetworkEvent]) -> float:
+        """See `Keeper`."""
+        return 0 if any(map(self._concerns, events)) else inf
+
+    def lose(self) -> None:
+        """See `Keeper`: each repair reads everything anew."""
+
+    def act(self, ctx: Context) -> float:
+        """Repair the routes of the installed config, under the run lock."""
+        with self._host.lock.hold(ctx) as held:
+            config = self._installed.read()
+            if not self._installed.is_reset:
+                self._repair(held, config.static_routes.routes)
+        return config.watch.interval
+
+    def _concerns(self, event: NetworkEvent) -> bool:
         """Return True if the event may have changed one of the routes, or may let a waiting one return.
 
         The kernel announces no removal of the routes that go with a device or an address, so these events count.
@@ -107,8 +125,8 @@ class RouteKeeper:
         # The kernel finds a gateway by a route without one.
         return bool(self._last.waiting) and route.gateway is None and route.dev in self._devices
 
-    def repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
-        """Make the routes right, under the run lock, and log each difference to the state before."""
+    def _repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
+        """Make the routes right, and log each difference to the state before."""
         now, account, before = ctx.clock.monotonic(), _Account(), self._last
         # Now, since thousands of events need them, and also if the repair fails.
         self._devices |= {route.dev for route in routes}

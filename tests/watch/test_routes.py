@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hostrouting.config import StaticRoute
+from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.fib.model import resting
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Route, RouteEvent
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.testing import FakeHost, MemoryBackend
-from hostrouting.watch.keeper import RouteKeeper
+from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.routes import RouteKeeper
 from phases import Context
 from phases.testing import ManualClock
 
@@ -51,13 +53,20 @@ EVENTS: list[NetworkEvent] = [
 ]
 
 
+def keeper_of(node: MemoryBackend, *routes: StaticRoute) -> RouteKeeper:
+    """Return a keeper of routes that no run has installed."""
+    host, logger = FakeHost(node), logging.getLogger("keeper")
+    config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
+    return RouteKeeper(host, logger, InstalledConfig(config, host.files, logger))
+
+
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_an_event_costs_the_same_however_many_routes_there_are(event: NetworkEvent, node: MemoryBackend) -> None:
     """An event of another program concerns no route, and is found not to without a look at each of them."""
-    keeper = RouteKeeper(FakeHost(node), logging.getLogger("keeper"))
-    keeper.repair(Context(), CountedRoutes([ROUTE]))
+    keeper = keeper_of(node, ROUTE)
+    keeper.act(Context())
     before = CountedRoutes.passes
-    assert not keeper.concerns(event)
+    assert keeper.hear([event]) == inf
     assert CountedRoutes.passes == before
 
 
@@ -66,9 +75,9 @@ def test_a_route_that_is_deleted_all_the_time_fills_no_log(
 ) -> None:
     """Ten repairs a second have sixty lines a minute, and one more that says how many were left out."""
     clock = ManualClock()
-    keeper = RouteKeeper(FakeHost(node), logging.getLogger("keeper"))
+    keeper = keeper_of(node, ROUTE)
     for _ in range(601):
-        keeper.repair(Context(clock=clock), [ROUTE])
+        keeper.act(Context(clock=clock))
         node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
         clock.advance(0.1)
     assert caplog.messages[:60] == ["repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"] * 60

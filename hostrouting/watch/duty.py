@@ -1,0 +1,92 @@
+"""A part of the node that is kept right, and when it is looked at: after events, after a time, and after a failure."""
+
+from __future__ import annotations
+
+import time
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+
+from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
+from hostrouting.watch.pace import Pace
+from phases import CancelledError, DeadlineExceededError
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Sequence
+
+    from hostrouting.host import NetworkEvent
+    from phases import Context
+
+__all__ = ["Duty", "Keeper"]
+
+_SECONDS_AFTER_A_FAILURE: Final = 5.0
+
+
+class Keeper(Protocol):
+    """Keeps one part of the node right. All calls come from one thread, and in the order of the events."""
+
+    @property
+    def failure(self) -> str:
+        """The beginning of the message about a failed `act`."""
+
+    def hear(self, events: Sequence[NetworkEvent]) -> float:
+        """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
+
+    def lose(self) -> None:
+        """Forget all that events told, since some were lost: `act` is called at once, and must read everything."""
+
+    def act(self, ctx: Context) -> float:
+        """Look, and make it right; return in how many seconds to act again even without an event."""
+
+
+@attrs.define(eq=False)
+class Duty:
+    """A keeper, with the time at which it is to act next."""
+
+    _keeper: Keeper
+    _logger: logging.Logger
+    #: On the monotonic clock of the context.
+    due: float = -inf
+    _pace: Pace = attrs.field(init=False)
+    #: The trouble that was logged last.
+    _trouble: str = ""
+
+    @_pace.default
+    def _new_pace(self) -> Pace:
+        return Pace(time.monotonic())
+
+    def hear(self, events: Sequence[NetworkEvent], *, now: float) -> None:
+        """Tell the keeper of events."""
+        seconds = self._keeper.hear(events)
+        if seconds < inf:
+            self.due = min(self.due, now + max(seconds, self._pace.pause))
+
+    def lose(self, *, now: float) -> None:
+        """Tell the keeper that events were lost."""
+        self._keeper.lose()
+        self.due = min(self.due, now + self._pace.pause)
+
+    def act(self, ctx: Context) -> None:
+        """Let the keeper act; a failure is logged, and it acts again after some seconds."""
+        # Time on the processor: waiting for the run lock slows nothing down.
+        started, seconds = time.thread_time(), _SECONDS_AFTER_A_FAILURE
+        try:
+            seconds = self._keeper.act(ctx)
+            self._trouble = ""
+        except (CancelledError, DeadlineExceededError):
+            if not ctx.over:
+                raise
+        except PermissionDeniedError:
+            # It would fail for ever.
+            raise
+        except HostRoutingError as error:
+            self._tell_once(error)
+        self._pace = self._pace.after(time.thread_time() - started, now=time.monotonic())
+        self.due = ctx.clock.monotonic() + seconds
+
+    def _tell_once(self, error: HostRoutingError) -> None:
+        if self._trouble != str(error):
+            self._logger.error("%s: %s", self._keeper.failure, error)
+        self._trouble = str(error)
