@@ -207,10 +207,11 @@ class ServiceManager(Protocol):
     def daemon_reload(self, ctx: Context) -> None:
         """Make systemd read all unit files and links again."""
 
-    def start(self, ctx: Context, unit: str) -> None:
+    def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """Start the unit with all units that it requires, and wait: a oneshot has ended, a service is up.
 
         Refused if the unit, or one that it requires, fails or does not exist. A running unit goes on undisturbed.
+        Without `wait`, systemd has only taken the job: no failure of a unit is known yet.
         """
 
     def stop(self, ctx: Context, unit: str) -> None:

@@ -69,11 +69,16 @@ class MemoryServices(Faulty):
         for name, unit in self._memory.items():
             unit.texts, unit.requires = self._read(name)
 
-    def start(self, ctx: Context, unit: str) -> None:
+    def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """See `ServiceManager.start`."""
         self._begin(ctx, "start", unit)
-        if self._is_live:
+        if not self._is_live:
+            return
+        try:
             self._start(unit)
+        except UnitError:
+            if wait or self._state(unit).load_state != "loaded":
+                raise
 
     def stop(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.stop`."""
