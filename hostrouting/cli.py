@@ -260,11 +260,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _render(arguments: argparse.Namespace) -> int:
     from hostrouting.boot_files import boot_files
-    from hostrouting.config import refuse_unbuilt
 
-    config = _config(arguments)
-    refuse_unbuilt(config)
-    files = boot_files(config, host=_host(arguments))
+    files = boot_files(_config(arguments), host=_host(arguments))
     if arguments.name is not None:
         known = [file.path for file in files]
         files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]

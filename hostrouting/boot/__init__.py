@@ -35,6 +35,9 @@ from hostrouting.boot.layout import (
     BootUnit,
     Departure,
     has_program,
+    is_program,
+    program_path,
+    read_asset,
     units_in,
 )
 from hostrouting.boot.order import install_around, is_refusal
@@ -61,8 +64,11 @@ __all__ = [
     "has_program",
     "held_gates",
     "install_around",
+    "is_program",
     "is_refusal",
     "is_refused_now",
+    "program_path",
+    "read_asset",
     "read_intent",
     "units_in",
 ]

@@ -34,7 +34,9 @@ __all__ = [
     "drop_in_of",
     "gate_drop_in",
     "has_program",
+    "is_program",
     "links_of",
+    "program_path",
     "read_asset",
     "ready_unit",
     "unit_path",
@@ -196,7 +198,18 @@ def gate_drop_in(gate: str) -> BootFile:
 
 def has_program(files: FileStore, name: str) -> bool:
     """Return True if systemd, and a script that it starts, find the program on a machine or image."""
-    return any((files.mode(f"{folder}/{name}") or 0) & 0o111 for folder in PROGRAM_FOLDERS)
+    return program_path(files, name) is not None
+
+
+def program_path(files: FileStore, name: str) -> str | None:
+    """Return the path of a program that systemd finds by its name; None if there is none."""
+    paths = (f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
+    return next((path for path in paths if is_program(files, path)), None)
+
+
+def is_program(files: FileStore, path: str) -> bool:
+    """Return True if the path is a file that can be run."""
+    return bool((files.mode(path) or 0) & 0o111)
 
 
 def _boot_file(path: str, content: bytes) -> BootFile:

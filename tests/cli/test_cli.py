@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.command_line import COMMAND, MENDED, run
+from support.command_line import COMMAND, run
 from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
@@ -272,20 +272,6 @@ def test_a_root_without_name_is_refused(config: Path) -> None:
         refused = run_here(command, "--root", "", config)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "'' is no folder; give its path" in refused.stderr
-
-
-@pytest.mark.thorough
-def test_an_unsupported_section_is_refused_by_all(tmp_path: Path) -> None:
-    """`check` and `render` do not answer for a config that `plan` and `apply` refuse."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"hostRouting": {**MENDED, "watch": {"enabled": True}}}))
-    for command in ("plan", "apply", "check", "render"):
-        refused = run_here(command, path)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr == (
-            "hostrouting: hostRouting.watch.enabled: no unit is installed for it yet; set it to false, "
-            "and run hostrouting watch\n"
-        )
 
 
 def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedProcess[str]:

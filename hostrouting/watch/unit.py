@@ -1,0 +1,192 @@
+"""ConfigureWatch: the unit that keeps routing right after the boot, a timer or a service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.boot import (
+    UNIT_DIRECTORY,
+    BootFile,
+    BootUnit,
+    Departure,
+    Intent,
+    NodeTask,
+    is_program,
+    program_path,
+    read_asset,
+)
+from hostrouting.config import WatchMode
+from hostrouting.config.rules import write_duration
+from hostrouting.exceptions import UnitError
+from hostrouting.findings import NodeFinding, refused
+from phases import Change
+
+if TYPE_CHECKING:
+    from hostrouting.boot import Part
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import FileStore
+    from phases import Context
+
+__all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties"]
+
+#: The unit of each mode.
+UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
+_APPLY: Final = "run: hostrouting apply CONFIG"
+_IDLE: Final = (
+    "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
+    "mode 'service' keeps staleCni as well"
+)
+_NO_COMMAND: Final = "install hostrouting there, or set hostRouting.watch.mode to 'timer', which needs no command"
+
+
+def has_duties(config: HostRoutingConfig) -> bool:
+    """Return True if the section is enabled, and its unit has something to keep right."""
+    keeps_boot = bool(config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled)
+    keeps_more = config.watch.mode is WatchMode.SERVICE and config.stale_cni.enabled
+    return config.watch.enabled and (keeps_boot or keeps_more)
+
+
+def command_path(files: FileStore) -> str:
+    """Return the path of the command `hostrouting` on a machine or image; without one, where it should be.
+
+    That of the installation that runs now comes first, then one that systemd finds by its name.
+    """
+    import sysconfig  # 5 ms, for nodes with a service only
+
+    beside = f"{sysconfig.get_path('scripts')}/hostrouting"
+    return beside if is_program(files, beside) else program_path(files, "hostrouting") or beside
+
+
+def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
+    """Return the unit for the mode of the config; `command` is the path of the command, for a service."""
+    name = UNIT_OF[config.watch.mode]
+    text = read_asset(__file__, name).decode()
+    for place, value in _values(config, command).items():
+        text = text.replace(place, value)
+    file = BootFile(path=f"{UNIT_DIRECTORY}/{name}", content=text.encode(), mode=0o644)
+    return BootUnit(name=name, files=(file,))
+
+
+def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
+    sweeps = config.stale_cni.enabled
+    return {
+        "@INTERVAL@": write_duration(config.watch.interval),
+        "@COMMAND@": _quoted(command),
+        "# @CAPABILITIES@\n": _WITH_SWEEP if sweeps else _WITHOUT_SWEEP,
+        "# @PATHS@\n": _backups(config.stale_cni.backup_dir) if sweeps else "",
+    }
+
+
+_WITHOUT_SWEEP: Final = """\
+# It changes routes and packet rules, and writes below /run.
+CapabilityBoundingSet=CAP_NET_ADMIN
+RestrictAddressFamilies=AF_NETLINK AF_UNIX
+IPAddressDeny=any
+"""
+_WITH_SWEEP: Final = """\
+# It changes routes and packet rules, asks on the link for pods (CAP_NET_RAW), and writes below /run and the records of
+# sweeps.
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW
+RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6
+"""
+
+
+def _backups(folder: str) -> str:
+    path = _quoted(folder)
+    # `+`: outside of the confinement, which takes the folder in once it is there.
+    return f"ExecStartPre=+/bin/mkdir -p -- {path.replace('$', '$$')}\nReadWritePaths={path}\n"
+
+
+def _quoted(path: str) -> str:
+    """Return a path as one word of a unit file.
+
+    >>> _quoted("/opt/agent/bin/hostrouting"), _quoted("/srv/50% more")
+    ('/opt/agent/bin/hostrouting', '"/srv/50%% more"')
+    """
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return path if path == escaped and not set(path) & set(" ';") else f'"{escaped}"'
+
+
+class ConfigureWatch(NodeTask):
+    """Install the unit that keeps routing right, and run it; remove that of an earlier config.
+
+    A unit that runs is restarted if its file changed; the service reads a changed config by itself. An image gets the
+    unit for its first boot.
+    """
+
+    name = "configure-watch"
+
+    def do(self, ctx: Context) -> None:
+        """Install or remove the unit, and start it without waiting: its first look waits for the run lock."""
+        obstacle = self._obstacle()
+        if obstacle:
+            raise UnitError(obstacle)
+        with self._host.lock.hold(ctx) as held:
+            parts, unit = self._parts()
+            changed = self._boot.install(held, *parts)
+            if unit is not None:
+                self._run(held, unit.name, is_outdated=changed)
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the changes that `do` would make now."""
+        ctx.check()
+        parts, unit = self._parts()
+        obstacle = self._obstacle()
+        if unit is not None and obstacle:
+            return [Change("~", unit.name, f"{obstacle}: {refused('it is optional, and the rest goes on')}")]
+        planned = self._boot.plan_install(ctx, *parts)
+        return planned if unit is None else [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
+
+    def undo(self, ctx: Context) -> None:
+        """Stop and remove the unit."""
+        with self._host.lock.hold(ctx) as held:
+            self._boot.install(held, *_departures(None), Intent.of_departure(_departures(None)[0]))
+
+    def findings(self, ctx: Context) -> list[NodeFinding]:
+        """Return the reasons why routing may not stay right; changes nothing, needs no root."""
+        found = [
+            NodeFinding(
+                "watch", change.subject, change.detail or f"is not as this config wants it; {_APPLY}", "warning"
+            )
+            for change in self.plan(ctx)
+            if any(name in change.subject for name in UNIT_OF.values())
+        ]
+        if self._config.watch.enabled and not has_duties(self._config):
+            found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
+        return found
+
+    def _parts(self) -> tuple[list[Part], BootUnit | None]:
+        """Return the parts to install, and the unit among them."""
+        if not has_duties(self._config):
+            gone = _departures(None)
+            return [*gone, self._intent_with(gone[0])], None
+        unit = boot_unit(self._config, command_path(self._host.files))
+        return [unit, *_departures(unit), self._intent_with(unit)], unit
+
+    def _obstacle(self) -> str:
+        if not has_duties(self._config) or self._config.watch.mode is not WatchMode.SERVICE:
+            return ""
+        command = command_path(self._host.files)
+        if is_program(self._host.files, command):
+            return ""
+        return f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} is missing; {_NO_COMMAND}"
+
+    def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
+        runs = self._host.services.state(ctx, unit).is_running
+        if not self._host.is_live or (runs and not is_outdated):
+            return []
+        return [Change("~", unit, "restarted" if runs else "started")]
+
+    def _run(self, ctx: Context, unit: str, *, is_outdated: bool) -> None:
+        services = self._host.services
+        for change in self._plan_start(ctx, unit, is_outdated=is_outdated):
+            if is_outdated:
+                services.stop(ctx, unit)
+            services.start(ctx, unit, wait=False)
+            # An undo of the files stops a unit that is no longer there.
+            ctx.record(change, undo=lambda _: None)
+
+
+def _departures(unit: BootUnit | None) -> list[Departure]:
+    """Return the units to remove, which are all but this one."""
+    return [Departure(name, ()) for name in UNIT_OF.values() if unit is None or name != unit.name]
