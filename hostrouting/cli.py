@@ -309,13 +309,23 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 def _watch(arguments: argparse.Namespace) -> int:
     import gc
-
-    from hostrouting.watch import Watch
+    import signal
+    from functools import partial
 
     # The process of a command is without a collector, since it ends soon. This one does not.
     gc.enable()
+    # It waits until the task can take it; by default it would end this process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # The signals that end it first: to import the rest takes a while.
     with _context(arguments.timeout) as ctx:
-        Watch(_config(arguments), host=_host(arguments), logger=_logger).do(ctx)
+        from hostrouting.watch import LivingClock, Watch
+
+        host = _host(arguments)
+        ctx.clock = LivingClock(host.supervisor)
+        watch = Watch(_config(arguments), host=host, logger=_logger)
+        signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        watch.do(ctx)
     _answer(arguments, {"ok": True}, ())
     return FINE
 

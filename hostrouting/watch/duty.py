@@ -31,6 +31,10 @@ class Keeper(Protocol):
     def failure(self) -> str:
         """The beginning of the message about a failed `act`."""
 
+    @property
+    def state(self) -> str:
+        """The state of that part in a few words, for the status of a service."""
+
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
 
@@ -57,6 +61,11 @@ class Duty:
     def _new_pace(self) -> Pace:
         return Pace(time.monotonic())
 
+    @property
+    def state(self) -> str:
+        """The trouble of the last `act`, or else the state of the keeper."""
+        return f"{self._keeper.failure}: {self._trouble}" if self._trouble else self._keeper.state
+
     def hear(self, events: Sequence[NetworkEvent], *, now: float) -> None:
         """Tell the keeper of events."""
         seconds = self._keeper.hear(events)
@@ -67,6 +76,11 @@ class Duty:
         """Tell the keeper that events were lost."""
         self._keeper.lose()
         self.due = min(self.due, now + self._pace.pause)
+
+    def ask(self) -> None:
+        """Let it act at once, on everything that there is."""
+        self._keeper.lose()
+        self.due = -inf
 
     def act(self, ctx: Context) -> None:
         """Let the keeper act; a failure is logged, and it acts again after some seconds."""
