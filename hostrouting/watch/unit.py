@@ -174,7 +174,9 @@ class ConfigureWatch(NodeTask):
         return f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} is missing; {_NO_COMMAND}"
 
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
-        runs = self._host.services.state(ctx, unit).is_running
+        state = self._host.services.state(ctx, unit)
+        # At its start it waits for the run lock; one whose process ended waits for the next.
+        runs = state.is_running or (state.active_state == "activating" and state.sub_state != "auto-restart")
         if not self._host.is_live or (runs and not is_outdated):
             return []
         return [Change("~", unit, _STARTS[runs])]
