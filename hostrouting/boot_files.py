@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROBE_UNIT",
-    "WATCH_UNITS",
     "boot_files",
     "boot_parts",
     "installs_units",
@@ -30,8 +29,6 @@ __all__ = [
 
 #: Repeated here, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
-#: Same, for nodes without watch.
-WATCH_UNITS: Final = frozenset({"hostrouting-watch.service", "hostrouting-watch.timer"})
 
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 

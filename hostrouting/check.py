@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import Boot, Intent, held_gates, is_refused_now
-from hostrouting.boot_files import PROBE_UNIT, WATCH_UNITS, boot_parts, installs_units, missing_tools
+from hostrouting.boot import WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
+from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
 from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused

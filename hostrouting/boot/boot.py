@@ -25,6 +25,7 @@ from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     UNFINISHED,
     UNIT_DIRECTORY,
+    WATCH_UNITS,
     drop_in_of,
     gate_drop_in,
     unit_path,
@@ -193,8 +194,8 @@ class Boot:
         return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
 
     def altered_units(self, ctx: Context) -> Iterator[NodeFinding]:
-        """Yield the units of hostrouting that other drop-ins change."""
-        for name in self.installed_units():
+        """Yield the units of hostrouting that gates ask and other drop-ins change."""
+        for name in filter(lambda name: name not in WATCH_UNITS, self.installed_units()):
             drop_ins = self._host.services.state(ctx, name).drop_ins
             # Drop-ins for all services of a machine lie elsewhere.
             own = sorted(path for path in drop_ins if f"/{name}.d/" in path)

@@ -27,6 +27,7 @@ __all__ = [
     "SCRIPT_DIRECTORY",
     "UNFINISHED",
     "UNIT_DIRECTORY",
+    "WATCH_UNITS",
     "BootFile",
     "BootTemplate",
     "BootUnit",
@@ -56,6 +57,8 @@ HELD_TEMPLATE: Final = "hostrouting-held@.service"
 #: Starts the marked units once routing is right.
 RETRY_UNIT: Final = "hostrouting-retry.service"
 
+#: They keep routing right after the boot, and no gate asks them; at most one of them is installed.
+WATCH_UNITS: Final = frozenset({"hostrouting-watch.service", "hostrouting-watch.timer"})
 #: Installed and removed with the gates, for every capability.
 GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, RETRY_UNIT})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import (
@@ -33,6 +35,7 @@ __all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties
 UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
 #: The detail of the change that runs the unit, and of one that runs it anew.
 _STARTS: Final = ("started", "restarted")
+_COMMAND: Final = "hostrouting"
 _APPLY: Final = "run: hostrouting apply CONFIG"
 _IDLE: Final = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
@@ -51,12 +54,15 @@ def has_duties(config: HostRoutingConfig) -> bool:
 def command_path(files: FileStore) -> str:
     """Return the path of the command `hostrouting` on a machine or image; without one, where it should be.
 
-    That of the installation that runs now comes first, then one that systemd finds by its name.
+    That of the installation that runs now comes first, then the one that was called, then one that systemd finds by its
+    name.
     """
     import sysconfig  # 5 ms, for nodes with a service only
 
-    beside = f"{sysconfig.get_path('scripts')}/hostrouting"
-    return beside if is_program(files, beside) else program_path(files, "hostrouting") or beside
+    beside = f"{sysconfig.get_path('scripts')}/{_COMMAND}"
+    called = os.path.abspath(sys.argv[0])  # noqa: PTH100 (pathlib would be loaded for this line alone)
+    known = [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
+    return next((path for path in known if is_program(files, path)), None) or program_path(files, _COMMAND) or beside
 
 
 def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:

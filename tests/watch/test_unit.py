@@ -104,10 +104,14 @@ class TestFiles:
 
 
 class TestTheCommand:
-    def test_that_of_this_installation_comes_first(self) -> None:
-        """Others may be of another version."""
+    def test_that_of_this_installation_comes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Others may be of another version; one that was called by its path is the next."""
         host = with_command("/usr/bin/hostrouting")
         assert command_path(host.files) == "/usr/bin/hostrouting"
+        monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
+        assert command_path(host.files) == "/usr/bin/hostrouting"
+        host.files.write("/opt/agent/hostrouting", b"", mode=0o755)
+        assert command_path(host.files) == "/opt/agent/hostrouting"
         host.files.write(COMMAND, b"", mode=0o755)
         assert command_path(host.files) == COMMAND
 
