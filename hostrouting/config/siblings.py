@@ -121,3 +121,9 @@ class WatchConfig(WireValue):
     readings: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
     #: If true, systemd-networkd is told to leave foreign routes in place.
     keep_foreign_routes: bool = False
+
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+        if not broken & {"enabled", "keepForeignRoutes"} and self.keep_foreign_routes and not self.enabled:
+            yield ConfigError(
+                "keepForeignRoutes", "counts only together with watch.enabled; set that to true, or take this one out"
+            )
