@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryServices"]
 
+#: The beginnings of systemd's words about a job that failed.
+_JOBS: Final = ("Job for", "A dependency job for")
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
@@ -76,8 +78,9 @@ class MemoryServices(Faulty):
             return
         try:
             self._start(unit)
-        except UnitError:
-            if wait or self._state(unit).load_state != "loaded":
+        except UnitError as error:
+            # systemctl does not hear of the end of a job.
+            if wait or not any(job in str(error) for job in _JOBS):
                 raise
 
     def stop(self, ctx: Context, unit: str) -> None:

@@ -32,6 +32,8 @@ __all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties
 
 #: The unit of each mode.
 UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
+#: The detail of the change that runs the unit, and of one that runs it anew.
+_STARTS: Final = ("started", "restarted")
 _APPLY: Final = "run: hostrouting apply CONFIG"
 _IDLE: Final = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
@@ -73,33 +75,35 @@ def _drop_ins(config: HostRoutingConfig) -> tuple[BootFile, ...]:
 
 
 def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
-    sweeps = config.stale_cni.enabled
+    section = config.stale_cni
     return {
         "@INTERVAL@": write_duration(config.watch.interval),
         "@COMMAND@": _quoted(command),
-        "# @CAPABILITIES@\n": _WITH_SWEEP if sweeps else _WITHOUT_SWEEP,
-        "# @PATHS@\n": _backups(config.stale_cni.backup_dir) if sweeps else "",
+        "# @NETWORK@\n": _ASKS_PODS if section.enabled else _ASKS_NO_PODS,
+        "# @FILES@\n": _WRITES_RECORDS if section.enabled and section.sweep == "clean" else _WRITES_STATE,
     }
 
 
-_WITHOUT_SWEEP: Final = """\
-# It changes routes and packet rules, and writes below /run.
+_ASKS_NO_PODS: Final = """\
+# It changes routes and packet rules.
 CapabilityBoundingSet=CAP_NET_ADMIN
 RestrictAddressFamilies=AF_NETLINK AF_UNIX
 IPAddressDeny=any
 """
-_WITH_SWEEP: Final = """\
-# It changes routes and packet rules, asks on the link for pods (CAP_NET_RAW), and writes below /run and the records of
-# sweeps.
+_ASKS_PODS: Final = """\
+# It changes routes and packet rules, and asks on the link for pods.
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW
 RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6
 """
-
-
-def _backups(folder: str) -> str:
-    path = _quoted(folder)
-    # `+`: outside of the confinement, which takes the folder in once it is there.
-    return f"ExecStartPre=+/bin/mkdir -p -- {path.replace('$', '$$')}\nReadWritePaths={path}\n"
+_WRITES_STATE: Final = """\
+# The run lock is made in /run itself.
+ProtectSystem=strict
+ReadWritePaths=/run
+"""
+_WRITES_RECORDS: Final = """\
+# The folder of a sweep's record may be missing, and anywhere but in /etc and /usr.
+ProtectSystem=full
+"""
 
 
 def _quoted(path: str) -> str:
@@ -150,9 +154,7 @@ class ConfigureWatch(NodeTask):
     def findings(self, ctx: Context) -> list[NodeFinding]:
         """Return the reasons why routing may not stay right; changes nothing, needs no root."""
         found = [
-            NodeFinding(
-                "watch", change.subject, change.detail or f"is not as this config wants it; {_APPLY}", "warning"
-            )
+            NodeFinding("watch", change.subject, _told(change), "warning")
             for change in self.plan(ctx)
             if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH))
         ]
@@ -180,7 +182,7 @@ class ConfigureWatch(NodeTask):
         runs = self._host.services.state(ctx, unit).is_running
         if not self._host.is_live or (runs and not is_outdated):
             return []
-        return [Change("~", unit, "restarted" if runs else "started")]
+        return [Change("~", unit, _STARTS[runs])]
 
     def _run(self, ctx: Context, unit: str, *, is_outdated: bool) -> None:
         services = self._host.services
@@ -190,6 +192,13 @@ class ConfigureWatch(NodeTask):
             services.start(ctx, unit, wait=False)
             # An undo of the files stops a unit that is no longer there.
             ctx.record(change, undo=lambda _: None)
+
+
+def _told(change: Change) -> str:
+    if change.subject not in UNIT_OF.values():
+        return f"is not as this config wants it; {_APPLY}"
+    # Otherwise it is one that cannot be made.
+    return f"does not run; {_APPLY}" if change.detail in _STARTS else str(change.detail)
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:

@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.gated_machine import GATES, KUBE, GatedMachine, require_nspawn
+from support.gated_machine import GATES, GatedMachine, require_nspawn
 
 from hostrouting.config import HostRoutingConfig
-from hostrouting.configure import Configure, Reset
+from hostrouting.configure import Configure
 from phases import Context
 
 if TYPE_CHECKING:
@@ -71,4 +71,3 @@ def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
         until(machine, "[[ -e /run/aks-flex-node/route-overlap.ok ]]")
         machine.wait_until_up("systemd-nspawn@late.service")
         assert machine.pids() == before
-        print("\n".join(machine.journal()))

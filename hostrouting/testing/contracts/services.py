@@ -210,8 +210,10 @@ class LiveServiceManagerContract(ServiceManagerContract):
         """The failure of the unit is no error of the call; that there is no such unit is one."""
         units.install("ct-soon.service", program="/bin/false")
         units.start_soon("ct-soon.service")
-        with pytest.raises(UnitError, match=r"Unit ct-never\.service not found"):
-            units.start_soon("ct-never.service")
+        units.install("ct-soon-needs.service", unit="Requires=ct-never.service\nAfter=ct-never.service")
+        for name in ("ct-never.service", "ct-soon-needs.service"):
+            with pytest.raises(UnitError, match=r"Unit ct-never\.service not found"):
+                units.start_soon(name)
         units.install_daemon("ct-soon-up.service")
         units.start_soon("ct-soon-up.service")
         # Both ask for the same job.
