@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import attrs
 import pytest
-from support.systemd_box import SystemdBox, require_systemd_box
+from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
+from system.matrix import PYTHON, copy_program
+from system.test_watch_service import COMMAND, PROGRAM_TEXT
 
-from hostrouting import Configure, HostRoutingConfig, Watch
+from hostrouting import Configure, HostRoutingConfig
 from hostrouting.check import check_node
 from hostrouting.host import Host
 from hostrouting.host.files.lock import FileLock
 from hostrouting.host.files.store import RootedFiles
 from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.systemd.systemctl import Systemctl
 from hostrouting.watch.networkd import DROP_IN_PATH
 from phases import Context, execute
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 #: With its broadcast address, or networkd of systemd 252 takes the address for another one, and removes it with all
 #: routes of the device.
@@ -73,8 +68,9 @@ def config(sections: dict[str, Any]) -> HostRoutingConfig:
 class Machine(SystemdBox):
     """A machine whose eth0 is managed by networkd."""
 
-    def __init__(self, *, conf: str = "") -> None:
-        super().__init__(prepare=f"{PREPARE}\ncat > /etc/systemd/networkd.conf <<'END'\n{conf}END\n")
+    def __init__(self, *, conf: str = "", image: Path | None = None) -> None:
+        prepare = f"{PREPARE}\ncat > /etc/systemd/networkd.conf <<'END'\n{conf}END\n"
+        super().__init__(prepare=prepare, image=image)
 
     def __enter__(self) -> Machine:
         super().__enter__()
@@ -93,10 +89,12 @@ class Machine(SystemdBox):
 
     def until_configured(self) -> None:
         """Wait until networkd has configured eth0: it has the default route then."""
-        self.bash('until [[ $(networkctl --no-legend list eth0) == *configured* && $(ip route show default) ]]; do :; done')
+        self.bash(
+            "until [[ $(networkctl --no-legend list eth0) == *configured* && $(ip route show default) ]]; do :; done"
+        )
 
     def apply(self, sections: dict[str, Any]) -> None:
-        """Apply the config, without the units that make other machines wait."""
+        """Apply the config; afterwards the route is there."""
         execute(Configure(config(sections), host=self.host), self.ctx)
         assert self.ours() == OURS
 
@@ -113,8 +111,8 @@ class Machine(SystemdBox):
         self.wait_until_done(cursor)
 
     def wait_until_done(self, cursor: str) -> None:
-        told = 'journalctl --quiet --after-cursor="$1" --unit=systemd-networkd --output=cat | grep --quiet "onfiguring with"'
-        script = f"journalctl --sync; until {told}; do :; done"
+        heard = 'journalctl --quiet --after-cursor="$1" --output=cat'
+        script = f"until {heard} | grep --quiet 'eth0: .*onfiguring with'; do :; done"
         self.run("timeout", "60", "bash", "-c", script, "bash", cursor)
         self.until_configured()
 
@@ -126,7 +124,7 @@ def test_it_removes_our_routes() -> None:
     """Without the drop-in: at a restart, and when it reconfigures the device. check says so before it happens."""
     with Machine() as machine:
         machine.apply(ROUTE)
-        told = [finding for finding in check_node(machine.ctx, config(ROUTE), machine.host).findings]
+        told = check_node(machine.ctx, config(ROUTE), machine.host).findings
         assert [(each.subject, each.severity) for each in told if each.kind == "networkd"] == [("eth0", "warning")]
         machine.restart()
         assert machine.ours() == []
@@ -145,7 +143,6 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
             machine.restart()
             assert machine.ours() == OURS
         # Removed, it counts until the next restart.
-        machine.files = machine.host.files
         assert machine.host.files.exists(DROP_IN_PATH)
         machine.apply(ROUTE)
         assert not machine.host.files.exists(DROP_IN_PATH)
@@ -164,7 +161,7 @@ def test_a_restart_is_survived_with_the_drop_in() -> None:
     ],
 )
 def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: bool) -> None:
-    """networkd removes the routes exactly if the reader says so."""
+    """It removes the routes exactly if the reader says so."""
     with Machine(conf=main) as machine:
         machine.apply(ROUTE)
         machine.host.files.write("/etc/systemd/networkd.conf.d/50-later.conf", later.encode(), mode=0o644)
@@ -172,3 +169,27 @@ def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: boo
         assert ("networkd" not in [each.kind for each in told]) == survives
         machine.restart()
         assert (machine.ours() == OURS) == survives
+
+
+def test_watch_repairs(tmp_path: Path) -> None:
+    """With `hostrouting watch` in the machine, the route is back after a reconfigure and after a restart.
+
+    Neither is prevented here: the drop-in is not installed.
+    """
+    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
+        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
+    image = tmp_path / "image"
+    copy_program(image)
+    RootedFiles(str(image)).write(str(COMMAND), PROGRAM_TEXT.encode(), mode=0o755)
+    with Machine(image=image) as machine:
+        machine.apply({**ROUTE, "watch": {"enabled": True, "mode": "service"}})
+        machine.bash("until systemctl --quiet is-active hostrouting-watch.service; do :; done")
+        for disturb in (machine.reconfigure, machine.restart):
+            cursor = machine.cursor()
+            disturb()
+            machine.bash("until [[ $(ip route show proto 142) == 172.20* ]]; do :; done")
+            machine.bash(
+                f"until journalctl --quiet --after-cursor='{cursor}' --output=cat | "
+                "grep --quiet 'repaired: + 172.20'; do :; done"
+            )
+        assert machine.ours() == OURS

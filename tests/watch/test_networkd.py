@@ -36,7 +36,9 @@ KEPT: dict[str, Any] = {**ROUTES, "watch": {"enabled": True, "keepForeignRoutes"
 
 white = st.text(" \t", max_size=3)
 #: What systemd reads between two lines that count: nothing, a comment, another setting, a word without meaning.
-noise = st.sampled_from(["", "  ", "# ManageForeignRoutes=maybe\\", "; x", "SpeedMeter=no", "word", "=no", "X=[Network"])
+noise = st.sampled_from(
+    ["", "  ", "# ManageForeignRoutes=maybe\\", "; x", "SpeedMeter=no", "word", "=no", "X=[Network"]
+)
 unreadable = st.sampled_from(["", "maybe", "2", "yes no", "no # not a comment"])
 
 
@@ -144,8 +146,8 @@ def test_a_warning_with_the_remedy() -> None:
     host = managing(node())
     [without] = findings(host, **ROUTES)
     assert str(without) == (
-        "warning: networkd: eth0: systemd-networkd manages it, and removes its static routes at its next start, or when it "
-        "reconfigures the device; ManageForeignRoutes= is on by default; set hostRouting.watch.enabled and "
+        "warning: networkd: eth0: systemd-networkd manages it, and removes its static routes at its next start, or "
+        "when it reconfigures the device; ManageForeignRoutes= is on by default; set hostRouting.watch.enabled and "
         "hostRouting.watch.keepForeignRoutes to true"
     )
     [watched] = findings(host, **WATCHED)
@@ -182,9 +184,7 @@ def test_the_file_that_says_so_is_named() -> None:
     assert findings(host, **ROUTES) == []
 
 
-def test_plan_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As a notice, beside the changes."""
     host = managing(node())
     monkeypatch.setattr(Host, "live", lambda: host)
