@@ -218,7 +218,7 @@ class Boot:
         return release(ctx, self._host.services)
 
     def installed_units(self) -> list[str]:
-        """Return the oneshots of hostrouting that are on the disk, and the unit that gates start."""
+        """Return the units of hostrouting that are on the disk, except for the marks of held units."""
         return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:

@@ -109,20 +109,19 @@ def _assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]
 
 def _joined(text: str) -> Iterator[str]:
     """Yield the lines without comments; a line that ends in a single backslash goes on in the next one."""
-    begun = ""
+    begun: list[str] = []
     for raw in _LINE_END.split(text):
         line = raw.lstrip(_WHITE)
         # Also in the middle of a longer line.
         if line.startswith(("#", ";")):
             continue
-        begun += line
-        backslashes = len(begun) - len(begun.rstrip("\\"))
+        backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
-            begun = f"{begun[:-1]} "
-            continue
-        yield begun.strip(_WHITE)
-        begun = ""
-    yield begun.strip(_WHITE)
+            begun.append(f"{line[:-1]} ")
+        else:
+            yield "".join([*begun, line]).strip(_WHITE)
+            begun = []
+    yield "".join(begun).strip(_WHITE)
 
 
 def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:

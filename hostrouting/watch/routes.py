@@ -143,7 +143,8 @@ class RouteKeeper:
         # Now, since thousands of events need them, and also if the repair fails.
         self._devices |= {route.dev for route in routes}
         self._looks_up = not all(route.dev and route.gateway for route in routes)
-        self._last = repair(ctx.within(account), routes, self._host, self._logger, spare=self._contested(now))
+        spare = self._contested(now)
+        self._last = repair(ctx.within(account), routes, self._host, self._logger, before=before, spare=spare)
         self._devices = {route.dev for route in routes} | {route.dev for route in self._last.wanted.values()}
         for route in self._last.displaced:
             self._displacements[place(route)].append(now)

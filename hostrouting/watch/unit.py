@@ -179,7 +179,9 @@ class ConfigureWatch(NodeTask):
         return f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} is missing; {_NO_COMMAND}"
 
     def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
-        runs = self._host.services.state(ctx, unit).is_running
+        state = self._host.services.state(ctx, unit)
+        # At its start it waits for the run lock; one whose process ended waits for the next.
+        runs = state.is_running or (state.active_state == "activating" and state.sub_state != "auto-restart")
         if not self._host.is_live or (runs and not is_outdated):
             return []
         return [Change("~", unit, _STARTS[runs])]
@@ -203,6 +205,6 @@ def _told(change: Change) -> str:
 
 def _departures(unit: BootUnit | None) -> list[Departure]:
     """Return the units to remove, which are all but this one, with the drop-in for networkd unless it has that."""
-    kept = () if unit is None else tuple(file.path for file in unit.files)
-    paths = () if DROP_IN_PATH in kept else (DROP_IN_PATH,)
-    return [Departure(name, paths) for name in UNIT_OF.values() if unit is None or name != unit.name]
+    names = [name for name in UNIT_OF.values() if unit is None or name != unit.name]
+    keeps = unit is not None and DROP_IN_PATH in [file.path for file in unit.files]
+    return [Departure(names[0], () if keeps else (DROP_IN_PATH,)), *(Departure(name, ()) for name in names[1:])]

@@ -297,6 +297,23 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, 
     assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
 
 
+def test_lines_for_the_journal_have_their_priority(tmp_path: Path) -> None:
+    """Each line of a message begins with it if stderr is the journal itself, and none if it is redirected."""
+    path = tmp_path / "bad.json"
+    path.write_text('{"watch": {"enabled": 1, "interval": 5}}')
+    command = [*COMMAND, "plan", str(path)]
+    log = tmp_path / "log"
+    with log.open("w+") as stream:
+        journal = os.fstat(stream.fileno())
+        told = {**os.environ, "JOURNAL_STREAM": f"{journal.st_dev}:{journal.st_ino}"}
+        subprocess.run(command, check=False, stderr=stream, env=told)
+    lines = log.read_text().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("<3>") for line in lines)
+    redirected = subprocess.run(command, check=False, capture_output=True, text=True, env=told)
+    assert redirected.stderr.splitlines() == [line.removeprefix("<3>") for line in lines]
+
+
 def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:
     """A full disk: exit 3 in every form, one line that says so, no traceback."""
     for options in ([], ["--json"]):

@@ -53,9 +53,9 @@ EVENTS: list[NetworkEvent] = [
 ]
 
 
-def keeper_of(node: MemoryBackend, *routes: StaticRoute) -> RouteKeeper:
+def keeper_of(node: MemoryBackend, *routes: StaticRoute, host: FakeHost | None = None) -> RouteKeeper:
     """Return a keeper of routes that no run has installed."""
-    host, logger = FakeHost(node), logging.getLogger("keeper")
+    host, logger = host or FakeHost(node), logging.getLogger("keeper")
     config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
     return RouteKeeper(host, logger, InstalledConfig(config, host.files, logger))
 
@@ -83,3 +83,28 @@ def test_a_route_that_is_deleted_all_the_time_fills_no_log(
     assert caplog.messages[:60] == ["repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"] * 60
     assert caplog.messages[60].startswith("540 lines were left out")
     assert len(caplog.messages) == 62
+
+
+def test_a_displaced_route_that_cannot_return_is_told_once(
+    node: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each repair tries it again, without another line, until its gateway is there and it returns."""
+    host = FakeHost(node)
+    foreign = Route.parse("172.16.1.0/24", gateway="10.225.0.1", dev="eth0", protocol=16)
+    node.add_address("eth0", "10.225.0.4/16")
+    node.insert_route(foreign)
+    keeper_of(node, ROUTE, host=host).act(Context())
+    node.remove_address("eth0", "10.225.0.4/16")
+    caplog.clear()
+    keeper = keeper_of(node, host=host)
+    for _ in range(3):
+        keeper.act(Context())
+    assert [message.partition(": ")[0] for message in told(caplog)] == [f"displaced route '{foreign}' is not restored"]
+    node.add_address("eth0", "10.225.0.4/16")
+    keeper.act(Context())
+    assert str(foreign) in [str(route) for route in node.routes()]
+    assert len(told(caplog)) == 1
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "is not restored" in message]
