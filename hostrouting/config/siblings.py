@@ -125,5 +125,6 @@ class WatchConfig(WireValue):
     def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
         if not broken & {"enabled", "keepForeignRoutes"} and self.keep_foreign_routes and not self.enabled:
             yield ConfigError(
-                "keepForeignRoutes", "counts only together with watch.enabled; set that to true, or take this one out"
+                "keepForeignRoutes",
+                "true counts only if watch.enabled is true, too; set that to true, or take this one out",
             )

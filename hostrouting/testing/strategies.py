@@ -167,7 +167,7 @@ def watch_configs() -> SearchStrategy[WatchConfig]:
     return switches.flatmap(lambda chosen: _watch_configs(*chosen))
 
 
-def _watch_configs(enabled: bool, keep_foreign_routes: bool) -> SearchStrategy[WatchConfig]:  # noqa: FBT001
+def _watch_configs(enabled: bool, keep_foreign_routes: bool) -> SearchStrategy[WatchConfig]:
     return st.builds(
         WatchConfig,
         enabled=st.just(enabled),

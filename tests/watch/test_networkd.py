@@ -242,6 +242,6 @@ def test_it_counts_only_with_watch() -> None:
     with pytest.raises(InvalidConfigError) as refused:
         HostRoutingConfig.from_mapping({"watch": {"keepForeignRoutes": True}})
     assert str(refused.value.errors[0]) == (
-        "hostRouting.watch.keepForeignRoutes: counts only together with watch.enabled; set that to true, or take "
-        "this one out"
+        "hostRouting.watch.keepForeignRoutes: true counts only if watch.enabled is true, too; set that to true, or "
+        "take this one out"
     )
