@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def read(manager: socket.socket) -> list[dict[str, str]]:
     """All datagrams that have arrived, each as the assignments in it."""
-    messages = []
+    messages: list[dict[str, str]] = []
     while True:
         try:
             text = manager.recv(4096, socket.MSG_DONTWAIT).decode()
