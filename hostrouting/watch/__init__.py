@@ -1,8 +1,15 @@
-"""Keep routing right after the boot.
+"""Keep routing right after the boot: the task that repairs routes as events tell that they changed.
 
-Watch             the task that repairs routes as events tell that they changed
-ConfigureWatch    the unit that runs it, or the timer that runs the scripts of the boot again
-LivingClock       the clock of a process whose manager waits for signs of life
+signs          the manager of the process: its signs, reloads
+unit           ConfigureWatch: the unit that runs a Watch, or the timer that runs the scripts of the boot again
+task           Watch: the threads, and their end
+loop, duty     one thread: what is due, after events, after a time, after a failure; pace: how often
+installed      the config in force
+routes         the keeper of the static routes
+siblings       the thread of the siblings: probes (the rules for IPv6 probes), stale_objects (of azure-vnet)
+relay          events for that thread
+shared_lock    one hold of the run lock for all threads
+account        the changes of one act
 """
 
 from __future__ import annotations

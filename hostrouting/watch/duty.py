@@ -31,10 +31,6 @@ class Keeper(Protocol):
     def failure(self) -> str:
         """The beginning of the message about a failed `act`."""
 
-    @property
-    def state(self) -> str:
-        """The state of that part in a few words, for the status of a service."""
-
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """Return in how many seconds to act because of these events: 0 for at once, `inf` if they do not concern it."""
 
@@ -62,9 +58,9 @@ class Duty:
         return Pace(time.monotonic())
 
     @property
-    def state(self) -> str:
-        """The trouble of the last `act`, or else the state of the keeper."""
-        return f"{self._keeper.failure}: {self._trouble}" if self._trouble else self._keeper.state
+    def trouble(self) -> str:
+        """The failure of the last `act`; empty if there was none."""
+        return f"{self._keeper.failure}: {self._trouble}" if self._trouble else ""
 
     def hear(self, events: Sequence[NetworkEvent], *, now: float) -> None:
         """Tell the keeper of events."""

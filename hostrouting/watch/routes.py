@@ -12,6 +12,7 @@ import attrs
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, RouteEvent
 from hostrouting.net.routes import MAIN_TABLE, place
 from hostrouting.static_routes.repair import Repair, repair
+from hostrouting.watch.account import Account
 
 if TYPE_CHECKING:
     import logging
@@ -58,19 +59,6 @@ class _Lines:
             self._logger.log(level, message, *values, extra=extra)
 
 
-class _Account:
-    """The changes of one repair. The account of the run would grow as long as the run goes on."""
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-
-    def skips(self, _name: str) -> bool:
-        return False
-
-    def record(self, change: Change, _undo: object) -> None:
-        self.changes.append(change)
-
-
 @attrs.define(eq=False)
 class RouteKeeper:
     """The static routes of a config, with all that is to be known between two repairs."""
@@ -92,7 +80,7 @@ class RouteKeeper:
 
     @property
     def state(self) -> str:
-        """See `Keeper`."""
+        """The state of the routes in a few words."""
         waiting, spared = len(self._last.waiting), len(self._last.spared)
         parts = [f"routes in force: {self._count - waiting - spared}"]
         parts += [f"waiting: {waiting}"] if waiting else []
@@ -138,7 +126,7 @@ class RouteKeeper:
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
         """Make the routes right, and log each difference to the state before."""
-        now, account, before = ctx.clock.monotonic(), _Account(), self._last
+        now, account, before = ctx.clock.monotonic(), Account(), self._last
         self._count = len(routes)
         # Now, since thousands of events need them, and also if the repair fails.
         self._devices |= {route.dev for route in routes}

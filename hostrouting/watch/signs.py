@@ -6,12 +6,20 @@ import threading
 from math import inf
 from typing import TYPE_CHECKING
 
+import attrs
+
+from hostrouting.watch.loop import Rounds
 from phases.context import SystemClock
 
 if TYPE_CHECKING:
-    from hostrouting.host import Supervisor
+    from collections.abc import Callable, Sequence
 
-__all__ = ["LivingClock", "Signs"]
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import Supervisor
+    from hostrouting.watch.duty import Duty
+    from hostrouting.watch.installed import InstalledConfig
+
+__all__ = ["Calls", "LivingClock", "WatchRounds"]
 
 
 class LivingClock(SystemClock):
@@ -36,23 +44,63 @@ class LivingClock(SystemClock):
         super().wait(doorbell, until)
 
 
-class Signs:
-    """Tells a manager each change of the state."""
+class Calls:
+    """The reloads that were asked for and not begun: functions that read a config. Any thread may ask."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._is_ready = False
-        self._told = ""
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], HostRoutingConfig]] = []
+        self.wake: Callable[[], object] = bool
 
-    def reload(self) -> None:
-        """Tell that a reload begins; the next `tell` ends it."""
-        self._supervisor.reloading()
-        self._is_ready = False
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
 
-    def tell(self, status: str) -> None:
-        """Tell the state after a look: the first one, and the first after a reload, makes the service ready."""
+    def add(self, read: Callable[[], HostRoutingConfig]) -> None:
+        """Ask for a reload; safe in a signal handler."""
+        self._waiting.append(read)
+        self.wake()
+
+    def take(self) -> Callable[[], HostRoutingConfig]:
+        """Return the function that was added last: it reads what the others would."""
+        taken, self._waiting = self._waiting, []
+        return taken[-1]
+
+
+@attrs.define(eq=False)
+class WatchRounds(Rounds):
+    """The rounds of a watch: each may begin with a reload, and ends with a sign if the state has changed."""
+
+    _supervisor: Supervisor
+    _installed: InstalledConfig
+    _calls: Calls
+    #: Returns the state in a few words.
+    _state: Callable[[], str]
+    _is_ready: bool = False
+    _told: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """See `Rounds`."""
+        return self._installed.is_reset
+
+    @property
+    def is_called(self) -> bool:
+        """See `Rounds`."""
+        return bool(self._calls)
+
+    def begin(self, duties: Sequence[Duty]) -> None:
+        """Reload, if that was asked for."""
+        if self._calls:
+            self._supervisor.reloading()
+            self._is_ready = False
+            self._installed.replace(self._calls.take())
+            for duty in duties:
+                duty.ask()
+
+    def end(self) -> None:
+        """Tell the state: the first one, and the first after a reload, makes the service ready."""
+        state = self._state()
         if not self._is_ready:
-            self._supervisor.ready(status)
-        elif status != self._told:
-            self._supervisor.status(status)
-        self._is_ready, self._told = True, status
+            self._supervisor.ready(state)
+        elif state != self._told:
+            self._supervisor.status(state)
+        self._is_ready, self._told = True, state

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+import attrs
 
 from hostrouting.boot import NodeTask
-from hostrouting.exceptions import EventsLostError
+from hostrouting.host import Host
 from hostrouting.watch.duty import Duty
 from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.loop import keep
 from hostrouting.watch.routes import RouteKeeper
-from hostrouting.watch.signs import Signs
+from hostrouting.watch.shared_lock import SharedLock
+from hostrouting.watch.siblings import siblings
+from hostrouting.watch.signs import Calls, WatchRounds
 from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import Host, Listener
     from phases import Context
 
 __all__ = ["Watch"]
 
-#: Events that come together are heard together: a flush deletes a thousand routes within this time.
-_SECONDS_TOGETHER: Final = 0.003
-
 
 class Watch(NodeTask):
-    """Keep the static routes in force until the context ends, which is no failure.
+    """Keep the static routes and the siblings in force until the context ends, which is no failure.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -38,6 +38,10 @@ class Watch(NodeTask):
     A route of the config that is deleted, or changed in its place, is restored within milliseconds. A foreign route
     that takes its place is displaced, as by an apply, three times within an hour; then it is left, with an error. No
     other foreign route is touched. Every `interval` of the config the routes are compared even without an event.
+
+    The siblings of the config are kept, too, in a thread of their own: the rules for IPv6 probes that an apply
+    installed are loaded again, and stale objects of azure-vnet are reported or removed, as `staleCni.sweep` says. A
+    failure of a sibling is a line in the log, and the routes never wait for it.
 
     Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
     installs replaces the given one. After a reset there is nothing to keep, and the task ends. On a node without an
@@ -52,9 +56,7 @@ class Watch(NodeTask):
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
         super().__init__(config, host=host, logger=logger)
-        #: The functions that `reload` was given, for the loop.
-        self._asked: list[Callable[[], HostRoutingConfig]] = []
-        self._wake: Callable[[], object] = bool
+        self._calls = Calls()
 
     def reload(self, read: Callable[[], HostRoutingConfig]) -> None:
         """Let the task look at everything anew, with the config that `read` returns if none is installed.
@@ -62,58 +64,34 @@ class Watch(NodeTask):
         The task calls `read`; if that fails, the config before it stays in force. Safe in any thread and in a signal
         handler.
         """
-        self._asked.append(read)
-        self._wake()
+        self._calls.add(read)
 
     def do(self, ctx: Context) -> None:
-        """Repair the routes, and again after each event that concerns them."""
+        """Keep routes and siblings until the context ends, or until a reset."""
         try:
             self._keep(ctx)
         except (CancelledError, DeadlineExceededError):
             # It may end before there is anything to listen to.
             if not ctx.over:
                 raise
+        finally:
+            self._host.supervisor.stopping()
 
     def _keep(self, ctx: Context) -> None:
-        signs = Signs(self._host.supervisor)
         installed = InstalledConfig(self._config, self._host.files, self._logger)
-        duties = [Duty(RouteKeeper(self._host, self._logger, installed), self._logger)]
-        # Before the first look: no change after it is missed.
-        with self._host.events.listen(ctx) as listener:
-            self._wake = ctx.notify
-            while not (ctx.over or installed.is_reset):
-                self._reload(installed, duties, signs)
-                for duty in duties:
-                    if duty.due <= ctx.clock.monotonic() and not ctx.over:
-                        duty.act(ctx)
-                signs.tell("; ".join(duty.state for duty in duties))
-                if not installed.is_reset:
-                    self._hear(ctx, duties, listener)
-        self._host.supervisor.stopping()
+        host = _with_shared_lock(self._host)
+        with siblings(host, self._logger, installed, clock=ctx.clock) as relay:
+            keeper = RouteKeeper(host, self._logger, installed)
+            routes = Duty(keeper, self._logger)
+            rounds = WatchRounds(host.supervisor, installed, self._calls, lambda: routes.trouble or keeper.state)
+            self._calls.wake = ctx.notify
+            # Before the first look: no change after it is missed.
+            with host.events.listen(ctx) as listener:
+                keep(ctx, [routes, Duty(relay, self._logger)], listener, rounds)
         if installed.is_reset:
             self._logger.info("hostrouting was reset, so there is nothing to keep any more")
 
-    def _reload(self, installed: InstalledConfig, duties: Sequence[Duty], signs: Signs) -> None:
-        while self._asked:
-            signs.reload()
-            installed.replace(self._asked.pop())
-            for duty in duties:
-                duty.ask()
 
-    def _hear(self, ctx: Context, duties: Sequence[Duty], listener: Listener) -> None:
-        """Wait until a duty is due, there are events, or a reload is asked for; tell the events to all duties."""
-        now = ctx.clock.monotonic
-        end = inf if ctx.deadline is None else ctx.deadline
-        due = min(end, *(duty.due for duty in duties))
-        is_called = ctx.wait(lambda: ctx.cancelled or bool(self._asked) or listener.has_news, until=due)
-        if not is_called or ctx.cancelled or self._asked:
-            return
-        ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
-        try:
-            events = listener.take()
-        except EventsLostError:
-            for duty in duties:
-                duty.lose(now=now())
-            return
-        for duty in duties:
-            duty.hear(events, now=now())
+def _with_shared_lock(host: Host) -> Host:
+    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+    return Host(**{**ports, "lock": SharedLock(host.lock)})
