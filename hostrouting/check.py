@@ -118,6 +118,8 @@ class _Look:
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
             yield from self._ask(self._watch)
+        if self._config.static_routes.routes:
+            yield from self._ask(self._networkd)
         if self._config.route_overlap.cidrs:
             yield from self._ask(self._routers)
         elif self._config.route_overlap != RouteOverlapConfig():
@@ -238,6 +240,11 @@ class _Look:
         from hostrouting.watch import ConfigureWatch
 
         return ConfigureWatch(self._config, host=self._host).findings(self._ctx)
+
+    def _networkd(self) -> Iterable[NodeFinding]:
+        from hostrouting.watch.networkd import networkd_findings
+
+        return networkd_findings(self._ctx, self._config, self._host)
 
     def _leftovers(self) -> Iterable[NodeFinding]:
         from hostrouting.stale_cni import CleanStaleCNI

@@ -182,10 +182,10 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
     """Log and return the notices about the gates."""
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
+    from hostrouting.watch.networkd import networkd_findings
 
     found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
-    if not host.is_live:
-        found += missing_tools(config, host.files)
+    found += networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)
     notices = [finding.text for finding in found]
     for notice in notices:
         _logger.warning("%s", notice)

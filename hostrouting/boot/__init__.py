@@ -27,6 +27,8 @@ from hostrouting.boot.held import held_gates, is_refused_now
 from hostrouting.boot.intent import INTENT_PATH, Intent, Part, read_intent
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
+    DROP_IN_NAME,
+    NETWORKD_FOLDER,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
@@ -47,7 +49,9 @@ from hostrouting.boot.task import NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
+    "DROP_IN_NAME",
     "INTENT_PATH",
+    "NETWORKD_FOLDER",
     "RELOAD",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",

@@ -18,6 +18,7 @@ __all__ = [
     "DROP_IN_NAME",
     "GATE_UNITS",
     "HELD_TEMPLATE",
+    "NETWORKD_FOLDER",
     "PROGRAM_FOLDERS",
     "READY_LINKS",
     "READY_UNIT",
@@ -48,6 +49,8 @@ SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 #: The folders in which systemd, and a script that it starts, looks for a program.
 PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
+#: The drop-ins of systemd-networkd.
+NETWORKD_FOLDER: Final = "/etc/systemd/networkd.conf.d"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"

@@ -21,6 +21,7 @@ from hostrouting.config import WatchMode
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
 from hostrouting.findings import NodeFinding, refused
+from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
     for place, value in _values(config, command).items():
         text = text.replace(place, value)
     file = BootFile(path=f"{UNIT_DIRECTORY}/{name}", content=text.encode(), mode=0o644)
-    return BootUnit(name=name, files=(file,))
+    return BootUnit(name=name, files=(file, *_drop_ins(config)))
+
+
+def _drop_ins(config: HostRoutingConfig) -> tuple[BootFile, ...]:
+    return (drop_in(),) if config.watch.keep_foreign_routes else ()
 
 
 def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
@@ -157,7 +162,7 @@ class ConfigureWatch(NodeTask):
         found = [
             NodeFinding("watch", change.subject, _told(change), "warning")
             for change in self.plan(ctx)
-            if any(name in change.subject for name in UNIT_OF.values())
+            if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH))
         ]
         if self._config.watch.enabled and not has_duties(self._config):
             found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
@@ -205,5 +210,7 @@ def _told(change: Change) -> str:
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:
-    """Return the units to remove, which are all but this one."""
-    return [Departure(name, ()) for name in UNIT_OF.values() if unit is None or name != unit.name]
+    """Return the units to remove, which are all but this one, with the drop-in for networkd unless it has that."""
+    names = [name for name in UNIT_OF.values() if unit is None or name != unit.name]
+    keeps = unit is not None and DROP_IN_PATH in [file.path for file in unit.files]
+    return [Departure(names[0], () if keeps else (DROP_IN_PATH,)), *(Departure(name, ()) for name in names[1:])]

@@ -82,7 +82,7 @@ class TestFiles:
     @given(configs())
     def test_any_config_has_a_unit_or_none(self, some: HostRoutingConfig) -> None:
         """Each place in the assets is filled, whatever the config."""
-        [file] = boot_unit(some, "/opt/agent/bin/hostrouting").files
+        file = boot_unit(some, "/opt/agent/bin/hostrouting").files[0]
         assert b"@" not in file.content.replace(b"SystemCallFilter=@", b"").replace(b"~@", b"").replace(b" @", b"")
         assert has_duties(some) <= some.watch.enabled
 
