@@ -69,12 +69,23 @@ class RouteKeeper:
     _installed: InstalledConfig
     _lines: _Lines = attrs.field(init=False, default=attrs.Factory(lambda self: _Lines(self._logger), takes_self=True))
     _last: Repair = attrs.field(factory=Repair)
+    #: The number of routes in the config.
+    _count: int = 0
     #: The devices by which the routes leave.
     _devices: set[str | None] = attrs.field(factory=set)
     #: True if a default route completes a route of the config.
     _looks_up: bool = False
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
+
+    @property
+    def state(self) -> str:
+        """The state of the routes in a few words."""
+        waiting, spared = len(self._last.waiting), len(self._last.spared)
+        parts = [f"routes in force: {self._count - waiting - spared}"]
+        parts += [f"waiting: {waiting}"] if waiting else []
+        parts += [f"left to another program: {spared}"] if spared else []
+        return ", ".join(parts)
 
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
@@ -116,6 +127,7 @@ class RouteKeeper:
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
         """Make the routes right, and log each difference to the state before."""
         now, account, before = ctx.clock.monotonic(), Account(), self._last
+        self._count = len(routes)
         # Now, since thousands of events need them, and also if the repair fails.
         self._devices |= {route.dev for route in routes}
         self._looks_up = not all(route.dev and route.gateway for route in routes)
