@@ -23,7 +23,7 @@ from hostrouting.static_routes.resolve import place_of
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from hostrouting.host import FileStore, Host, Route
     from hostrouting.net.links import Device
@@ -65,7 +65,7 @@ class Convergence:
     _host: Host
     _logger: logging.Logger
     #: Places that are left as they are.
-    _undecided: Collection[Place] = ()
+    _undecided: Container[Place] = ()
     #: The routes that were displaced before the run.
     _recorded: Routes = ()
     #: The routes that are displaced after the changes made so far.
@@ -92,7 +92,9 @@ class Convergence:
         if recorded.damage:
             self._logger.warning("%s", set_damaged_aside(files, recorded))
         self._recorded = recorded.routes
-        self._records, self._told = _restorable(self._recorded, self._host.routes.links())
+        # A repair of one route asks the kernel for nothing that it does not need.
+        links = self._host.routes.links() if self._recorded else ()
+        self._records, self._told = _restorable(self._recorded, links)
         try:
             self._converge(desired)
         except (BackendError, HostFileError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -44,9 +45,11 @@ class Watch(NodeTask):
     def do(self, ctx: Context) -> None:
         """Repair the routes, and again after each event that concerns them."""
         installed = InstalledConfig(self._config, self._host.files, self._logger)
-        duties = [Duty(RouteKeeper(self._host, self._logger, installed), self._logger)]
         # Before the first look: no change after it is missed.
         with self._host.events.listen(ctx) as listener:
+            duties: list[Duty] = []
+            catch_up = partial(_catch_up, ctx, duties, listener)
+            duties.append(Duty(RouteKeeper(self._host, self._logger, installed, catch_up), self._logger))
             while not (ctx.over or installed.is_reset):
                 for duty in duties:
                     if duty.due <= ctx.clock.monotonic() and not ctx.over:
@@ -65,11 +68,17 @@ def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener) -> None:
     if not ctx.wait(lambda: ctx.cancelled or listener.has_news, until=due) or ctx.cancelled:
         return
     ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
+    _catch_up(ctx, duties, listener)
+
+
+def _catch_up(ctx: Context, duties: Sequence[Duty], listener: Listener) -> None:
+    """Tell all duties of all events by now."""
+    now = ctx.clock.monotonic()
     try:
         events = listener.take()
     except EventsLostError:
         for duty in duties:
-            duty.lose(now=now())
+            duty.lose(now=now)
         return
     for duty in duties:
-        duty.hear(events, now=now())
+        duty.hear(events, now=now)

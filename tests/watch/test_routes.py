@@ -21,7 +21,7 @@ from phases.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hostrouting.host import NetworkEvent
+    from hostrouting.host import Listener, NetworkEvent
 
 
 ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
@@ -53,31 +53,41 @@ EVENTS: list[NetworkEvent] = [
 ]
 
 
-def keeper_of(node: MemoryBackend, *routes: StaticRoute) -> RouteKeeper:
-    """Return a keeper of routes that no run has installed."""
-    host, logger = FakeHost(node), logging.getLogger("keeper")
-    config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
-    return RouteKeeper(host, logger, InstalledConfig(config, host.files, logger))
+class Kept:
+    """A keeper of routes that no run has installed."""
+
+    def __init__(self, node: MemoryBackend, listener: Listener, *routes: StaticRoute) -> None:
+        host, logger = FakeHost(node), logging.getLogger("keeper")
+        self._listener = listener
+        config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
+        self.keeper = RouteKeeper(host, logger, InstalledConfig(config, host.files, logger), self.catch_up)
+
+    def catch_up(self) -> None:
+        self.keeper.hear(self._listener.take())
+
+
+@pytest.fixture
+def kept(node: MemoryBackend) -> Iterator[Kept]:
+    with node.events.listen(Context()) as listener:
+        yield Kept(node, listener, ROUTE)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_an_event_costs_the_same_however_many_routes_there_are(event: NetworkEvent, node: MemoryBackend) -> None:
+def test_an_event_costs_the_same_however_many_routes_there_are(event: NetworkEvent, kept: Kept) -> None:
     """An event of another program concerns no route, and is found not to without a look at each of them."""
-    keeper = keeper_of(node, ROUTE)
-    keeper.act(Context())
+    kept.keeper.act(Context())
     before = CountedRoutes.passes
-    assert keeper.hear([event]) == inf
+    assert kept.keeper.hear([event]) == inf
     assert CountedRoutes.passes == before
 
 
 def test_a_route_that_is_deleted_all_the_time_fills_no_log(
-    node: MemoryBackend, caplog: pytest.LogCaptureFixture
+    kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ten repairs a second have sixty lines a minute, and one more that says how many were left out."""
     clock = ManualClock()
-    keeper = keeper_of(node, ROUTE)
     for _ in range(601):
-        keeper.act(Context(clock=clock))
+        kept.keeper.act(Context(clock=clock))
         node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
         clock.advance(0.1)
     assert caplog.messages[:60] == ["repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"] * 60
