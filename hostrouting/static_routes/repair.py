@@ -85,7 +85,13 @@ def repair(
 
 
 def repair_places(
-    ctx: Context, places: Collection[Place], last: Repair, host: Host, logger: logging.Logger, *, spare: Collection[Place]
+    ctx: Context,
+    places: Collection[Place],
+    last: Repair,
+    host: Host,
+    logger: logging.Logger,
+    *,
+    spare: Collection[Place],
 ) -> Repair:
     """Make our routes in these places those that `last` found to be wanted, all or none, under the run lock.
 

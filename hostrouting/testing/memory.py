@@ -58,7 +58,7 @@ class MemoryBackend(MemoryNode):
 
     def routes_of(self, protocol: int) -> list[ObservedRoute]:
         """See `RouteBackend.routes_of`."""
-        return [route for route in self.routes() if route.protocol == protocol]
+        return [shown(route) for route in self.fib.tables if route.protocol == protocol]
 
     def rules(self) -> list[Rule]:
         """See `RouteBackend.rules`."""

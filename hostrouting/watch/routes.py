@@ -224,9 +224,9 @@ class RouteKeeper:
             return False
         ours = self._host.routes.routes_of(OUR_PROTOCOL)
         deciding = self._host.routes.lookup([route.network for route in last.wanted.values()])
-        # What happened meanwhile comes as an event.
         in_our_places = (found.route for found in deciding if found.route and place(found.route) in last.wanted)
-        return self._known.confirmed_by(ours) and all(route.fulfils(last.wanted[place(route)]) for route in in_our_places)
+        are_first = all(route.fulfils(last.wanted[place(route)]) for route in in_our_places)
+        return are_first and self._known.confirmed_by(ours)
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute], now: float) -> None:
         """Make the routes right, and log each difference to the state before."""
