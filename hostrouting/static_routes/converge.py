@@ -78,6 +78,8 @@ class Convergence:
     #: Routes that the kernel refuses to restore now; their records stay.
     _waiting: list[ObservedRoute] = attrs.field(factory=list)
     _told: list[GivenUp] = attrs.field(factory=list)
+    #: The content of the journal, if it is known.
+    _written: tuple[ObservedRoute, ...] | None = None
     _changed: int = 0
     #: Our routes before the run, for a rollback.
     _ours: Mapping[Place, ObservedRoute] | None = None
@@ -92,6 +94,8 @@ class Convergence:
         if recorded.damage:
             self._logger.warning("%s", set_damaged_aside(files, recorded))
         self._recorded = recorded.routes
+        # Without routes a removal may have to take the leftovers of a killed writer.
+        self._written = tuple(recorded.routes) or None
         # A repair of one route asks the kernel for nothing that it does not need.
         links = self._host.routes.links() if self._recorded else ()
         self._records, self._told = _restorable(self._recorded, links)
@@ -114,7 +118,7 @@ class Convergence:
         left = {spot: route for spot, route in (self._ours or {}).items() if spot in self._undecided}
         self._record(ctx, {**left, **after})
         self._tell(after)
-        write_records(files, [*self._records, *self._waiting])
+        self._write([*self._records, *self._waiting])
         return self._changed
 
     @property
@@ -154,7 +158,7 @@ class Convergence:
                 self._accept(outcome)
                 return
             # Before anything is displaced: `reset` can then restore it even if this run is killed.
-            write_records(self._host.files, dict.fromkeys([*outcome.safeguard, *self._waiting]))
+            self._write(dict.fromkeys([*outcome.safeguard, *self._waiting]))
             try:
                 # If ours was added before foreign routes, the next reading shows the result.
                 self._host.routes.apply(outcome.changes, verify=not outcome.prepended)
@@ -285,10 +289,18 @@ class Convergence:
 
     def _keep(self, records: Routes) -> None:
         try:
-            write_records(self._host.files, records)
+            self._write(records)
         except HostFileError as error:
             # The next run finds those routes in their places; and the first error matters more.
             self._logger.warning("%s", error)
+
+    def _write(self, records: Iterable[ObservedRoute]) -> None:
+        """Record these routes, unless the journal has exactly them."""
+        wanted = tuple(records)
+        if wanted != self._written:
+            self._written = None
+            write_records(self._host.files, wanted)
+            self._written = wanted
 
     def _tell(self, wanted: Mapping[Place, Route]) -> None:
         for route in self._displaced:

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import cases, fabric, footprint, model, pair, report, sweep, world
+from benchmarks import cases, fabric, footprint, model, pair, report, sweep, watch, world
 from benchmarks.measure import BenchmarkError
 from benchmarks.targets import targets
 
@@ -27,6 +27,7 @@ _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "fabric": fabric.fabric,
     "sweep": sweep.sweep,
     "model": model.model,
+    "watch": watch.watch,
 }
 _NAMES: Final = (*_CASES, "memory", "imports")
 _SOURCE: Final = Path(__file__).with_name("yardstick.c")
