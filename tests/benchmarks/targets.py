@@ -120,9 +120,9 @@ def _watch(results: Mapping[str, Result]) -> list[Target]:
     def p99(name: str) -> Callable[[Contest], float]:
         return lambda measured: watch.slowest(measured, name)
 
-    changed = [(watch.DELETION, OURS, "deleted")] + [(watch.CHANGES, kind, f"of another {kind}") for kind in watch.KINDS]
+    changed = [(watch.CHANGES, kind, f"of another {kind}") for kind in watch.KINDS]
     found: list[Target] = []
-    for case, name, words in changed:
+    for case, name, words in [(watch.DELETION, OURS, "deleted"), *changed]:
         found.append(Target(f"a route {words} restored, median", one(case, p50(name)), 10, unit=" ms"))
         found.append(Target(f"a route {words} restored, 99 of 100", one(case, p99(name)), 50, unit=" ms"))
     return [

@@ -65,7 +65,7 @@ class TimedBackend:
         changes: Sequence[RouteChange],
         *,
         verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,  # noqa: ARG002
+        standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         raise BenchmarkError(f"a proof changes nothing, but wanted {len(changes)} changes (verify={verify})")
 

@@ -59,14 +59,14 @@ class ForgetsWhatStands(MemoryBackend):
         changes: Sequence[RouteChange],
         *,
         verify: bool = True,
-        standing: Sequence[ObservedRoute] | None = None,  # noqa: ARG002
+        standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """Read what the caller knows."""
         super().apply(changes, verify=verify)
 
 
 class ShowsEveryProtocol(MemoryBackend):
-    def routes_of(self, protocol: int) -> list[ObservedRoute]:  # noqa: ARG002
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
         """Filter nothing."""
         return self.routes()
 
