@@ -13,7 +13,7 @@ import attrs
 
 from hostrouting.boot.layout import SCRIPT_DIRECTORY, BootFile, BootUnit, Departure
 from hostrouting.config import DEFAULT_GATES, HostRoutingConfig
-from hostrouting.exceptions import InvalidConfigError
+from hostrouting.exceptions import ConfigError, InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -112,12 +112,21 @@ def read_intent(files: FileStore) -> HostRoutingConfig | None:
 
 
 # `Watch` reads it before each repair, and hardly ever finds another one.
-_config_of = lru_cache(maxsize=1)(HostRoutingConfig.from_json)
+@lru_cache(maxsize=1)
+def _config_of(content: bytes) -> HostRoutingConfig:
+    import json  # 8 ms that `import hostrouting` does not need
+
+    config = HostRoutingConfig.from_json(content)
+    # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
+    if not json.loads(content).get("hostRouting"):
+        reason = "is missing or empty in the installed config; to install it again, run: hostrouting apply CONFIG"
+        raise InvalidConfigError([ConfigError("hostRouting", reason)])
+    return config
 
 
 def _parsed(content: bytes | None) -> HostRoutingConfig | None:
     try:
-        return None if content is None else HostRoutingConfig.from_json(content)
+        return None if content is None else _config_of(content)
     except InvalidConfigError:
         return None
 

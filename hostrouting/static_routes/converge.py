@@ -66,6 +66,8 @@ class Convergence:
     _logger: logging.Logger
     #: Places that are left as they are.
     _undecided: Container[Place] = ()
+    #: `unrestored` of the run before, which is not logged again.
+    _known: Mapping[str, str] = attrs.field(factory=dict)
     #: The routes that were displaced before the run.
     _recorded: Routes = ()
     #: The routes that are displaced after the changes made so far.
@@ -120,6 +122,12 @@ class Convergence:
         self._tell(after)
         self._write([*self._records, *self._waiting])
         return self._changed
+
+    @property
+    def unrestored(self) -> Mapping[str, str]:
+        """The routes displaced before this run that it could not restore, with the reason."""
+        # Others were displaced for a moment within this run.
+        return {str(route): reason for route, reason in self._told if route in self._recorded}
 
     @property
     def _displaced(self) -> list[ObservedRoute]:
@@ -312,10 +320,9 @@ class Convergence:
                     ours,
                     extra={"displaced": str(route), "route": str(ours)},
                 )
-        for route, reason in self._told:
-            # Others were displaced for a moment within this run.
-            if route in self._recorded:
-                self._logger.warning("displaced route '%s' is not restored: %s", route, reason)
+        for foreign, reason in self.unrestored.items():
+            if self._known.get(foreign) != reason:
+                self._logger.warning("displaced route '%s' is not restored: %s", foreign, reason)
 
 
 def _taken_from_us(error: RouteRejectedError, outcome: Reconciliation) -> dict[Place, Routes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostrouting.exceptions import LinkNotFoundError, RouteRejectedError
+from hostrouting.exceptions import HostFileError, LinkNotFoundError, RouteRejectedError
 from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.converge import Convergence
@@ -45,14 +45,23 @@ class Repair:
     spared: tuple[ObservedRoute, ...] = ()
     #: The devices of the default routes, if one of these completes a route of the config.
     completed_by: frozenset[str] = frozenset()
+    #: The displaced routes that cannot return to their places now, with the reason.
+    unrestored: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def repair(
-    ctx: Context, routes: Sequence[StaticRoute], host: Host, logger: logging.Logger, *, spare: Collection[Place] = ()
+    ctx: Context,
+    routes: Sequence[StaticRoute],
+    host: Host,
+    logger: logging.Logger,
+    *,
+    before: Repair | None = None,
+    spare: Collection[Place] = (),
 ) -> Repair:
     """Make our routes those of a config, under the run lock; in the places `spare`, displace no foreign route.
 
-    A route that lacks a default route, a device or an address waits: its place stays as it is, too.
+    A route that lacks a default route, a device or an address waits: its place stays as it is, too. The displaced
+    routes that the repair `before` could not restore either are not logged again.
     """
     observed = host.routes.routes()
     resolution = resolve(routes, observed)
@@ -60,9 +69,10 @@ def repair(
     intruders = _intruders(observed, wanted)
     spared = {spot: foreign for spot, foreign in intruders.items() if spot in spare}
     waiting = {place_of(route): (str(route), reason) for route, reason in resolution.missing}
+    known = {} if before is None else before.unrestored
     while True:
         desired = [route for spot, route in wanted.items() if spot not in waiting and spot not in spared]
-        convergence = Convergence(host, logger, {*waiting, *spared})
+        convergence = Convergence(host, logger, {*waiting, *spared}, known=known)
         try:
             convergence.run(ctx, desired)
         except LinkNotFoundError as error:
@@ -73,6 +83,11 @@ def repair(
             refused = _refused(error, desired)
             if not refused or not error.rolled_back:
                 raise
+        except HostFileError as error:
+            # Foreign routes are displaced only once they are on record; the other routes need no record.
+            refused = {spot: str(error) for spot in intruders if spot not in waiting and spot not in spared}
+            if not refused:
+                raise
         else:
             return Repair(
                 wanted=wanted,
@@ -80,6 +95,7 @@ def repair(
                 displaced=tuple(foreign for spot, foreign in intruders.items() if spot not in {*spared, *waiting}),
                 spared=tuple(spared.values()),
                 completed_by=_completed_by(routes, observed),
+                unrestored=convergence.unrestored,
             )
         waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
 
@@ -101,13 +117,15 @@ def repair_places(
     intruders = _intruders(host.routes.routes(), wanted)
     spared = {spot: foreign for spot, foreign in intruders.items() if spot in spare}
     desired = [route for spot, route in wanted.items() if spot not in spared]
-    Convergence(host, logger, _Outside(places, spared)).run(ctx, desired)
+    convergence = Convergence(host, logger, _Outside(places, spared), known=last.unrestored)
+    convergence.run(ctx, desired)
     in_force = {str(route) for route in desired}
     return attrs.evolve(
         last,
         waiting={route: reason for route, reason in last.waiting.items() if route not in in_force},
         displaced=tuple(foreign for spot, foreign in intruders.items() if spot not in spared),
         spared=(*(foreign for foreign in last.spared if place(foreign) not in places), *spared.values()),
+        unrestored={**last.unrestored, **convergence.unrestored},
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from hostrouting.exceptions import BackendError
+from hostrouting.exceptions import BackendError, HostFileError
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, RouteEvent
 from hostrouting.net.routes import MAIN_TABLE, place
 from hostrouting.static_routes.repair import Repair, repair, repair_places
@@ -219,7 +219,7 @@ class RouteKeeper:
     def _is_confirmed(self) -> bool:
         """Return True if the kernel holds our routes as the events told, and no foreign one decides in their places."""
         last = self._last
-        if last.waiting or last.spared:
+        if last.waiting or last.spared or last.unrestored:
             # It may be time for them.
             return False
         ours = self._host.routes.routes_of(OUR_PROTOCOL)
@@ -244,11 +244,12 @@ class RouteKeeper:
     def _repaired(self, ctx: Context, routes: Sequence[StaticRoute], contested: Collection[Place]) -> Repair:
         places, self._touched = self._touched, set()
         if not self._is_whole:
-            with suppress(BackendError):
+            with suppress(BackendError, HostFileError):
                 near = self._host_with(NearRoutes(self._known, places))
                 return repair_places(ctx, places, self._last, near, self._logger, spare=contested)
         self._is_whole = False
-        made = repair(ctx, routes, self._host_with(WholeRoutes(self._known)), self._logger, spare=contested)
+        whole = self._host_with(WholeRoutes(self._known))
+        made = repair(ctx, routes, whole, self._logger, before=self._last, spare=contested)
         left_by = {route.dev for route in routes} | {route.dev for route in made.wanted.values()}
         self._devices = left_by | made.completed_by
         return made

@@ -37,7 +37,8 @@ class Watch(NodeTask):
     other foreign route is touched. Every `interval` of the config the routes are compared even without an event.
 
     Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
-    installs replaces the given one. After a reset there is nothing to keep, and the task ends.
+    installs replaces the given one. After a reset there is nothing to keep, and the task ends. On a node without an
+    intent it cannot tell a reset from any other removal of its routes: end it before the reset.
     """
 
     name = "watch-routes"

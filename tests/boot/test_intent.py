@@ -98,6 +98,18 @@ def test_an_empty_file_or_none() -> None:
         read_intent(host.files)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"{}", b'{"nodeName": "gpu-1"}', b'{"probeSnat": {}}', b'{"hostRouting": null}', b'{"hostRouting": {}}'],
+)
+def test_a_file_without_our_sections_is_damaged(content: bytes) -> None:
+    """JSON that asks for nothing under our key does not ask to remove all routes: ours always has a section there."""
+    host = node()
+    host.files.write(INTENT_PATH, content, mode=0o644)
+    with pytest.raises(InvalidConfigError, match=r"^hostRouting: is missing or empty in the installed config"):
+        read_intent(host.files)
+
+
 @pytest.mark.parametrize("sections", [{}, {"staticRoutes": {"enabled": True}}, SWEEP])
 def test_a_config_that_installs_no_unit_has_none(sections: dict[str, object]) -> None:
     """Zero impact: no file, no folder."""
@@ -261,7 +273,7 @@ def test_a_skipped_task_keeps_its_section(name: str) -> None:
     assert read_intent(host.files) == HostRoutingConfig.from_mapping({**sections[name], "gates": []})
 
 
-@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"hostRouting": {"staticRoute": {}}}'])
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"hostRouting": {"staticRoute": {}}}'])
 def test_an_unknown_section_is_not_taken_for_an_empty_one(content: bytes | None) -> None:
     """A lost or damaged intent stays as it is if one task runs alone: a watcher would remove the other one's routes."""
     host = node()

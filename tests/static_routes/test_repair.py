@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
+from hostrouting.boot import RUNTIME_DIRECTORY
 from hostrouting.config import StaticRoute
 from hostrouting.host import OUR_PROTOCOL, Route
-from hostrouting.static_routes.converge import read_records
+from hostrouting.static_routes.converge import RECORDS_PATH, read_records
 from hostrouting.static_routes.repair import Repair, repair
 from hostrouting.static_routes.resolve import place_of
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -90,6 +91,23 @@ def test_a_foreign_route_is_displaced_and_recorded(host: FakeHost, node: MemoryB
     assert [str(route) for route in read_records(host.files).routes] == [str(FOREIGN)]
     repaired(host)
     assert [str(route) for route in node.routes() if route.destination == FIRST.destination] == [str(FOREIGN)]
+
+
+def test_a_foreign_route_that_cannot_be_recorded(host: FakeHost, node: MemoryBackend) -> None:
+    """If no record can be written, no foreign route is displaced, and ours waits in its place; the others return."""
+    # No file can be made below a file, nor on a full disk.
+    host.files.write(RUNTIME_DIRECTORY, b"", mode=0o644)
+    node.insert_route(FOREIGN)
+    for _ in range(2):
+        outcome = repaired(host, FIRST, SECOND)
+        (reason,) = outcome.waiting.values()
+        assert RECORDS_PATH in reason
+        assert outcome.displaced == ()
+        assert FOREIGN in [route.to_route() for route in node.routes()]
+        assert ours(node) == ["172.16.2.0/24 dev eth1"]
+    host.files.remove(RUNTIME_DIRECTORY)
+    assert repaired(host, FIRST, SECOND).waiting == {}
+    assert ours(node) == ["172.16.1.0/24 dev eth0", "172.16.2.0/24 dev eth1"]
 
 
 def test_a_foreign_route_that_is_spared(host: FakeHost, node: MemoryBackend) -> None:

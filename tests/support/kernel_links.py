@@ -26,7 +26,8 @@ class KernelLinks(LinkNode):
     def __init__(self, kernel: KernelNode) -> None:
         self.kernel = kernel
         self.name = kernel.name
-        # No link-local addresses: a far end would solicit from its own, and a bridge learn its MAC, some time after the start.
+        # No link-local addresses: a far end would solicit from its own some time after the start, and a bridge learn
+        # its MAC.
         kernel.run("sysctl", "-qw", "net.ipv6.conf.default.addr_gen_mode=1")
         #: By the device that leads to it; in it, that device's other end is `eth0`.
         self.pods: dict[str, KernelNode] = {}

@@ -54,7 +54,7 @@ class AskedNode:
         mapping = {"expectedCidrs": list(cidrs), "mode": "STRICT", **section}
         config = HostRoutingConfig.from_mapping({"routeOverlap": mapping})
         routes = NetlinkBackend(netns=self.node.name) if isinstance(self.node, KernelNode) else self.node
-        report = check_now(Context(), config, FakeHost(routes), seconds=0)  # type: ignore[arg-type]  # only its lookups
+        report = check_now(Context(), config, FakeHost(routes), seconds=0)
         if isinstance(self.node, KernelNode):
             self._compare(report, self.run(cidrs, section))
         return report

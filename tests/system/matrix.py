@@ -18,6 +18,7 @@ from support.gated_machine import GATES, KUBE, GatedMachine
 from support.hurried import SCRIPT, hurried
 from system.troubles import EARLIER, GOOD, LINKS, PROBES, Outcome, Trouble
 
+from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.boot.held import held_gates
 from hostrouting.boot.layout import drop_in_of
 from hostrouting.boot_files import boot_files
@@ -110,10 +111,12 @@ class Node(GatedMachine):
         if not self.files.exists("/etc/systemd/system/hostrouting-ready.service"):
             return "nothing"
         for name, sections in configs.items():
+            # A sibling in trouble has installed no unit, but the intent has its section all the same.
             pair = {key: value for key, value in sections.items() if key in {"staticRoutes", "routeOverlap"}}
             with hurried():
-                wanted = boot_files(parsed(pair, self.mode))
-            if all(self.files.read(file.path) == file.content for file in wanted):
+                files = {file.path: file for file in boot_files(parsed(pair, self.mode))}
+            files[INTENT_PATH] = Intent(config=parsed(sections, self.mode)).file
+            if all(self.files.read(path) == file.content for path, file in files.items()):
                 return name
         return "a mixture"
 

@@ -11,7 +11,7 @@ import pytest
 from support.boot_units import CHECK, NSPAWN, STATIC, departure_of, stand_in
 from support.gated_machine import GATES, KUBE, KUBELET, STAND_INS, GatedMachine, refusal, require_nspawn
 
-from hostrouting.boot import UNIT_DIRECTORY, Boot, Departure
+from hostrouting.boot import INTENT_PATH, UNIT_DIRECTORY, Boot, Departure, Intent
 from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
@@ -226,13 +226,18 @@ def test_removing_while_machines_run(machine: GatedMachine) -> None:
 
 
 def test_removing_by_hand(machine: GatedMachine) -> None:
-    """The commands in the drop-in's header remove hostrouting."""
+    """The commands in the drop-in's header remove hostrouting, the intent first, and no file of others."""
     pids = machine.pids()
+    intent = Intent(config=HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}}))
+    machine.boot.install(machine.ctx, *STAND_INS, intent)
+    machine.files.write("/etc/aks-flex-node/hostrouting-backup.json", b"{}", mode=0o644)
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
     commands = [line for line in lines if line.startswith(("rm ", "systemctl stop", "systemctl daemon-reload"))]
     assert len(commands) == 10
+    assert INTENT_PATH in commands[0]
     machine.run("bash", "-ec", "\n".join(commands))
+    assert machine.files.names("/etc/aks-flex-node") == ["hostrouting-backup.json"]
     machine.run("rm", "-r", "/run/aks-flex-node", "/etc/aks-flex-node")
     assert machine.pids() == pids
     machine.break_routing()

@@ -100,8 +100,10 @@ EVENTS: list[NetworkEvent] = [
 class Kept:
     """A keeper of routes that no run has installed."""
 
-    def __init__(self, node: MemoryBackend, listener: Listener, *routes: StaticRoute) -> None:
-        self.host, logger = FakeHost(node), logging.getLogger("keeper")
+    def __init__(
+        self, node: MemoryBackend, listener: Listener, *routes: StaticRoute, host: FakeHost | None = None
+    ) -> None:
+        self.host, logger = host or FakeHost(node), logging.getLogger("keeper")
         self._listener = listener
         config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
         self.keeper = RouteKeeper(self.host, logger, InstalledConfig(config, self.host.files, logger), self.catch_up)
@@ -141,6 +143,34 @@ def test_a_route_that_is_deleted_all_the_time_fills_no_log(
     assert caplog.messages[:60] == ["repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"] * 60
     assert caplog.messages[60].startswith("540 lines were left out")
     assert len(caplog.messages) == 62
+
+
+def test_a_displaced_route_that_cannot_return_is_told_once(
+    node: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each repair tries it again, without another line, until its gateway is there and it returns."""
+    host, clock = FakeHost(node), ManualClock()
+    foreign = Route.parse("172.16.1.0/24", gateway="10.225.0.1", dev="eth0", protocol=16)
+    node.add_address("eth0", "10.225.0.4/16")
+    node.insert_route(foreign)
+    with node.events.listen(Context()) as listener:
+        Kept(node, listener, ROUTE, host=host).keeper.act(Context())
+        node.remove_address("eth0", "10.225.0.4/16")
+        caplog.clear()
+        kept = Kept(node, listener, host=host)
+        for _ in range(3):
+            kept.keeper.act(Context(clock=clock))
+            clock.advance(61)
+        lines = [message.partition(": ")[0] for message in told(caplog)]
+        assert lines == [f"displaced route '{foreign}' is not restored"]
+        node.add_address("eth0", "10.225.0.4/16")
+        kept.keeper.act(Context(clock=clock))
+    assert str(foreign) in [str(route) for route in node.routes()]
+    assert len(told(caplog)) == 1
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "is not restored" in message]
 
 
 class TestPlaces:

@@ -244,11 +244,12 @@ class TestTrouble:
     def test_a_failure_is_said_once(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """A repair that fails twice is one error; the next event leads to another repair, which succeeds."""
         with watching(host, host.routes) as watched:
-            for protocol in 16, 17:
+            for ours in OURS:
                 before = len(host.files.operations.calls)
-                # The first one reads the intent.
-                host.files.fail_at(2, HostFileError("no space left"))
-                host.routes.insert_route(attrs.evolve(FOREIGN, protocol=protocol), verb="replace")
+                # The first one reads the intent, the next ones the journal: for one place, and for all.
+                for operation in 2, 3:
+                    host.files.fail_at(operation, HostFileError("no space left"))
+                host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == ours))
                 watched.until(lambda before=before: len(host.files.operations.calls) > before)  # type: ignore[misc]
             host.routes.insert_route(FOREIGN, verb="replace")
             watched.until_repaired()
@@ -316,10 +317,11 @@ class TestIntent:
         assert is_over
         assert [str(route) for route in host.routes.routes() if route.protocol == OUR_PROTOCOL] == []
 
-    def test_a_damaged_intent(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("content", [b"{", b"{}"])
+    def test_a_damaged_intent(self, host: FakeHost, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
         """A damaged file is said once, and the routes of the config before it are kept."""
         with watching(host, host.routes) as watched:
-            host.files.write(INTENT_PATH, b"{", mode=0o644)
+            host.files.write(INTENT_PATH, content, mode=0o644)
             for _ in range(2):
                 host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
                 watched.until_repaired()
