@@ -92,12 +92,23 @@ class Record:
 def to_json(record: Record) -> bytes:
     """Return the content of a record's file."""
     # With `indent`, json takes six times as long: an object is a line.
-    objects = ",\n  ".join(json.dumps(object_to_mapping(each)) for each in record.objects)
+    objects = ",\n  ".join(map(_line_of, record.objects))
     rest: dict[str, object] = {}
     if record.time:
         rest = {"boot_id": record.boot_id, "time": record.time, "ebtables-save": dict(record.texts)}
     others = "".join(f",\n {json.dumps(key)}: {json.dumps(value, indent=1)}" for key, value in rest.items())
     return f'{{"objects": [\n  {objects}]{others}}}\n'.encode()
+
+
+def _line_of(each: Restorable) -> str:
+    # Two routes with several next hops can be equal, and differ in the state of one.
+    is_plain = isinstance(each, ObservedRoute) and not each.nexthops
+    return _plain_line(each) if is_plain else json.dumps(object_to_mapping(each))
+
+
+@lru_cache(maxsize=1024)
+def _plain_line(route: Restorable) -> str:
+    return json.dumps(object_to_mapping(route))
 
 
 # `Watch` reads one before each repair, and hardly ever finds another one.

@@ -80,6 +80,8 @@ class Convergence:
     #: Routes that the kernel refuses to restore now; their records stay.
     _waiting: list[ObservedRoute] = attrs.field(factory=list)
     _told: list[GivenUp] = attrs.field(factory=list)
+    #: Recorded routes of the places that are left as they are.
+    _apart: Routes = ()
     #: The content of the journal, if it is known.
     _written: tuple[ObservedRoute, ...] | None = None
     _changed: int = 0
@@ -101,6 +103,8 @@ class Convergence:
         # A repair of one route asks the kernel for nothing that it does not need.
         links = self._host.routes.links() if self._recorded else ()
         self._records, self._told = _restorable(self._recorded, links)
+        self._apart = [route for route in self._records if place(route) in self._undecided]
+        self._records = [route for route in self._records if place(route) not in self._undecided]
         try:
             self._converge(desired)
         except (BackendError, HostFileError) as error:
@@ -132,7 +136,8 @@ class Convergence:
     @property
     def _displaced(self) -> list[ObservedRoute]:
         """The routes that this run has displaced so far."""
-        return [route for route in self._records if route not in self._recorded]
+        recorded = set(self._recorded)
+        return [route for route in self._records if route not in recorded]
 
     def _record_rest(self, ctx: Context) -> None:
         """Record the changes of a run that failed, as far as they are in force."""
@@ -303,8 +308,12 @@ class Convergence:
             self._logger.warning("%s", error)
 
     def _write(self, records: Iterable[ObservedRoute]) -> None:
-        """Record these routes, unless the journal has exactly them."""
-        wanted = tuple(records)
+        """Record these routes and those of other places, unless the journal has exactly them."""
+        places: dict[Place, int] = {}
+        for number, route in enumerate(self._recorded):
+            places.setdefault(place(route), number)
+        all_of_them = dict.fromkeys([*self._apart, *records])
+        wanted = tuple(sorted(all_of_them, key=lambda route: places.get(place(route), len(self._recorded))))
         if wanted != self._written:
             self._written = None
             write_records(self._host.files, wanted)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hostrouting.config import HostRoutingConfig, StaticRoute
-    from hostrouting.host import NetworkEvent, ObservedRoute, Route, RouteBackend
+    from hostrouting.host import Lookup, NetworkEvent, ObservedRoute, Route, RouteBackend
     from hostrouting.net.routes import Place
     from hostrouting.watch.installed import InstalledConfig
     from phases import Change, Context
@@ -114,6 +114,8 @@ class RouteKeeper:
     _is_acting: bool = False
     #: When to compare the routes without an event, on the monotonic clock.
     _compare_at: float = inf
+    #: The answers of the kernel that were as the events told.
+    _confirmed: tuple[list[ObservedRoute], list[Lookup]] | None = None
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
@@ -224,9 +226,13 @@ class RouteKeeper:
             return False
         ours = self._host.routes.routes_of(OUR_PROTOCOL)
         deciding = self._host.routes.lookup([route.network for route in last.wanted.values()])
+        if (ours, deciding) == self._confirmed:
+            return True
         in_our_places = (found.route for found in deciding if found.route and place(found.route) in last.wanted)
         are_first = all(route.fulfils(last.wanted[place(route)]) for route in in_our_places)
-        return are_first and self._known.confirmed_by(ours)
+        is_confirmed = are_first and self._known.confirmed_by(ours)
+        self._confirmed = (ours, deciding) if is_confirmed else None
+        return is_confirmed
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute], now: float) -> None:
         """Make the routes right, and log each difference to the state before."""

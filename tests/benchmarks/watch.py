@@ -35,7 +35,7 @@ DELETION: Final = "watch, a deleted route"
 CHANGES: Final = "watch, a changed route"
 TIMED: Final = "watch, a timer of 30 s"
 AT_ONCE: Final = "watch, 1,000 deleted at once"
-LOOP: Final = "watch, a deletion every 10 ms for 10 s"
+LOOP: Final = "watch, a deletion every 10 ms for 30 s"
 IDLE: Final = "watch, idle for a minute"
 TIMER, MONITOR = "timer", "monitor"
 NAMES: Final = (DELETION, CHANGES, TIMED, AT_ONCE, LOOP, IDLE)
@@ -52,10 +52,11 @@ ROUTES: Final = 1000
 _OTHERS: Final = 100
 _CHILD: Final = Path(__file__).with_name("apply_child.py")
 _SECONDS: Final = 60.0
+#: The period of the timer and the length of the loop; watch is idle for twice as long.
 _PERIOD: Final = 30.0
-_LOOP_SECONDS: Final = 10.0
-_IDLE_SECONDS: Final = 60.0
-_BETWEEN: Final = 0.1
+#: A smaller run than this only shows that the measurements work.
+_FEWEST_ROUNDS: Final = 7
+_BETWEEN: Final = 0.2
 _MONITOR: Final = """\
 ip -o -4 monitor route | while read -r first rest; do
     [[ $first == Deleted && $rest == 11.8.* ]] && ip route add $rest
@@ -72,7 +73,9 @@ def watch(setting: Setting) -> list[Result]:
             with _shell(_MONITOR):
                 # Ten times as many as usual: one in a hundred counts.
                 results = [_deletion(seen, ours, others, 10 * rounds), _changes(seen, ours, 10 * rounds)]
-            results += [_timer(seen, others), _at_once(seen, ours, rounds), _idle(process), _loop(process, ours)]
+            period = _PERIOD if rounds >= _FEWEST_ROUNDS else 1.0
+            results += [_timer(seen, others, period), _at_once(seen, ours, rounds)]
+            results += [_idle(process, 2 * period), _loop(process, ours, period)]
     finally:
         world.sweep()
     return results
@@ -115,15 +118,15 @@ def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
     return Result(CHANGES, [contest(contenders, ROUTES, rounds=rounds)], [], whole=True)
 
 
-def _timer(seen: _Seen, others: Sequence[Route]) -> Result:
+def _timer(seen: _Seen, others: Sequence[Route], period: float) -> Result:
     """Delete routes spread over one period, which ends with all of them added again."""
     deleted: dict[int, float] = {}
     seen.forget()
-    with _shell(f"sleep {_PERIOD}; ip -force -batch - <<< '{_batch('add', others)}'"):
+    with _shell(f"sleep {period}; ip -force -batch - <<< '{_batch('add', others)}'"):
         for route in others:
             _delete(route)
             deleted[route.network] = time.perf_counter()
-            time.sleep(_PERIOD / _OTHERS * 0.9)
+            time.sleep(period / _OTHERS * 0.9)
         seen.until_added(others)
     back = time.perf_counter()
     samples = [Sample(back - when, 0) for when in deleted.values()]
@@ -142,19 +145,19 @@ def _at_once(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
     return Result(AT_ONCE, [measured], [], "the deletion itself included", whole=True)
 
 
-def _idle(process: int) -> Result:
+def _idle(process: int, seconds: float) -> Result:
     before, started = _cpu(process), time.perf_counter()
-    time.sleep(_IDLE_SECONDS)
+    time.sleep(seconds)
     sample = Sample(time.perf_counter() - started, _cpu(process) - before)
     remark = f"{_megabytes(process):.1f} MB resident"
     return Result(IDLE, [Contest(ROUTES, {OURS: [sample]}, clock="cpu")], [], remark, whole=True)
 
 
-def _loop(process: int, ours: Sequence[Route]) -> Result:
+def _loop(process: int, ours: Sequence[Route], seconds: float) -> Result:
     """Delete one route whenever it is there, a hundred times a second."""
     before, megabytes, started = _cpu(process), _megabytes(process), time.perf_counter()
     backend, [victim] = NetlinkBackend(), [one for one in NetlinkBackend().routes_of(142) if one.fulfils(ours[0])]
-    while time.perf_counter() < started + _LOOP_SECONDS:
+    while time.perf_counter() < started + seconds:
         with suppress(RouteRejectedError):
             backend.apply([RouteChange.remove(victim)], verify=False, standing=[victim])
         time.sleep(0.01)
