@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         StaticRoute,
         StaticRoutesConfig,
         WatchConfig,
+        WatchMode,
     )
     from hostrouting.configure import Configure, Reset
     from hostrouting.exceptions import (
@@ -95,6 +96,7 @@ __all__ = [
     "UnitError",
     "Watch",
     "WatchConfig",
+    "WatchMode",
     "prove_egress",
 ]
 

@@ -22,6 +22,7 @@ from hostrouting.config import (
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
+    WatchMode,
 )
 from hostrouting.config.wire import WireValue, wire_names
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
@@ -59,8 +60,9 @@ FULL: dict[str, Any] = {
         "backupDir": "/var/backups",
         "force": {"conflist": True, "lock": True},
         "required": True,
+        "sweep": "clean",
     },
-    "watch": {"enabled": True, "interval": "90s"},
+    "watch": {"enabled": True, "mode": "service", "interval": "90s", "readings": 3, "keepForeignRoutes": True},
     "gates": ["kubelet.service"],
 }
 
@@ -94,8 +96,9 @@ def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:
             backup_dir="/var/backups",
             force=StaleCNIForce(conflist=True, lock=True),
             required=True,
+            sweep="clean",
         ),
-        watch=WatchConfig(enabled=True, interval=90.0),
+        watch=WatchConfig(enabled=True, mode=WatchMode.SERVICE, interval=90.0, readings=3, keep_foreign_routes=True),
         gates=("kubelet.service",),
     )
 
@@ -140,8 +143,11 @@ def test_defaults_are_documented_values() -> None:
         confirmations=2,
         backup_dir="/var/lib/hostrouting/stale-cni",
         force=StaleCNIForce(),
+        sweep="report",
     )
-    assert config.watch == WatchConfig(enabled=False, interval=60.0)
+    assert config.watch == WatchConfig(
+        enabled=False, mode=WatchMode.TIMER, interval=60.0, readings=2, keep_foreign_routes=False
+    )
 
 
 def test_the_default_allowed_devices_are_valid_patterns() -> None:

@@ -10,6 +10,8 @@ from support.config_errors import GOOD, ROUTE, errors, errors_of_route
 from hostrouting.config import OWN_UNITS, HostRoutingConfig, OverlapMode, StaleCNIConfig, StaticRoute, WatchConfig
 from hostrouting.exceptions import ConfigError, InvalidConfigError
 
+_KEYS_OF_WATCH = "known here are enabled, interval, keepForeignRoutes, mode, readings"
+
 
 @pytest.mark.parametrize(
     ("mapping", "path", "message"),
@@ -160,6 +162,16 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
         ({"watch": {"interval": ".s"}}, "watch.interval", "'.s' is not a duration such as '60s' or '1m30s'"),
         ({"watch": {"interval": "٨s"}}, "watch.interval", "'٨s' is not a duration such as '60s' or '1m30s'"),
         ({"watch": {"interval": "60s\n"}}, "watch.interval", "'60s\\n' is not a duration such as '60s' or '1m30s'"),
+        ({"watch": {"mode": "Timer"}}, "watch.mode", "expected 'timer' or 'service', found the string 'Timer'"),
+        ({"watch": {"mode": ["timer"]}}, "watch.mode", "expected 'timer' or 'service', found a list"),
+        ({"watch": {"readings": 0}}, "watch.readings", "expected a whole number from 1 to 10, found the number 0"),
+        ({"watch": {"readings": 11}}, "watch.readings", "expected a whole number from 1 to 10, found the number 11"),
+        (
+            {"watch": {"keepForeignRoutes": "yes"}},
+            "watch.keepForeignRoutes",
+            "expected true or false, found the string 'yes'",
+        ),
+        ({"staleCni": {"sweep": True}}, "staleCni.sweep", "expected 'report' or 'clean', found the boolean true"),
         (
             {"watch": {"interval": "999ms"}},
             "watch.interval",
@@ -393,10 +405,26 @@ def test_device_patterns_that_bash_and_python_would_read_differently(pattern: st
         ({"probeSnat": {"adress": ""}}, "hostRouting.probeSnat.adress", "did you mean 'address'?"),
         ({"staleCni": {"pod_cidrs": []}}, "hostRouting.staleCni.pod_cidrs", "did you mean 'podCidrs'?"),
         ({"watch": {"intervall": "60s"}}, "hostRouting.watch.intervall", "did you mean 'interval'?"),
-        ({"watch": {"a b\n": 1}}, r"hostRouting.watch['a b\n']", "known here are enabled, interval"),
-        ({"watch": {"": 1}}, "hostRouting.watch['']", "known here are enabled, interval"),
-        ({"watch": {"\ud800": 1}}, r"hostRouting.watch['\ud800']", "known here are enabled, interval"),
-        ({"watch": {"x" * 9999: 1}}, f"hostRouting.watch['{'x' * 80}'...]", "known here are enabled, interval"),
+        (
+            {"watch": {"a b\n": 1}},
+            r"hostRouting.watch['a b\n']",
+            _KEYS_OF_WATCH,
+        ),
+        (
+            {"watch": {"": 1}},
+            "hostRouting.watch['']",
+            _KEYS_OF_WATCH,
+        ),
+        (
+            {"watch": {"\ud800": 1}},
+            r"hostRouting.watch['\ud800']",
+            _KEYS_OF_WATCH,
+        ),
+        (
+            {"watch": {"x" * 9999: 1}},
+            f"hostRouting.watch['{'x' * 80}'...]",
+            _KEYS_OF_WATCH,
+        ),
     ],
 )
 def test_unknown_keys(mapping: dict[str, Any], path: str, step: str) -> None:

@@ -85,6 +85,7 @@ def test_the_front_door_is_pinned() -> None:
         "UnitError",
         "Watch",
         "WatchConfig",
+        "WatchMode",
         "prove_egress",
     ]
 

@@ -1,6 +1,7 @@
 """The operator's JSON as frozen values: sections of the config, the rules for its fields, the wire format.
 
-sections    HostRoutingConfig and its sections
+sections    HostRoutingConfig, and the sections of the pair
+siblings    the sections of the siblings, and of Watch
 rules       one function for each kind of field: it returns the normalised value, or raises
 wire        JSON to values and back: types, unknown keys, all errors at once
 """
@@ -14,16 +15,13 @@ from hostrouting.config.sections import (
     PRESETS,
     HostRoutingConfig,
     OverlapMode,
-    ProbeSNATConfig,
     RouteOverlapConfig,
-    StaleCNIConfig,
-    StaleCNIForce,
     StaticRoute,
     StaticRoutesConfig,
-    WatchConfig,
     refuse_unbuilt,
     require_config,
 )
+from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig, WatchMode
 
 __all__ = [
     "DEFAULT_ALLOWED_DEVS",
@@ -39,6 +37,7 @@ __all__ = [
     "StaticRoute",
     "StaticRoutesConfig",
     "WatchConfig",
+    "WatchMode",
     "refuse_unbuilt",
     "require_config",
 ]

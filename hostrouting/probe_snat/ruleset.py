@@ -5,6 +5,7 @@ The boot files are the script, its unit, and a drop-in that makes AgentBaker's u
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -32,6 +33,7 @@ __all__ = [
     "delete_script",
     "effect_of",
     "is_installed",
+    "parse",
     "render",
 ]
 
@@ -68,6 +70,11 @@ _OF_THE_LINK: Final = _NEEDED | {
     "mld2-listener-report",
 }
 
+#: The line of a script that has all values.
+_REWRITING: Final = re.compile(
+    r'^[ \t]*iifname "([^"\n]+)" ip6 saddr (\S+) (?:counter )?ip6 saddr set (\S+)', re.MULTILINE
+)
+
 _Expressions: TypeAlias = list[dict[str, Any]]
 
 
@@ -102,6 +109,24 @@ def render(rules: ProbeRules) -> str:
     text = _TEMPLATE.read_script().replace("@SOURCE@", rules.source).replace("@ADDRESS@", rules.address)
     # Last, because a device may have the name of a placeholder.
     return text.replace("@DEV@", rules.dev)
+
+
+def parse(script: str) -> ProbeRules | None:
+    """Return the rules of a script of `render`, also one of an earlier release; None for any other text.
+
+    >>> parse(render(ProbeRules(dev="eth0", source="fe80::1", address="2001:db8::1")))
+    ProbeRules(dev='eth0', source='fe80::1', address='2001:db8::1')
+    >>> parse(delete_script()) is None
+    True
+    """
+    found = _REWRITING.search(script)
+    if found is None:
+        return None
+    dev, source, address = found.groups()
+    try:
+        return ProbeRules(dev=dev, source=source, address=address)
+    except ValueError:
+        return None
 
 
 def delete_script() -> str:

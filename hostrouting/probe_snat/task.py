@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import SCRIPT_DIRECTORY, Intent, NodeTask, RecordedFiles, has_program
 from hostrouting.exceptions import BackendError, PermissionDeniedError, ToolNotFoundError
@@ -22,17 +22,15 @@ from hostrouting.probe_snat.detect import (
 from hostrouting.probe_snat.ruleset import (
     AGAIN_PATH,
     DEPARTURE,
-    FAMILY,
     RULESET_PATH,
     TABLE,
-    TABLE_NAME,
     ProbeRules,
     boot_unit,
     delete_script,
-    effect_of,
     is_installed,
     render,
 )
+from hostrouting.probe_snat.table import Standing, change_to, drift_of, standing_rules
 from phases import Change, DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -47,8 +45,6 @@ _SECONDS_BETWEEN_LOOKS: Final = 0.5
 #: The wait for the cloud's answer in plan and check.
 _SECONDS_FOR_A_LOOK: Final = 5
 _APPLY: Final = "run: hostrouting apply CONFIG"
-#: The table: these rules, a sentence about others, or None without a table.
-_Standing: TypeAlias = ProbeRules | str | None
 
 
 class ConfigureProbeSNAT(NodeTask):
@@ -206,18 +202,9 @@ class ConfigureProbeSNAT(NodeTask):
 
     # --- changing rules
 
-    def _standing(self, ctx: Context) -> _Standing:
-        """Return the rules that the table has, a sentence about a table with others, or None without a table."""
-        listing = self._host.nftables.table(ctx, FAMILY, TABLE_NAME)
-        if listing is None:
-            return None
-        if any("unreadable" in entry.get("table", {}) for entry in listing):
-            return "it has flags, such as dormant or owner"
-        return effect_of(listing) or "its rules are not those of hostrouting"
-
     def _converge(self, ctx: Context, rules: ProbeRules) -> None:
         """Load these rules, unless the table has them."""
-        before = self._standing(ctx)
+        before = standing_rules(ctx, self._host)
         if before == rules:
             self._tell(logging.DEBUG, "%s is in place", TABLE)
             return
@@ -226,7 +213,7 @@ class ConfigureProbeSNAT(NodeTask):
         # Before the table exists, so that a run that is killed in between can be undone.
         RecordedFiles(ctx, self._host).write(RULESET_PATH, script.encode(), mode=0o644)
         self._load(ctx, before, rules)
-        if self._standing(ctx) != rules:
+        if standing_rules(ctx, self._host) != rules:
             self._tell(
                 logging.WARNING,
                 "%s was loaded and has changed since: another program changes the ruleset; "
@@ -235,12 +222,12 @@ class ConfigureProbeSNAT(NodeTask):
                 DEPARTURE.name,
             )
             return
-        done = "loaded" if before is None else f"replaced, because it had drifted ({_drift(before)})"
+        done = "loaded" if before is None else f"replaced, because it had drifted ({drift_of(before)})"
         self._tell(logging.INFO, "%s %s: on %s, %s becomes %s", TABLE, done, rules.dev, rules.source, rules.address)
 
     def _delete_table(self, ctx: Context) -> None:
         try:
-            before = self._standing(ctx)
+            before = standing_rules(ctx, self._host)
             if before is not None:
                 self._load(ctx, before, None)
                 self._tell(logging.INFO, "%s is deleted", TABLE)
@@ -248,15 +235,15 @@ class ConfigureProbeSNAT(NodeTask):
             # If nft was removed, the rest of the undo goes on without it.
             self._tell(logging.WARNING, "%s cannot be deleted, and disappears with the next boot: %s", TABLE, error)
 
-    def _load(self, ctx: Context, before: _Standing, after: ProbeRules | None) -> None:
+    def _load(self, ctx: Context, before: Standing, after: ProbeRules | None) -> None:
         self._host.nftables.load(ctx, render(after) if after else delete_script())
-        ctx.record(_change(before, after), undo=partial(self._restore_table, after, before))
+        ctx.record(change_to(before, after), undo=partial(self._restore_table, after, before))
 
-    def _restore_table(self, left: _Standing, before: _Standing, ctx: Context) -> None:
+    def _restore_table(self, left: Standing, before: Standing, ctx: Context) -> None:
         """Load the earlier rules again, or delete the table if there were none, unless it was changed since."""
         earlier = before if isinstance(before, ProbeRules) else None
         with self._host.lock.hold(ctx) as held:
-            now = self._standing(held)
+            now = standing_rules(held, self._host)
             if now == earlier:
                 return
             if now != left:
@@ -268,15 +255,15 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _plan_table(self, ctx: Context, wanted: ProbeRules | None) -> list[Change]:
         try:
-            before = self._standing(ctx)
+            before = standing_rules(ctx, self._host)
         except PermissionDeniedError:
             doubt = "unless it is in place" if wanted else "if it exists"
             return [Change("~" if wanted else "-", TABLE, f"{doubt}: only root can read it")]
-        return [] if before == wanted else [_change(before, wanted)]
+        return [] if before == wanted else [change_to(before, wanted)]
 
     def _has_table(self, ctx: Context) -> bool:
         try:
-            return self._standing(ctx) is not None
+            return standing_rules(ctx, self._host) is not None
         except (PermissionDeniedError, ToolNotFoundError):
             return is_installed(self._host.files)
 
@@ -309,9 +296,9 @@ class ConfigureProbeSNAT(NodeTask):
             for change in self._boot.plan_install(ctx, *self._parts(outcome))
             if DEPARTURE.name in change.subject or change.subject in DEPARTURE.paths
         ]
-        standing = self._standing(ctx)
+        standing = standing_rules(ctx, self._host)
         if standing != outcome:
-            reason = "is missing" if standing is None else f"has drifted: {_drift(standing)}"
+            reason = "is missing" if standing is None else f"has drifted: {drift_of(standing)}"
             found.insert(0, NodeFinding("probe-snat", TABLE, f"{reason}; {_APPLY}"))
         if taken := taken_before(outcome, self._host):
             found.append(NodeFinding("probe-snat", outcome.dev, taken, "warning"))
@@ -323,19 +310,6 @@ class ConfigureProbeSNAT(NodeTask):
 
     def _tell(self, level: int, message: str, *values: object) -> None:
         self._logger.log(level, message, *values, extra={"task": self.name})
-
-
-def _drift(standing: ProbeRules | str) -> str:
-    """Describe the difference between the rules and a table that has drifted."""
-    if isinstance(standing, ProbeRules):
-        return f"it rewrites {standing.source} to {standing.address} on {standing.dev}"
-    return standing
-
-
-def _change(before: _Standing, after: ProbeRules | None) -> Change:
-    if after is None:
-        return Change("-", TABLE)
-    return Change("+", TABLE) if before is None else Change("~", TABLE, _drift(before))
 
 
 def _hindered(obstacle: Obstacle, waited: str) -> BackendError:

@@ -23,6 +23,7 @@ __all__ = [
     "Endpoint",
     "configured",
     "in_use",
+    "last_changes",
     "locked",
     "parse_endpoints",
     "parse_state",
@@ -78,6 +79,12 @@ def configured(files: FileStore) -> list[str]:
     """Return a sentence for each CNI configuration because of which the container runtime may call azure-vnet."""
     paths = [f"{_CONFIGURATION}/{name}" for name in files.names(_CONFIGURATION) if name.endswith(_ENDINGS)]
     return [reason for path in paths if (reason := _why_configured(files, path))]
+
+
+def last_changes(files: FileStore) -> dict[str, float | None]:
+    """Return when each file of its configuration and state was changed: cheap to look at every few seconds."""
+    paths = (f"{_CONFIGURATION}/{name}" for name in files.names(_CONFIGURATION))
+    return {path: files.modified(path) for path in (*paths, STATE_PATH, ENDPOINTS_PATH)}
 
 
 def _why_configured(files: FileStore, path: str) -> str | None:

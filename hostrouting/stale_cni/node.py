@@ -108,17 +108,22 @@ class Observer:
         self._judged = partial(judge, pod_cidrs=section.pod_cidrs, bridge=section.bridge)
         self._logger = logger
         self._said: set[str] = set()
+        #: The lines on the objects of the last reading. Those on all objects of a month would fill the memory.
+        self._told: set[str] = set()
         self._shown = 0
 
-    def read(self, ctx: Context, host: Host, *, may_guess: bool = False) -> Reading:
-        """Read and judge once; with `may_guess`, a lack of privilege to probe pods is logged instead of raised."""
+    def read(self, ctx: Context, host: Host, *, may_guess: bool = False, asks: bool = True) -> Reading:
+        """Read and judge once; with `may_guess`, a lack of privilege to probe pods is logged instead of raised.
+
+        Without `asks` no pod is probed, which takes a second; more objects may look stale then.
+        """
         ctx.check()
         snapshot, ebtables = observe(ctx, host)
         # Last, for the same reason as there.
         snapshot = attrs.evolve(snapshot, endpoints=read_endpoints(host.files))
         verdicts = self._judged(snapshot)
         # The node may know nothing of a pod that has been silent for long, and yet it answers.
-        if asked := questions(snapshot, verdicts, bridge=self._bridge):
+        if asked := questions(snapshot, verdicts, bridge=self._bridge) if asks else ():
             try:
                 answered = host.link_layer.answering(ctx, asked)
                 # A bridge learns a pod's hardware address from its answer.
@@ -144,14 +149,18 @@ class Observer:
             level = logging.INFO if ebtables.texts else logging.WARNING
             self.say_once(level, f"ebtables rules may go unseen: {note}", note=note)
         more = 0
+        before, self._told = self._told, set()
         for verdict in verdicts:
             line = f"{verdict.object} is left alone: {verdict.reason}"
-            if verdict.kind == "stale" or line in self._said:
+            if verdict.kind == "stale" or line in self._told:
+                continue
+            self._told.add(line)
+            if line in before:
                 continue
             is_shown = verdict.kind == "unknown" and self._shown < _MOST_SHOWN
             self._shown += is_shown
             more += verdict.kind == "unknown" and not is_shown
-            self.say_once(logging.WARNING if is_shown else logging.DEBUG, line, **verdict.to_mapping())
+            self._logger.log(logging.WARNING if is_shown else logging.DEBUG, "%s", line, extra=verdict.to_mapping())
         if more:
             self._logger.warning("and %d more are left alone (shown by -v)", more, extra={"unknown": more})
 

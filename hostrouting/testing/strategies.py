@@ -33,6 +33,7 @@ from hostrouting.config import (
     StaticRoute,
     StaticRoutesConfig,
     WatchConfig,
+    WatchMode,
     rules,
 )
 from hostrouting.net.addresses import IPV4, IPV6, Prefix, address_bits, check_device_name, format_ipv4
@@ -156,12 +157,20 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
         backup_dir=st.text("abc/-_ é", max_size=20).map(lambda rest: f"/{rest}"),
         force=st.builds(StaleCNIForce, conflist=st.booleans(), lock=st.booleans()),
         required=st.booleans(),
+        sweep=st.sampled_from(["report", "clean"]),
     )
 
 
 def watch_configs() -> SearchStrategy[WatchConfig]:
     """Sections of `watch`."""
-    return st.builds(WatchConfig, enabled=st.booleans(), interval=st.integers(1, 86_400) | st.floats(1, 86_400))
+    return st.builds(
+        WatchConfig,
+        enabled=st.booleans(),
+        mode=st.sampled_from(WatchMode),
+        interval=st.integers(1, 86_400) | st.floats(1, 86_400),
+        readings=st.integers(1, 10),
+        keep_foreign_routes=st.booleans(),
+    )
 
 
 def configs() -> SearchStrategy[HostRoutingConfig]:

@@ -15,6 +15,7 @@ from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, Rout
 from hostrouting.net.routes import MAIN_TABLE, place
 from hostrouting.static_routes.repair import Repair, repair, repair_places
 from hostrouting.static_routes.resolve import place_of
+from hostrouting.watch.account import Account
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 
 if TYPE_CHECKING:
@@ -60,19 +61,6 @@ class _Lines:
         self._left -= 1
         if self._left >= 0:
             self._logger.log(level, message, *values, extra=extra)
-
-
-class _Account:
-    """The changes of one repair. The account of the run would grow as long as the run goes on."""
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-
-    def skips(self, _name: str) -> bool:
-        return False
-
-    def record(self, change: Change, _undo: object) -> None:
-        self.changes.append(change)
 
 
 @attrs.define(eq=False)
@@ -236,7 +224,7 @@ class RouteKeeper:
 
     def _repair(self, ctx: Context, routes: Sequence[StaticRoute], now: float) -> None:
         """Make the routes right, and log each difference to the state before."""
-        account, before = _Account(), self._last
+        account, before = Account(), self._last
         self._last = self._repaired(ctx.within(account), routes, self._contested(now))
         for route in self._last.displaced:
             self._displacements[place(route)].append(now)

@@ -33,6 +33,7 @@ from hostrouting.net.addresses import check_device_name, parse_cidr, parse_ipv4
 from hostrouting.net.links import Neighbour
 from hostrouting.net.routes import ObservedRoute
 from hostrouting.probe_snat.detect import describes_ipv6
+from hostrouting.probe_snat.ruleset import parse
 from hostrouting.route_overlap import fabric
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.static_routes import converge
@@ -233,4 +234,5 @@ TARGETS: Final = (
     _target("sweep-backups", _file(f"{_BACKUPS}/sweep-20251103T170405Z-1.json", _backups)),
     _target("metadata-http", _metadata, raises=[BackendError]),
     _target("metadata-json", _describes_ipv6, raises=[BackendError]),
+    _target("probe-rules", _text(parse)),
 )

@@ -221,12 +221,16 @@ class World:
     def _listen(self) -> None:
         """Answer datagrams on the node and in both pods, until the world ends."""
         for node in (self.node, self.live, self.other):
-            server = self._socket(node)
-            server.bind(("0.0.0.0", PORT))  # noqa: S104 - in a separate namespace
-            thread = threading.Thread(target=_echo, args=(server,), name=f"echo in {node.name}")
-            thread.start()
-            self.stack.callback(thread.join)
-            self.stack.callback(_wake, server)
+            self.answer(node)
+
+    def answer(self, node: KernelNode) -> None:
+        """Answer datagrams in a namespace, until the world ends."""
+        server = self._socket(node)
+        server.bind(("0.0.0.0", PORT))  # noqa: S104 - in a separate namespace
+        thread = threading.Thread(target=_echo, args=(server,), name=f"echo in {node.name}")
+        thread.start()
+        self.stack.callback(thread.join)
+        self.stack.callback(_wake, server)
 
     def _socket(self, node: KernelNode) -> socket.socket:
         return inside(node, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))

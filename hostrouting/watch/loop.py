@@ -1,0 +1,56 @@
+"""The loop of one thread: its duties act when they are due, and hear the events as they come."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.exceptions import EventsLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hostrouting.host import Listener
+    from hostrouting.watch.duty import Duty
+    from phases import Context
+
+__all__ = ["catch_up", "keep"]
+
+#: Events that come together are heard together: a flush deletes a thousand routes within this time.
+_SECONDS_TOGETHER: Final = 0.003
+
+
+def keep(
+    ctx: Context, duties: Sequence[Duty], listener: Listener, *, is_done: Callable[[], bool] = lambda: False
+) -> None:
+    """Let the duties act, each when it is due, until the context ends or there is nothing to keep any more."""
+    while not (ctx.over or is_done()):
+        for duty in duties:
+            if duty.due <= ctx.clock.monotonic() and not ctx.over:
+                duty.act(ctx)
+        if not is_done():
+            _hear(ctx, duties, listener)
+
+
+def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener) -> None:
+    """Wait until a duty is due or there are events, and tell these to all duties."""
+    now = ctx.clock.monotonic
+    end = inf if ctx.deadline is None else ctx.deadline
+    due = min(end, *(duty.due for duty in duties))
+    if not ctx.wait(lambda: ctx.cancelled or listener.has_news, until=due) or ctx.cancelled:
+        return
+    ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
+    catch_up(ctx, duties, listener)
+
+
+def catch_up(ctx: Context, duties: Iterable[Duty], listener: Listener) -> None:
+    """Tell the duties of all events by now."""
+    now = ctx.clock.monotonic()
+    try:
+        events = listener.take()
+    except EventsLostError:
+        for duty in duties:
+            duty.lose(now=now)
+        return
+    for duty in duties:
+        duty.hear(events, now=now)

@@ -1,0 +1,158 @@
+"""The keeper of the rules for IPv6 probes, over a fake node on which an apply installed them."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.probe_nodes import FOREIGN, NEIGHBOUR, OFF, OURS, THEIRS, config, made_host
+
+from hostrouting import Reset
+from hostrouting.boot import INTENT_PATH
+from hostrouting.config import HostRoutingConfig
+from hostrouting.probe_snat import ConfigureProbeSNAT
+from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, parse, render
+from hostrouting.testing import FakeHost, strategies
+from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.probes import ProbeKeeper
+from phases import Context, execute
+
+ALWAYS = config(detect="always")
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    host = made_host()
+    execute(ConfigureProbeSNAT(ALWAYS, host=host), Context(timeout=60))
+    host.nftables.operations.calls.clear()
+    return host
+
+
+def keeper_of(host: FakeHost, wanted: HostRoutingConfig = ALWAYS) -> ProbeKeeper:
+    logger = logging.getLogger("test")
+    return ProbeKeeper(host, logger, InstalledConfig(wanted, host.files, logger))
+
+
+def asked(host: FakeHost) -> list[str]:
+    return [call[0] for call in host.nftables.operations.calls]
+
+
+def table(host: FakeHost) -> object:
+    return host.nftables.tables.get(OURS)
+
+
+@pytest.mark.parametrize(("change", "sign"), [(delete_script(), "+"), (FOREIGN, "~")])
+def test_a_table_that_changed_is_loaded_again(
+    host: FakeHost, change: str, sign: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The table is deleted, or gets another program's rules: it is as an apply left it, and one line says so."""
+    before = table(host)
+    host.nftables.load(Context(), change)
+    caplog.clear()
+    keeper = keeper_of(host)
+    assert keeper.act(Context()) == ALWAYS.watch.interval
+    assert table(host) == before
+    assert [message[:11] for message in caplog.messages] == [f"repaired: {sign}"]
+    keeper.act(Context())
+    assert len(caplog.messages) == 1
+
+
+def test_a_table_that_is_right_is_only_listed(host: FakeHost) -> None:
+    """One listing tells, and the run lock is not taken; so it is with a table of AgentBaker, which has the effect."""
+    keeper = keeper_of(host)
+    keeper.act(Context())
+    assert asked(host) == ["table"]
+    host.nftables.load(Context(), THEIRS)
+    host.nftables.operations.calls.clear()
+    host.lock.holder = 4242
+    keeper.act(Context())
+    assert asked(host) == ["table"]
+
+
+def test_no_event_tells_of_it(host: FakeHost) -> None:
+    """Events do not make the keeper act."""
+    keeper = keeper_of(host)
+    keeper.lose()
+    assert keeper.hear([]) == inf
+
+
+def test_the_cloud_is_not_asked(host: FakeHost) -> None:
+    """An apply has asked the cloud; that it does not answer now does not matter."""
+    host.metadata.fail_at(1)
+    host.nftables.load(Context(), delete_script())
+    keeper_of(host, config(detect="imds")).act(Context())
+    assert table(host) is not None
+    assert host.metadata.operations.calls == []
+
+
+def test_a_node_without_the_file_has_no_rules(host: FakeHost) -> None:
+    """What an apply did not install is not loaded, and neither is the file of an undo that was killed."""
+    host.nftables.load(Context(), delete_script())
+    for content in delete_script().encode(), b"", b"\xff":
+        host.files.write(RULESET_PATH, content, mode=0o644)
+        keeper_of(host).act(Context())
+    host.files.remove(RULESET_PATH)
+    keeper_of(host).act(Context())
+    assert table(host) is None
+    assert "load" not in asked(host)[1:]
+
+
+def test_a_section_that_is_off_asks_nothing(host: FakeHost) -> None:
+    """Without the section no program runs."""
+    assert keeper_of(host, OFF).act(Context()) == OFF.watch.interval
+    assert asked(host) == []
+
+
+def test_a_program_that_does_the_job_is_left(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """ipv6-hp-bpf deletes the table when it takes over: the rules are not loaded again, which is said once."""
+    host.nftables.load(Context(), delete_script())
+    host.link_layer.programs = {"eth0": ("ipv6_hp_egress", "ipv6_hp_ingress")}
+    keeper = keeper_of(host)
+    caplog.clear()
+    for _ in range(2):
+        keeper.act(Context())
+    assert table(host) is None
+    assert ["ipv6-hp-bpf" in message for message in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize("by", ["reset", "config"])
+def test_after_the_look_the_config_is_read(host: FakeHost, by: str) -> None:
+    """A reset, or an apply of a config without the section, came between the look and the lock: nothing is loaded."""
+    keeper = keeper_of(host)
+    if by == "reset":
+        execute(Reset(HostRoutingConfig(), host=host), Context(timeout=60))
+        host.files.write(RULESET_PATH, render(RULES).encode(), mode=0o644)
+    else:
+        host.nftables.load(Context(), delete_script())
+        host.files.write(INTENT_PATH, b'{"hostRouting": {"watch": {"enabled": true}}}', mode=0o644)
+    keeper.act(Context())
+    assert table(host) is None
+
+
+def test_other_tables_are_not_touched(host: FakeHost) -> None:
+    """A repair changes no other table."""
+    host.nftables.load(Context(), delete_script())
+    others = {name: listing for name, listing in host.nftables.tables.items() if name != OURS}
+    assert others
+    assert NEIGHBOUR
+    keeper_of(host).act(Context())
+    assert {name: listing for name, listing in host.nftables.tables.items() if name != OURS} == others
+
+
+RULES = ProbeRules(dev="eth0", source="fe80::1234:5678:9abc", address="2603:1062:0:1:fe80:1234:5678:9abc")
+
+
+@given(strategies.device_names(), strategies.probe_snat_configs())
+def test_the_values_of_a_script_are_found_in_it(dev: str, section: object) -> None:
+    """`parse` reads what `render` wrote, for all rules."""
+    rules = ProbeRules(dev=dev, source=section.source, address=section.address)  # type: ignore[attr-defined]
+    assert parse(render(rules)) == rules
+
+
+@given(st.text())
+def test_any_text_is_a_script_or_none(text: str) -> None:
+    """No text makes `parse` fail."""
+    assert parse(text) is None or isinstance(parse(text), ProbeRules)

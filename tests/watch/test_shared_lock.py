@@ -1,0 +1,135 @@
+"""The lock that the threads of a watch share: other runs wait for all of them, and they never wait for each other."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import LockHeldError
+from hostrouting.host.files.lock import FileLock
+from hostrouting.testing import MemoryLock
+from hostrouting.watch.shared_lock import SharedLock
+from phases import CancelledError, Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hostrouting.host import RunLock
+
+SECONDS = 60
+
+
+@contextmanager
+def another_thread(lock: SharedLock, ctx: Context) -> Iterator[tuple[Event, Event]]:
+    """A thread that holds the lock until the second event; the first one says that it has it."""
+    has_it, release = Event(), Event()
+
+    def run() -> None:
+        with lock.hold(ctx):
+            has_it.set()
+            release.wait(SECONDS)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield has_it, release
+    finally:
+        release.set()
+        thread.join()
+
+
+def is_free(lock: RunLock) -> bool:
+    """Return True if another run can take the lock."""
+    try:
+        with lock.hold(Context(timeout=0.01)):
+            return True
+    except LockHeldError:
+        return False
+
+
+@pytest.fixture(params=["memory", "file"])
+def inner(request: pytest.FixtureRequest, tmp_path: Path) -> RunLock:
+    return MemoryLock() if request.param == "memory" else FileLock(root=str(tmp_path))
+
+
+def test_threads_hold_it_together(inner: RunLock) -> None:
+    """Two threads have it at once; another run gets it when both have released it, whichever took it first."""
+    lock = SharedLock(inner)
+    with ExitStack() as own:
+        own.enter_context(lock.hold(Context()))
+        with another_thread(lock, Context()) as (has_it, release):
+            assert has_it.wait(SECONDS)
+            own.close()
+            assert not is_free(inner)
+            release.set()
+    assert is_free(inner)
+
+
+def test_the_code_inside_holds_it_already() -> None:
+    """A task that takes the lock of its host inside the block does not wait, and does not release it."""
+    inner = MemoryLock()
+    lock = SharedLock(inner)
+    with lock.hold(Context()) as held:
+        with lock.hold(held.child(timeout=0.01)):
+            pass
+        assert inner.is_held
+    assert not inner.is_held
+
+
+def test_all_get_it_when_another_run_ends() -> None:
+    """Threads that wait for another run have the lock together after it, and not one after the other."""
+    inner = MemoryLock()
+    inner.holder = 4242
+    lock = SharedLock(inner)
+    with another_thread(lock, Context()) as (one, _), another_thread(lock, Context()) as (other, _):
+        assert not one.wait(0.01)
+        inner.holder = None
+        assert one.wait(SECONDS)
+        assert other.wait(SECONDS)
+
+
+def test_a_thread_that_gives_up_leaves_the_wait_to_the_next() -> None:
+    """If the time of the waiting thread is over, another one waits in its place, and gets the lock."""
+    inner = MemoryLock()
+    inner.holder = 4242
+    lock, impatient = SharedLock(inner), Context(timeout=0.05)
+
+    def give_up() -> None:
+        with pytest.raises(LockHeldError), lock.hold(impatient):
+            pass
+
+    thread = Thread(target=give_up)
+    thread.start()
+    with another_thread(lock, Context()) as (has_it, _):
+        thread.join()
+        inner.holder = None
+        assert has_it.wait(SECONDS)
+
+
+def test_a_cancelled_thread_stops_waiting() -> None:
+    """A thread whose context is cancelled raises while another one goes on waiting."""
+    inner = MemoryLock()
+    inner.holder = 4242
+    lock, ctx = SharedLock(inner), Context()
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            with lock.hold(ctx):
+                pass
+        except CancelledError as error:
+            errors.append(error)
+
+    with another_thread(lock, Context()) as (has_it, _):
+        thread = Thread(target=wait)
+        thread.start()
+        ctx.cancel("the test")
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+        assert len(errors) == 1
+        inner.holder = None
+        assert has_it.wait(SECONDS)

@@ -1,0 +1,291 @@
+"""The keeper of a node without stale objects, over a fake node that azure-vnet has left; waiting takes no time."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from typing import Any
+
+import attrs
+import pytest
+from support.stale_cni_sweeps import CONFLIST, DEAD, DEAD_MAC, LIVE, STALE, made_host, there
+from support.stale_cni_worlds import config_of, context, dnat, whole_state
+
+from hostrouting.boot import INTENT_PATH
+from hostrouting.exceptions import StaleCNIError
+from hostrouting.host import Device, DeviceEvent, Neighbour, NeighbourEvent
+from hostrouting.stale_cni.azure_vnet import STATE_PATH
+from hostrouting.testing import FakeHost
+from hostrouting.watch.installed import InstalledConfig
+from hostrouting.watch.stale_objects import StaleObjectKeeper
+from phases import Context
+
+ANOTHER = dnat("10.240.0.12", "aa:bb:cc:00:00:12")
+GOING = DeviceEvent("remove", Device("azv7", 7, up=False, kind="veth"))
+
+
+@attrs.define
+class Kept:
+    """A keeper with its node and its time."""
+
+    host: FakeHost
+    keeper: StaleObjectKeeper
+    ctx: Context = attrs.field(factory=context)
+
+    def looks(self) -> int:
+        """How often the node was read."""
+        return len([call for call in self.host.ebtables.operations.calls if call[0] == "read"])
+
+    def acts(self, times: int = 1) -> float:
+        """Let it act, wait as long as it says, and so on; return the last wait, which is not waited for."""
+        seconds = self.keeper.act(self.ctx)
+        for _ in range(times - 1):
+            self.ctx.sleep(seconds)
+            seconds = self.keeper.act(self.ctx)
+        return seconds
+
+
+def kept(host: FakeHost | None = None, **section: Any) -> Kept:
+    host = host or made_host()
+    logger = logging.getLogger("test")
+    return Kept(host, StaleObjectKeeper(host, logger, InstalledConfig(config_of(**section), host.files, logger)))
+
+
+def named(caplog: pytest.LogCaptureFixture, beginning: str) -> list[str]:
+    """The objects in the lines that begin so."""
+    lines = [message.removeprefix(beginning) for message in caplog.messages if message.startswith(beginning)]
+    return [next((name for name in STALE if line.startswith(name)), line) for line in lines]
+
+
+class TestReport:
+    """The default."""
+
+    def test_each_object_is_named_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Each stale object has one line, with the next step, when two looks agree; nothing is changed."""
+        node = kept()
+        before = whole_state(node.host)
+        assert node.acts() == 1.0
+        assert named(caplog, "stale: ") == []
+        node.acts(6)
+        assert named(caplog, "stale: ") == STALE
+        assert all(
+            line.endswith("run: hostrouting sweep CONFIG") for line in caplog.messages if line.startswith("stale")
+        )
+        assert whole_state(node.host) == before
+        assert not node.host.lock.operations.calls
+
+    def test_why_a_sweep_would_be_refused(self, caplog: pytest.LogCaptureFixture) -> None:
+        """While azure-vnet is configured, each line says so."""
+        node = kept()
+        node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+        node.acts(2)
+        lines = [line for line in caplog.messages if line.startswith("stale: ")]
+        assert len(lines) == len(STALE)
+        assert all("cannot be removed now: azure-vnet is still in use" in line for line in lines)
+
+    def test_objects_that_go_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Once another run has swept, each object that was named has one line more, and may be named anew later."""
+        caplog.set_level(logging.INFO)
+        node = kept()
+        node.acts(2)
+        gone = next(rule for rule in node.host.ebtables.read(Context()).rules if str(rule) == STALE[1])
+        node.host.ebtables.delete(Context(), [gone])
+        node.keeper.hear([GOING])
+        node.acts(2)
+        assert named(caplog, "stale no more: ") == [STALE[1]]
+        node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
+        node.keeper.hear([GOING])
+        node.acts(3)
+        assert named(caplog, "stale: ") == [*STALE, STALE[1]]
+
+    def test_objects_for_a_moment_are_not_named(self, caplog: pytest.LogCaptureFixture) -> None:
+        """azure-vnet removes the rules of a pod soon after its device: a single look is no reason for a line."""
+        node = kept()
+        node.acts(2)
+        caplog.clear()
+        node.host.ebtables.add(ANOTHER)
+        node.keeper.hear([GOING])
+        node.ctx.sleep(2)
+        node.acts()
+        added = next(rule for rule in node.host.ebtables.read(Context()).rules if "10.240.0.12" in str(rule))
+        node.host.ebtables.delete(Context(), [added])
+        node.acts(3)
+        assert [message for message in caplog.messages if "10.240.0.12" in message] == []
+
+
+class TestClean:
+    """`sweep: clean`."""
+
+    def test_stale_objects_are_removed(self, caplog: pytest.LogCaptureFixture) -> None:
+        """All stale objects go in one act, with a line each and a record; the rules of the live pod stay."""
+        node = kept(sweep="clean")
+        node.acts()
+        assert there(node.host) == []
+        assert named(caplog, "removed: ") == STALE
+        assert any(LIVE in str(rule) for rule in node.host.ebtables.read(Context()).rules)
+        assert len(node.host.files.names("/var/lib/hostrouting/stale-cni")) == 1
+
+    def test_without_stale_objects_nothing_is_locked(self) -> None:
+        """A node without them is read once in a look, and the run lock is not taken."""
+        node = kept(sweep="clean")
+        node.acts()
+        node.host.lock.operations.calls.clear()
+        before = node.looks()
+        node.keeper.hear([GOING])
+        node.ctx.sleep(5)
+        node.acts()
+        assert node.looks() == before + 1
+        assert node.host.lock.operations.calls == []
+
+    def test_a_silent_pod_that_answers(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Its objects look stale until it is asked: they stay, unnamed, and later looks hold no lock for them."""
+        host = made_host()
+        host.link_layer.add_pod("azv2", "10.240.0.12", master="azure0")
+        host.ebtables.add(ANOTHER)
+        node = kept(host, sweep="clean")
+        node.acts()
+        assert len(named(caplog, "removed: ")) == len(STALE)
+        node.host.lock.operations.calls.clear()
+        looks = node.looks()
+        while node.looks() < looks + 4:
+            node.acts(2)
+        assert node.host.lock.operations.calls == []
+        assert [message for message in caplog.messages if "10.240.0.12" in message] == []
+        host.link_layer.remove_device("azv2")
+        node.keeper.hear([GOING])
+        node.acts(2)
+        assert ANOTHER in named(caplog, "removed: ")[-1]
+        assert node.host.lock.operations.calls != []
+
+    def test_while_azure_vnet_is_configured(self, caplog: pytest.LogCaptureFixture) -> None:
+        """They are named and stay, with the reason; when the configuration goes, they are removed within seconds."""
+        node = kept(sweep="clean")
+        node.host.files.write(CONFLIST, b'{"plugins": [{"type": "azure-vnet"}]}', mode=0o644)
+        node.acts(3)
+        assert named(caplog, "stale: ") == STALE
+        assert there(node.host) == STALE
+        node.host.files.remove(CONFLIST)
+        node.ctx.sleep(node.acts())
+        node.acts()
+        assert there(node.host) == []
+        assert node.ctx.clock.monotonic() < 30
+
+    def test_the_config_is_read_under_the_lock(self) -> None:
+        """An apply has just installed a config that only reports: nothing is removed."""
+        node = kept(sweep="clean")
+        text = '{"hostRouting": {"staleCni": {"enabled": true, "podCidrs": ["10.240.0.0/16"]}}}'
+        node.host.files.write(INTENT_PATH, text.encode(), mode=0o644)
+        before = whole_state(node.host)
+        node.acts(2)
+        assert whole_state(node.host) == before
+
+    def test_a_program_that_adds_them_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        """After three sweeps within an hour an object is left, with one error; an hour later it is swept again."""
+        node = kept(sweep="clean")
+        for _ in range(5):
+            node.acts()
+            node.ctx.sleep(61)
+            if STALE[1] not in there(node.host):
+                node.host.ebtables.add(dnat(DEAD, DEAD_MAC))
+        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert [f"'{STALE[1]}' came back after 3 sweeps" in error for error in errors] == [True]
+        assert STALE[1] in there(node.host)
+        node.ctx.sleep(3600)
+        node.acts()
+        assert STALE[1] not in there(node.host)
+
+    def test_a_sweep_that_fails(self) -> None:
+        """A refusal is raised, everything is back, and the next look is after the interval."""
+        node = kept(sweep="clean")
+        node.host.link_layer.refuse_at(1)
+        with pytest.raises(StaleCNIError, match="are back"):
+            node.acts()
+        assert there(node.host) == STALE
+        before = node.looks()
+        node.acts()
+        assert node.looks() == before
+
+
+class TestWhen:
+    """It looks when something changed, once a second at most, and every interval."""
+
+    def test_every_interval(self) -> None:
+        """Between two intervals only the dates of files are looked at, every five seconds."""
+        node = kept(host=FakeHost())
+        node.acts()
+        begin = node.ctx.clock.monotonic()
+        looks = node.looks()
+        while node.looks() == looks:
+            seconds = node.acts()
+            assert seconds <= 5.0
+            node.ctx.sleep(seconds)
+        assert 60 <= node.ctx.clock.monotonic() - begin <= 66
+
+    @pytest.mark.parametrize("path", [CONFLIST, "/etc/cni/net.d/05-cilium.conflist", STATE_PATH])
+    def test_files_that_change(self, path: str) -> None:
+        """A file of the CNI that is added, changed or removed leads to a look."""
+        node = kept(host=FakeHost())
+        for change in (
+            lambda: node.host.files.write(path, b"{}", mode=0o644),
+            lambda: node.host.files.tree.change(path, modified=1700000000.5),
+            lambda: node.host.files.remove(path),
+        ):
+            node.acts()
+            node.ctx.sleep(5)
+            looks = node.looks()
+            node.acts()
+            assert node.looks() == looks
+            change()
+            node.acts()
+            assert node.looks() == looks + 1
+
+    def test_a_burst_of_events(self) -> None:
+        """A hundred events lead to a look at once, and to one more a second later."""
+        node = kept(host=FakeHost())
+        node.acts()
+        node.ctx.sleep(5)
+        looks = node.looks()
+        for _ in range(100):
+            node.keeper.hear([GOING])
+        node.acts()
+        for _ in range(100):
+            node.keeper.hear([GOING])
+        assert node.acts() == 1.0
+        assert node.looks() == looks + 1
+        node.ctx.sleep(1)
+        node.acts(3)
+        assert node.looks() == looks + 2
+
+    def test_lost_events(self) -> None:
+        """If events were lost, it looks."""
+        node = kept(host=FakeHost())
+        node.acts()
+        node.ctx.sleep(5)
+        looks = node.looks()
+        node.keeper.lose()
+        node.acts()
+        assert node.looks() == looks + 1
+
+    @pytest.mark.parametrize(
+        ("event", "seconds"),
+        [
+            (GOING, 0),
+            (DeviceEvent("set", Device("veth1", 8, up=True, master="azure0")), 0),
+            (DeviceEvent("set", Device("azure0", 2, up=False)), 0),
+            (DeviceEvent("set", Device("lxc1", 9, up=True)), inf),
+            (NeighbourEvent("set", Neighbour("10.240.0.9", "azure0", DEAD_MAC, permanent=True)), 0),
+            (NeighbourEvent("set", Neighbour("10.240.0.9", "azv1", DEAD_MAC, permanent=True)), 0),
+            (NeighbourEvent("set", Neighbour("10.240.0.9", "azure0", DEAD_MAC, permanent=False)), inf),
+            (NeighbourEvent("set", Neighbour("10.224.0.9", "eth0", DEAD_MAC, permanent=True)), inf),
+        ],
+    )
+    def test_events_that_concern_it(self, event: DeviceEvent | NeighbourEvent, seconds: float) -> None:
+        """Those of pods' devices and of added neighbours do; those of other devices, or learned, do not."""
+        assert kept().keeper.hear([event]) == seconds
+
+    def test_a_section_that_is_off(self) -> None:
+        """Without the section nothing is read, and no event concerns it."""
+        node = kept(enabled=False, pod_cidrs=())
+        assert node.acts() == 60.0
+        assert node.keeper.hear([GOING]) == inf
+        assert node.looks() == 0
