@@ -39,7 +39,8 @@ LOOP: Final = "watch, a deletion every 10 ms for 30 s"
 IDLE: Final = "watch, idle for a minute"
 TIMER, MONITOR = "timer", "monitor"
 NAMES: Final = (DELETION, CHANGES, TIMED, AT_ONCE, LOOP, IDLE)
-KINDS: Final = ("gateway", "device", "source", "scope", "metric")
+#: What changes; by `foreign` the route gets another protocol, so that it is recorded and displaced.
+KINDS: Final = ("gateway", "device", "source", "scope", "metric", "foreign")
 LEGEND: Final = """\
 Milliseconds from the event of another program's change to the event that ours is in force again, in a table of as many
 routes as N says; `ip route` makes the changes. Loop and idle: processor time of watch, and its memory.
@@ -73,7 +74,7 @@ def watch(setting: Setting) -> list[Result]:
             with _shell(_MONITOR):
                 # Ten times as many as usual: one in a hundred counts.
                 results = [_deletion(seen, ours, others, 10 * rounds), _changes(seen, ours, 10 * rounds)]
-            period = _PERIOD if rounds >= _FEWEST_ROUNDS else 1.0
+            period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
             results += [_timer(seen, others, period), _at_once(seen, ours, rounds)]
             results += [_idle(process, 2 * period), _loop(process, ours, period)]
     finally:
@@ -184,8 +185,10 @@ def _change(kind: str, route: Route) -> None:
         "device": "via 203.0.113.2 dev bench2",
         "source": f"via {world.GATEWAY} dev {world.DEVICE} src {world.ADDRESS}",
         "scope": f"via {world.GATEWAY} dev {world.DEVICE} scope site",
+        "foreign": f"via {world.GATEWAY} dev {world.DEVICE}",
     }
-    world.ip_batch([f"route replace {where} {hops[kind]}"])
+    protocol = "boot" if kind == "foreign" else "142"
+    world.ip_batch([f"route replace {where} {hops[kind]} proto {protocol}"])
 
 
 def _batch(verb: str, routes: Iterable[Route]) -> str:
