@@ -127,7 +127,7 @@ def _timer(seen: _Seen, others: Sequence[Route], period: float) -> Result:
         for route in others:
             _delete(route)
             deleted[route.network] = time.perf_counter()
-            time.sleep(period / _OTHERS * 0.9)
+            time.sleep(period / _OTHERS * 0.7)
         seen.until_added(others)
     back = time.perf_counter()
     samples = [Sample(back - when, 0) for when in deleted.values()]
