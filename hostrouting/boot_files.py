@@ -30,7 +30,6 @@ __all__ = [
 #: Repeated here, so that nodes without probes need not import their room.
 PROBE_UNIT: Final = "probe-snat.service"
 
-
 _SHUT: Final = "the first boot would find the gates shut, and they stay shut"
 
 
@@ -41,7 +40,7 @@ def boot_parts(config: HostRoutingConfig) -> tuple[BootUnit | Departure, BootUni
 
 def installs_units(ctx: Context, config: HostRoutingConfig, host: Host) -> bool:
     """Return True if an apply would install anything: without IPv6 a config of probes alone installs nothing."""
-    if units_in(boot_parts(config)):
+    if units_in(boot_parts(config)) or _watch_units(config, host):
         return True
     if not host.is_live or not config.probe_snat.enabled:
         return config.probe_snat.enabled
@@ -74,10 +73,12 @@ def _missing(name: str, package: str, consequence: str, severity: Severity = "er
 def boot_files(config: HostRoutingConfig, *, host: Host | None = None) -> list[BootFile]:
     """Return the exact files that `Configure` installs for every boot; none for an empty config.
 
-    Reads only one thing of the machine, if the config leaves it open: the device of the probes.
+    Reads of the machine only the parts that the config leaves open: the device of the probes, and the path of the
+    command that a service runs.
     """
     static, check = boot_parts(config)
-    files = [file for unit in units_in([static, *_probe_units(config, host), check]) for file in unit.files]
+    units = units_in([static, *_probe_units(config, host), check, *_watch_units(config, host)])
+    files = [file for unit in units for file in unit.files]
     if not files:
         return []
     return [Intent(config=config).file, *files, *ready_unit().files, *(gate_drop_in(gate) for gate in config.gates)]
@@ -89,3 +90,14 @@ def _probe_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]
     from hostrouting.probe_snat import boot_unit, rules_to_install
 
     return [boot_unit(rules_to_install(config, host=host), required=config.probe_snat.required)]
+
+
+def _watch_units(config: HostRoutingConfig, host: Host | None) -> list[BootUnit]:
+    if not config.watch.enabled:
+        return []
+    from hostrouting.host import Host
+    from hostrouting.watch.unit import boot_unit, command_path, has_duties
+
+    if not has_duties(config):
+        return []
+    return [boot_unit(config, command_path(Host.given_or_live(host).files))]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostrouting.boot import Boot, Intent, held_gates, is_refused_now
+from hostrouting.boot import WATCH_UNITS, Boot, Intent, held_gates, is_refused_now
 from hostrouting.boot_files import PROBE_UNIT, boot_parts, installs_units, missing_tools
-from hostrouting.config import OverlapMode, RouteOverlapConfig, refuse_unbuilt
+from hostrouting.config import OverlapMode, RouteOverlapConfig
 from hostrouting.exceptions import HostRoutingError, PermissionDeniedError
 from hostrouting.findings import NodeFinding, is_refused
 from hostrouting.route_overlap import OverlapReport, check_now, silent_routers
@@ -79,7 +79,6 @@ def check_node(ctx: Context, config: HostRoutingConfig, host: Host, *, seconds: 
 
     An image has no routes: the checks are of files, links, gates and programs, which a boot needs.
     """
-    refuse_unbuilt(config)
     if host.is_live:
         overlap = check_now(ctx.child(timeout=seconds), config, host)
     else:
@@ -118,6 +117,9 @@ class _Look:
                 yield from self._ask(self._gates, self._held, self._units)
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probes, trouble=self._finding("probe-snat", "IPv6 probes"))
+            yield from self._ask(self._watch)
+        if self._config.static_routes.routes:
+            yield from self._ask(self._networkd)
         if self._config.route_overlap.cidrs:
             yield from self._ask(self._routers)
         elif self._config.route_overlap != RouteOverlapConfig():
@@ -141,6 +143,7 @@ class _Look:
             yield from self._ask(self._files)
             if self._config.probe_snat.enabled:
                 yield from self._ask(self._probe_files, trouble=self._finding("probe-snat", "IPv6 probes"))
+            yield from self._ask(self._watch)
         yield from self._ask(self._tools)
         if self._boot.has_traces:
             yield from self._ask(self._gates)
@@ -217,7 +220,7 @@ class _Look:
 
     def _units(self) -> Iterator[NodeFinding]:
         yield from self._boot.altered_units(self._ctx)
-        optional = set() if self._config.probe_snat.required else {PROBE_UNIT}
+        optional = WATCH_UNITS if self._config.probe_snat.required else {*WATCH_UNITS, PROBE_UNIT}
         for name in self._boot.installed_units():
             state = self._host.services.state(self._ctx, name)
             if state.active_state == "failed":
@@ -230,6 +233,18 @@ class _Look:
         from hostrouting.probe_snat import ConfigureProbeSNAT
 
         return self._weighed(ConfigureProbeSNAT(self._config, host=self._host).findings(self._ctx))
+
+    def _watch(self) -> Iterable[NodeFinding]:
+        if not (self._config.watch.enabled or WATCH_UNITS & set(self._boot.installed_units())):
+            return []
+        from hostrouting.watch import ConfigureWatch
+
+        return ConfigureWatch(self._config, host=self._host).findings(self._ctx)
+
+    def _networkd(self) -> Iterable[NodeFinding]:
+        from hostrouting.watch.networkd import networkd_findings
+
+        return networkd_findings(self._ctx, self._config, self._host)
 
     def _leftovers(self) -> Iterable[NodeFinding]:
         from hostrouting.stale_cni import CleanStaleCNI

@@ -182,10 +182,10 @@ def _notices(ctx: Context, config: HostRoutingConfig, host: Host) -> list[str]:
     """Log and return the notices about the gates."""
     from hostrouting.boot import Boot
     from hostrouting.boot_files import installs_units, missing_tools
+    from hostrouting.watch.networkd import networkd_findings
 
     found = Boot(host, gates=config.gates).notices(ctx) if installs_units(ctx, config, host) else []
-    if not host.is_live:
-        found += missing_tools(config, host.files)
+    found += networkd_findings(ctx, config, host) if host.is_live else missing_tools(config, host.files)
     notices = [finding.text for finding in found]
     for notice in notices:
         _logger.warning("%s", notice)
@@ -260,11 +260,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 def _render(arguments: argparse.Namespace) -> int:
     from hostrouting.boot_files import boot_files
-    from hostrouting.config import refuse_unbuilt
 
-    config = _config(arguments)
-    refuse_unbuilt(config)
-    files = boot_files(config, host=_host(arguments))
+    files = boot_files(_config(arguments), host=_host(arguments))
     if arguments.name is not None:
         known = [file.path for file in files]
         files = [file for file in files if arguments.name in {file.path, file.path.rpartition("/")[2]}]
@@ -312,13 +309,23 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 def _watch(arguments: argparse.Namespace) -> int:
     import gc
-
-    from hostrouting.watch import Watch
+    import signal
+    from functools import partial
 
     # The process of a command is without a collector, since it ends soon. This one does not.
     gc.enable()
+    # It waits until the task can take it; by default it would end this process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # The signals that end it first: to import the rest takes a while.
     with _context(arguments.timeout) as ctx:
-        Watch(_config(arguments), host=_host(arguments), logger=_logger).do(ctx)
+        from hostrouting.watch import LivingClock, Watch
+
+        host = _host(arguments)
+        ctx.clock = LivingClock(host.supervisor)
+        watch = Watch(_config(arguments), host=host, logger=_logger)
+        signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        watch.do(ctx)
     _answer(arguments, {"ok": True}, ())
     return FINE
 

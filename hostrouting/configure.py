@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from hostrouting.boot import Boot, Intent, is_refusal
 from hostrouting.boot_files import boot_parts
-from hostrouting.config import HostRoutingConfig, refuse_unbuilt, require_config
+from hostrouting.config import HostRoutingConfig, require_config
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Host
 from hostrouting.probe_snat import ConfigureProbeSNAT
 from hostrouting.route_overlap import CheckRouteOverlap
 from hostrouting.stale_cni import CleanStaleCNI
 from hostrouting.static_routes import WAIT_SECONDS, ConfigureStaticRoutes
+from hostrouting.watch import ConfigureWatch
 from phases import (
     CancelledError,
     DeadlineExceededError,
@@ -43,6 +44,7 @@ _WITH_UNIT: Final = (
     (ConfigureStaticRoutes, "static_routes"),
     (CheckRouteOverlap, "route_overlap"),
     (ConfigureProbeSNAT, "probe_snat"),
+    (ConfigureWatch, "watch"),
 )
 
 
@@ -122,7 +124,7 @@ class _Pipeline(ABC):
 
 
 class Configure(_Pipeline):
-    """Configure a node, now and for every boot: routes, sweep, probes, and the check that holds the gates.
+    """Configure a node, now and for every boot: routes, sweep, probes, the check that holds the gates, and the watch.
 
     >>> from hostrouting import HostRoutingConfig
     >>> from hostrouting.testing import FakeHost
@@ -133,14 +135,15 @@ class Configure(_Pipeline):
     clean-stale-cni
     configure-probe-snat
     check-route-overlap
+    configure-watch
 
     It holds the run lock from the first task to the last: no other run changes routes before they are proven.
 
     A failure does not stop the other tasks; one error with all failures is raised at the end. On a node without
     hostrouting the boot files come first: a node that fails the check must not start its machine at the next boot
     either. Over an installed config the routes come first, and a config that the kernel refuses leaves the old one as
-    it was, live and for every boot. A sibling (the sweep, the probes) that fails is a warning, unless its section is
-    `required`.
+    it was, live and for every boot. A sibling (the sweep, the probes, the watch) that fails is a warning, unless its
+    section is `required`.
     """
 
     name = "configure"
@@ -148,8 +151,7 @@ class Configure(_Pipeline):
     def __init__(
         self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
     ) -> None:
-        refuse_unbuilt(require_config(config))
-        super().__init__(config, host, logger)
+        super().__init__(require_config(config), host, logger)
         self._sweep = CleanStaleCNI(config, host=self._host, logger=self._log)
         probes = ConfigureProbeSNAT(config, host=self._host, logger=self._log)
         self._siblings = (
@@ -157,7 +159,14 @@ class Configure(_Pipeline):
             self._sibling(self._sweep, required=config.stale_cni.required),
             self._sibling(probes, required=config.probe_snat.required),
         )
-        self.subtasks: tuple[Task, ...] = (self._boot_files, self._routes, *self._siblings, self._check)
+        self._watch = self._sibling(ConfigureWatch(config, host=self._host, logger=self._log), required=False)
+        self.subtasks: tuple[Task, ...] = (
+            self._boot_files,
+            self._routes,
+            *self._siblings,
+            self._check,
+            self._watch,
+        )
 
     @property
     def spared(self) -> list[dict[str, object]]:
@@ -171,7 +180,7 @@ class Configure(_Pipeline):
     def undo(self, ctx: Context) -> None:
         """Undo all tasks, the gate first."""
         with self._host.lock.hold(ctx) as held:
-            Serial(self._routes, *self._siblings, self._check, self._boot_files).undo(held)
+            Serial(self._routes, *self._siblings, self._check, self._boot_files, self._watch).undo(held)
 
     def _do_all(self, ctx: Context) -> None:
         # A gate that could never open is refused before anything is changed.
@@ -193,6 +202,7 @@ class Configure(_Pipeline):
         for sibling in self._siblings:
             self._attempt(sibling, ctx)
         self._attempt(self._check, ctx)
+        self._attempt(self._watch, ctx)
         if not self._failures:
             self._release(ctx)
 
@@ -232,6 +242,7 @@ class Reset(_Pipeline):
         self.subtasks: tuple[Task, ...] = (
             # The gate first: the units would add the routes again if a gated machine started meanwhile.
             self._boot_files,
+            ConfigureWatch(nothing, host=self._host, logger=self._log),
             self._routes,
             ConfigureProbeSNAT(nothing, host=self._host, logger=self._log),
             self._check,

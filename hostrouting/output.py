@@ -6,16 +6,20 @@ import io
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hostrouting.exceptions import HostFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import TextIO
 
     from phases import Change
 
 __all__ = ["change_lines", "colourful", "log_to_stderr", "prepare_streams", "print_json", "print_lines"]
+
+#: The lowest level of each priority of syslog(3).
+_PRIORITIES: Final = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.NOTSET, 7))
 
 
 def print_json(mapping: object) -> None:
@@ -70,10 +74,11 @@ def colourful() -> bool:
 def log_to_stderr(*, verbose: bool, talks: bool, answered: str = "") -> None:
     """Write the log to stderr: from DEBUG on if `verbose`, from INFO on if the command `talks`, else warnings.
 
-    Records with the field `answered` are left out, because the answer on stdout says the same.
+    Records with the field `answered` are left out, because the answer on stdout says the same. If stderr is the
+    journal, each line has its priority.
     """
     level = logging.DEBUG if verbose else logging.INFO if talks else logging.WARNING
-    handler = _Lines(sys.stderr)
+    handler = _JournalLines(sys.stderr) if _is_journal(sys.stderr) else _Lines(sys.stderr)
     handler.addFilter(lambda record: not hasattr(record, answered))
     logging.basicConfig(handlers=[handler], level=level, format="hostrouting: %(message)s", force=True)
 
@@ -102,3 +107,23 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript o
         if self._is_open:
             self.stream.write("\n")
             self._is_open = False
+
+
+class _JournalLines(_Lines):
+    """The same for the journal of systemd, which reads the priority of each line from its beginning: sd-daemon(3)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next(number for level, number in _PRIORITIES if record.levelno >= level)
+        return f"<{priority}>{super().format(record)}".replace("\n", f"\n<{priority}>")
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """Return True if systemd says that the stream leads to its journal; a redirection of it does not."""
+    told = os.environ.get("JOURNAL_STREAM")
+    if not told:
+        return False
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return told == f"{status.st_dev}:{status.st_ino}"

@@ -148,19 +148,11 @@ def test_a_task_can_be_left_out_by_name(host: FakeHost) -> None:
         ("clean-stale-cni", "ok"),
         ("configure-probe-snat", "ok"),
         ("check-route-overlap", "failed"),
+        ("configure-watch", "ok"),
         ("configure", "failed"),
     ]
     assert not host.files.exists("/etc/systemd/system/static-routes.service")
     assert host.files.exists("/etc/systemd/system/check-route-overlap.service")
-
-
-def test_a_section_that_this_release_cannot_do_is_refused(host: FakeHost) -> None:
-    """An unsupported section is an error, so that no operator takes it for active."""
-    with pytest.raises(InvalidConfigError) as caught:
-        configure(host, watch={"enabled": True})
-    assert [str(error) for error in caught.value.errors] == [
-        "hostRouting.watch.enabled: no unit is installed for it yet; set it to false, and run hostrouting watch",
-    ]
 
 
 def test_an_image_gets_files_and_units_only() -> None:

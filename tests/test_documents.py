@@ -101,6 +101,7 @@ def test_the_bootstrap_agent_runs_ours_among_its_own() -> None:
         "ok        clean-stale-cni",
         "ok        configure-probe-snat",
         "ok        check-route-overlap",
+        "ok        configure-watch",
         "ok        configure",
         "ok        start-machine",
         "ok        bootstrap",

@@ -27,14 +27,20 @@ from hostrouting.boot.held import held_gates, is_refused_now
 from hostrouting.boot.intent import INTENT_PATH, Intent, Part, read_intent
 from hostrouting.boot.layout import (
     BOOT_FOLDERS,
+    DROP_IN_NAME,
+    NETWORKD_FOLDER,
     RUNTIME_DIRECTORY,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
+    WATCH_UNITS,
     BootFile,
     BootTemplate,
     BootUnit,
     Departure,
     has_program,
+    is_program,
+    program_path,
+    read_asset,
     units_in,
 )
 from hostrouting.boot.order import install_around, is_refusal
@@ -43,11 +49,14 @@ from hostrouting.boot.task import NodeTask, PairTask
 
 __all__ = [
     "BOOT_FOLDERS",
+    "DROP_IN_NAME",
     "INTENT_PATH",
+    "NETWORKD_FOLDER",
     "RELOAD",
     "RUNTIME_DIRECTORY",
     "SCRIPT_DIRECTORY",
     "UNIT_DIRECTORY",
+    "WATCH_UNITS",
     "Boot",
     "BootFile",
     "BootTemplate",
@@ -61,8 +70,11 @@ __all__ = [
     "has_program",
     "held_gates",
     "install_around",
+    "is_program",
     "is_refusal",
     "is_refused_now",
+    "program_path",
+    "read_asset",
     "read_intent",
     "units_in",
 ]

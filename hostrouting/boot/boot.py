@@ -25,6 +25,7 @@ from hostrouting.boot.layout import (
     SCRIPT_DIRECTORY,
     UNFINISHED,
     UNIT_DIRECTORY,
+    WATCH_UNITS,
     drop_in_of,
     gate_drop_in,
     unit_path,
@@ -193,8 +194,8 @@ class Boot:
         return [*found, *(NodeFinding("gate-new", name, _NOT_ASKED, "note") for name in running)]
 
     def altered_units(self, ctx: Context) -> Iterator[NodeFinding]:
-        """Yield the units of hostrouting that other drop-ins change."""
-        for name in self.installed_units():
+        """Yield the units of hostrouting that gates ask and other drop-ins change."""
+        for name in filter(lambda name: name not in WATCH_UNITS, self.installed_units()):
             drop_ins = self._host.services.state(ctx, name).drop_ins
             # Drop-ins for all services of a machine lie elsewhere.
             own = sorted(path for path in drop_ins if f"/{name}.d/" in path)
@@ -218,7 +219,7 @@ class Boot:
         return release(ctx, self._host.services)
 
     def installed_units(self) -> list[str]:
-        """Return the oneshots of hostrouting that are on the disk, and the unit that gates start."""
+        """Return the units of hostrouting that are on the disk, except for the marks of held units."""
         return [name for name in sorted(OWN_UNITS - {HELD_TEMPLATE}) if self._disk.has(unit_path(name))]
 
     def _steps(self, parts: Sequence[Part]) -> list[Step]:

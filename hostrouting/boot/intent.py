@@ -31,7 +31,8 @@ _SECTION_OF: Final[dict[str, str]] = {
     "static-routes.service": "static_routes",
     "check-route-overlap.service": "route_overlap",
     "probe-snat.service": "probe_snat",
-    "watch-routes.service": "watch",
+    "hostrouting-watch.service": "watch",
+    "hostrouting-watch.timer": "watch",
 }
 _BETWEEN: Final = ",\n  "
 _SECTIONS: Final = frozenset(field.name for field in attrs.fields(HostRoutingConfig))

@@ -18,6 +18,7 @@ __all__ = [
     "DROP_IN_NAME",
     "GATE_UNITS",
     "HELD_TEMPLATE",
+    "NETWORKD_FOLDER",
     "PROGRAM_FOLDERS",
     "READY_LINKS",
     "READY_UNIT",
@@ -27,6 +28,7 @@ __all__ = [
     "SCRIPT_DIRECTORY",
     "UNFINISHED",
     "UNIT_DIRECTORY",
+    "WATCH_UNITS",
     "BootFile",
     "BootTemplate",
     "BootUnit",
@@ -34,7 +36,9 @@ __all__ = [
     "drop_in_of",
     "gate_drop_in",
     "has_program",
+    "is_program",
     "links_of",
+    "program_path",
     "read_asset",
     "ready_unit",
     "unit_path",
@@ -45,6 +49,8 @@ SCRIPT_DIRECTORY: Final = "/etc/aks-flex-node"
 #: The folders in which systemd, and a script that it starts, looks for a program.
 PROGRAM_FOLDERS: Final = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 UNIT_DIRECTORY: Final = "/etc/systemd/system"
+#: The drop-ins of systemd-networkd.
+NETWORKD_FOLDER: Final = "/etc/systemd/networkd.conf.d"
 #: All files that a boot needs are in these folders.
 BOOT_FOLDERS: Final = (f"{SCRIPT_DIRECTORY}/", f"{UNIT_DIRECTORY}/")
 RUNTIME_DIRECTORY: Final = "/run/aks-flex-node"
@@ -54,6 +60,8 @@ HELD_TEMPLATE: Final = "hostrouting-held@.service"
 #: Starts the marked units once routing is right.
 RETRY_UNIT: Final = "hostrouting-retry.service"
 
+#: They keep routing right after the boot, and no gate asks them; at most one of them is installed.
+WATCH_UNITS: Final = frozenset({"hostrouting-watch.service", "hostrouting-watch.timer"})
 #: Installed and removed with the gates, for every capability.
 GATE_UNITS: Final = frozenset({READY_UNIT, HELD_TEMPLATE, RETRY_UNIT})
 
@@ -196,7 +204,18 @@ def gate_drop_in(gate: str) -> BootFile:
 
 def has_program(files: FileStore, name: str) -> bool:
     """Return True if systemd, and a script that it starts, find the program on a machine or image."""
-    return any((files.mode(f"{folder}/{name}") or 0) & 0o111 for folder in PROGRAM_FOLDERS)
+    return program_path(files, name) is not None
+
+
+def program_path(files: FileStore, name: str) -> str | None:
+    """Return the path of a program that systemd finds by its name; None if there is none."""
+    paths = (f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
+    return next((path for path in paths if is_program(files, path)), None)
+
+
+def is_program(files: FileStore, path: str) -> bool:
+    """Return True if the path is a file that can be run."""
+    return bool((files.mode(path) or 0) & 0o111)
 
 
 def _boot_file(path: str, content: bytes) -> BootFile:

@@ -18,6 +18,7 @@ from hostrouting.boot.generation import (
 )
 from hostrouting.boot.intent import INTENT_PATH, UNCHANGED, Intent
 from hostrouting.boot.layout import (
+    DROP_IN_NAME,
     GATE_UNITS,
     READY_UNIT,
     Departure,
@@ -217,7 +218,12 @@ class Steps:
 
     def _remove(self, paths: Iterable[str]) -> list[Step]:
         """Return the steps that remove those of the paths that exist and are not masked."""
-        return [Step((Change("-", path),), {path: None}) for path in dict.fromkeys(paths) if self._disk.has(path)]
+        return [self._remove_one(path) for path in dict.fromkeys(paths) if self._disk.has(path)]
+
+    def _remove_one(self, path: str) -> Step:
+        # A drop-in may have a folder of its own.
+        is_drop_in = path.endswith(f"/{DROP_IN_NAME}")
+        return self._remove_with_folder(path) if is_drop_in else Step((Change("-", path),), {path: None})
 
     def _remove_with_folder(self, path: str) -> Step:
         """Return the step that removes a link or drop-in, and its folder if it is empty then."""

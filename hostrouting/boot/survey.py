@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostrouting.boot.generation import generation_folders
 from hostrouting.boot.layout import (
+    NETWORKD_FOLDER,
     READY_LINKS,
     SCRIPT_DIRECTORY,
     UNIT_DIRECTORY,
@@ -78,6 +79,7 @@ class Survey:
         """Return every folder that a run may have written to."""
         return [
             UNIT_DIRECTORY,
+            NETWORKD_FOLDER,
             *self._folders(".d", ".requires", ".wants"),
             SCRIPT_DIRECTORY,
             *generation_folders(self._files),

@@ -18,7 +18,6 @@ from hostrouting.config.sections import (
     RouteOverlapConfig,
     StaticRoute,
     StaticRoutesConfig,
-    refuse_unbuilt,
     require_config,
 )
 from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, StaleCNIForce, WatchConfig, WatchMode
@@ -38,6 +37,5 @@ __all__ = [
     "StaticRoutesConfig",
     "WatchConfig",
     "WatchMode",
-    "refuse_unbuilt",
     "require_config",
 ]

@@ -57,9 +57,10 @@ OWN_UNITS: Final = frozenset(
         "hostrouting-held@.service",
         "hostrouting-ready.service",
         "hostrouting-retry.service",
+        "hostrouting-watch.service",
+        "hostrouting-watch.timer",
         "probe-snat.service",
         "static-routes.service",
-        "watch-routes.service",
     }
 )
 

@@ -50,7 +50,6 @@ __all__ = [
     "RouteOverlapConfig",
     "StaticRoute",
     "StaticRoutesConfig",
-    "refuse_unbuilt",
     "require_config",
 ]
 
@@ -344,10 +343,3 @@ def require_config(config: object) -> HostRoutingConfig:
         step = "make one: HostRoutingConfig.from_mapping({...})"
         raise TypeError(f"expected a HostRoutingConfig, not {type(config).__name__}; {step}")
     return config
-
-
-def refuse_unbuilt(config: HostRoutingConfig) -> None:
-    """Refuse an enabled section that this release does not implement."""
-    if config.watch.enabled:
-        message = "no unit is installed for it yet; set it to false, and run hostrouting watch"
-        raise InvalidConfigError([ConfigError("hostRouting.watch.enabled", message)])

@@ -119,5 +119,12 @@ class WatchConfig(WireValue):
     )
     #: The number of bad readings of the proof in a row that make an alarm.
     readings: int = attrs.field(default=2, metadata=wire(rules.whole_number(1, 10)))
-    #: If true, systemd-networkd is told to leave foreign routes in place.
+    #: If true, a drop-in tells systemd-networkd to leave foreign routes in place; only together with `enabled`.
     keep_foreign_routes: bool = False
+
+    def _cross_field_errors(self, broken: frozenset[str]) -> Iterator[ConfigError]:
+        if not broken & {"enabled", "keepForeignRoutes"} and self.keep_foreign_routes and not self.enabled:
+            yield ConfigError(
+                "keepForeignRoutes",
+                "true counts only if watch.enabled is true, too; set that to true, or take this one out",
+            )

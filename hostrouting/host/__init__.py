@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import HostFileError
-from hostrouting.host.offline import absent, offline_routes
+from hostrouting.host.offline import NoSupervisor, absent, offline_routes
 from hostrouting.host.packets.ebtables_rules import EbtablesReading, EbtablesRule
 from hostrouting.host.ports import (
     Ebtables,
@@ -33,6 +33,7 @@ from hostrouting.host.ports import (
     RouteBackend,
     RunLock,
     ServiceManager,
+    Supervisor,
 )
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import Address
@@ -77,6 +78,7 @@ __all__ = [
     "RunLock",
     "ServiceManager",
     "Station",
+    "Supervisor",
     "UnitState",
 ]
 
@@ -98,12 +100,16 @@ class Host:
     nftables: Nftables = attrs.field(default=absent("nftables"))
     ebtables: Ebtables = attrs.field(default=absent("ebtables"))
     metadata: InstanceMetadata = attrs.field(default=absent("metadata"))
+    #: By default none: no sign is given.
+    supervisor: Supervisor = attrs.field(factory=NoSupervisor)
     is_live: bool = True
 
     @classmethod
     def live(cls) -> Host:
         """Return this machine: the kernel in the current network namespace, systemd and the files."""
         # Imported here, so that a program with other backends does not load these.
+        import os
+
         from hostrouting.host.files.lock import FileLock
         from hostrouting.host.files.store import RootedFiles
         from hostrouting.host.imds import InstanceMetadataClient
@@ -112,6 +118,7 @@ class Host:
         from hostrouting.host.netlink.link_layer import NetlinkLinkLayer
         from hostrouting.host.packets.ebtables import EbtablesCommand
         from hostrouting.host.packets.nft import NftCommand
+        from hostrouting.host.systemd.notify import supervisor_of
         from hostrouting.host.systemd.systemctl import Systemctl
 
         return cls(
@@ -124,6 +131,7 @@ class Host:
             nftables=NftCommand(),
             ebtables=EbtablesCommand(),
             metadata=InstanceMetadataClient(),
+            supervisor=supervisor_of(os.environ),
         )
 
     @classmethod

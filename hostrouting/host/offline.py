@@ -9,7 +9,7 @@ from hostrouting.exceptions import BackendError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["absent", "offline_routes"]
+__all__ = ["NoSupervisor", "absent", "offline_routes"]
 
 
 def absent(part: str) -> Any:
@@ -31,6 +31,27 @@ def offline_routes() -> Any:
     return _Absent(
         "routes", "an offline image has no kernel to ask for routes or to change; use Host.live() on a machine"
     )
+
+
+class NoSupervisor:
+    """Stands for the manager of a process that none waits for. It implements `Supervisor`."""
+
+    seconds_between_signs: float | None = None
+
+    def ready(self, status: str) -> None:
+        """See `Supervisor.ready`."""
+
+    def status(self, status: str) -> None:
+        """See `Supervisor.status`."""
+
+    def reloading(self) -> None:
+        """See `Supervisor.reloading`."""
+
+    def alive(self) -> None:
+        """See `Supervisor.alive`."""
+
+    def stopping(self) -> None:
+        """See `Supervisor.stopping`."""
 
 
 class _Absent:

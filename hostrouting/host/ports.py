@@ -36,6 +36,7 @@ __all__ = [
     "Routing",
     "RunLock",
     "ServiceManager",
+    "Supervisor",
 ]
 
 
@@ -219,10 +220,11 @@ class ServiceManager(Protocol):
     def daemon_reload(self, ctx: Context) -> None:
         """Make systemd read all unit files and links again."""
 
-    def start(self, ctx: Context, unit: str) -> None:
+    def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """Start the unit with all units that it requires, and wait: a oneshot has ended, a service is up.
 
         Refused if the unit, or one that it requires, fails or does not exist. A running unit goes on undisturbed.
+        Without `wait`, systemd has only taken the job: no failure of a unit is known yet.
         """
 
     def stop(self, ctx: Context, unit: str) -> None:
@@ -246,6 +248,36 @@ class ServiceManager(Protocol):
         Drop-ins count. If the unit is absent or nothing sets it, the text is empty or systemd's default. Commands are
         one a line, each with its arguments; durations have any form that systemd writes.
         """
+
+
+class Supervisor(Protocol):
+    """The service manager that started this process, and waits for its signs; or none, and each sign is for nothing.
+
+    Every method may be called from any thread, and raises nothing: the work is the same if a sign is lost. A `status`
+    is text for people; line breaks in it become spaces.
+    """
+
+    @property
+    def seconds_between_signs(self) -> float | None:
+        """The longest time between two calls of `alive`; None if the manager does not wait for them.
+
+        The manager waits twice as long before it restarts the process.
+        """
+
+    def ready(self, status: str) -> None:
+        """Tell that the start, or a reload, is done."""
+
+    def status(self, status: str) -> None:
+        """Tell the present state."""
+
+    def reloading(self) -> None:
+        """Tell that a reload begins; `ready` tells its end."""
+
+    def alive(self) -> None:
+        """Tell that the work goes on."""
+
+    def stopping(self) -> None:
+        """Tell that the process is about to end."""
 
 
 class RunLock(Protocol):

@@ -4,7 +4,8 @@
     KernelNode      the same handles on a real network namespace
     Node            the protocol of these handles
     FakeHost        a machine in memory: MemoryBackend, MemoryFiles, MemoryServices, MemoryLock,
-                    MemoryLinkLayer, MemoryEvents, MemoryNftables, MemoryEbtables and MemoryMetadata
+                    MemoryLinkLayer, MemoryEvents, MemoryNftables, MemoryEbtables, MemoryMetadata
+                    and MemorySupervisor
     FakeIMDS        the cloud's metadata service, on loopback
 
 Two modules need the extra `testing`:
@@ -24,6 +25,7 @@ from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_metadata import MemoryMetadata, network_interface
 from hostrouting.testing.memory_nftables import MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
+from hostrouting.testing.memory_supervisor import MemorySupervisor
 from hostrouting.testing.node import Node
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "MemoryMetadata",
     "MemoryNftables",
     "MemoryServices",
+    "MemorySupervisor",
     "Node",
     "network_interface",
 ]

@@ -25,6 +25,7 @@ from hostrouting.testing.memory_link_layer import MemoryLinkLayer
 from hostrouting.testing.memory_metadata import MemoryMetadata
 from hostrouting.testing.memory_nftables import MemoryNftables
 from hostrouting.testing.memory_services import MemoryServices
+from hostrouting.testing.memory_supervisor import MemorySupervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,7 @@ class FakeHost(Host):
     nftables: MemoryNftables
     ebtables: MemoryEbtables
     metadata: MemoryMetadata
+    supervisor: MemorySupervisor
 
     def __init__(self, routes: RouteBackend | None = None, *, is_live: bool = True) -> None:
         files = MemoryFiles()
@@ -114,6 +116,7 @@ class FakeHost(Host):
             services=MemoryServices(files.tree, is_live=is_live),
             files=files,
             lock=MemoryLock(),
+            supervisor=MemorySupervisor(),
             is_live=is_live,
             **(of_a_kernel if is_live else {"routes": offline_routes()}),
         )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryServices"]
 
+#: The beginnings of systemd's words about a job that failed.
+_JOBS: Final = ("Job for", "A dependency job for")
 _NOBODYS_INSTANCE: Final = "hostrouting-asks"
 
 
@@ -69,11 +71,17 @@ class MemoryServices(Faulty):
         for name, unit in self._memory.items():
             unit.texts, unit.requires = self._read(name)
 
-    def start(self, ctx: Context, unit: str) -> None:
+    def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """See `ServiceManager.start`."""
         self._begin(ctx, "start", unit)
-        if self._is_live:
+        if not self._is_live:
+            return
+        try:
             self._start(unit)
+        except UnitError as error:
+            # systemctl does not hear of the end of a job.
+            if wait or not any(job in str(error) for job in _JOBS):
+                raise
 
     def stop(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.stop`."""

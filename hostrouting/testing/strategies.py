@@ -163,13 +163,18 @@ def stale_cni_configs() -> SearchStrategy[StaleCNIConfig]:
 
 def watch_configs() -> SearchStrategy[WatchConfig]:
     """Sections of `watch`."""
+    switches = st.sampled_from([(False, False), (True, False), (True, True)])
+    return switches.flatmap(lambda chosen: _watch_configs(*chosen))
+
+
+def _watch_configs(enabled: bool, keep_foreign_routes: bool) -> SearchStrategy[WatchConfig]:
     return st.builds(
         WatchConfig,
-        enabled=st.booleans(),
+        enabled=st.just(enabled),
         mode=st.sampled_from(WatchMode),
         interval=st.integers(1, 86_400) | st.floats(1, 86_400),
         readings=st.integers(1, 10),
-        keep_foreign_routes=st.booleans(),
+        keep_foreign_routes=st.just(keep_foreign_routes),
     )
 
 

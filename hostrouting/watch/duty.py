@@ -60,6 +60,11 @@ class Duty:
     def _new_pace(self) -> Pace:
         return Pace(time.monotonic())
 
+    @property
+    def trouble(self) -> str:
+        """The failure of the last `act`; empty if there was none."""
+        return f"{self._keeper.failure}: {self._trouble}" if self._trouble else ""
+
     def hear(self, events: Sequence[NetworkEvent], *, now: float) -> None:
         """Tell the keeper of events."""
         seconds = self._keeper.hear(events)
@@ -70,6 +75,11 @@ class Duty:
         """Tell the keeper that events were lost."""
         self._keeper.lose()
         self.due = min(self.due, now + self._pace.pause)
+
+    def ask(self) -> None:
+        """Let it act at once, on everything that there is."""
+        self._keeper.lose()
+        self.due = -inf
 
     def act(self, ctx: Context) -> None:
         """Let the keeper act; a failure is logged, and it acts again after some seconds."""

@@ -11,6 +11,7 @@ from hostrouting.exceptions import HostFileError, InvalidConfigError
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Callable
 
     from hostrouting.config import HostRoutingConfig
     from hostrouting.host import FileStore
@@ -51,6 +52,13 @@ class InstalledConfig:
             self._is_there = True
             self.config = intent
         return self.config
+
+    def replace(self, read: Callable[[], HostRoutingConfig]) -> None:
+        """Keep the config that `read` returns, unless there is an installed one; if it fails, the one before it."""
+        try:
+            self.config = read()
+        except (HostFileError, InvalidConfigError) as error:
+            self._logger.error("the config cannot be read, and the one before it stays in force: %s", error)  # noqa: TRY400 - a message for the operator
 
     def _tell_once(self, error: Exception) -> None:
         if self._trouble != str(error):

@@ -107,6 +107,15 @@ class RouteKeeper:
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
+    @property
+    def state(self) -> str:
+        """The state of the routes in a few words."""
+        waiting, spared = len(self._last.waiting), len(self._last.spared)
+        parts = [f"routes in force: {len(self._routes or ()) - waiting - spared}"]
+        parts += [f"waiting: {waiting}"] if waiting else []
+        parts += [f"left to another program: {spared}"] if spared else []
+        return ", ".join(parts)
+
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
         for event in events:

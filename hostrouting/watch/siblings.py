@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.watch.duty import Duty
-from hostrouting.watch.loop import keep
+from hostrouting.watch.loop import Rounds, keep
 from hostrouting.watch.probes import ProbeKeeper
 from hostrouting.watch.relay import Relay
 from hostrouting.watch.stale_objects import StaleObjectKeeper
@@ -46,7 +46,7 @@ def siblings(host: Host, logger: logging.Logger, installed: InstalledConfig, *, 
         _Tolerated(StaleObjectKeeper(host, logger, installed), 60.0, logger, installed),
     )
     duties = [Duty(keeper, logger) for keeper in keepers]
-    thread = threading.Thread(target=keep, args=(ctx, duties, relay), name="hostrouting-siblings")
+    thread = threading.Thread(target=keep, args=(ctx, duties, relay, Rounds()), name="hostrouting-siblings")
     thread.start()
     try:
         yield relay

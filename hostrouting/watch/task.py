@@ -15,8 +15,14 @@ from hostrouting.watch.loop import catch_up, keep
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.shared_lock import SharedLock
 from hostrouting.watch.siblings import siblings
+from hostrouting.watch.signs import Calls, WatchRounds
+from phases import CancelledError, DeadlineExceededError
 
 if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from hostrouting.config import HostRoutingConfig
     from phases import Context
 
 __all__ = ["Watch"]
@@ -41,12 +47,38 @@ class Watch(NodeTask):
     Each repair takes the run lock and then reads the intent, so an apply beside it is never fought: the config that it
     installs replaces the given one. After a reset there is nothing to keep, and the task ends. On a node without an
     intent it cannot tell a reset from any other removal of its routes: end it before the reset.
+
+    `host.supervisor` learns of the first repair, of reloads, and of each change of state.
     """
 
     name = "watch-routes"
 
+    def __init__(
+        self, config: HostRoutingConfig, *, host: Host | None = None, logger: logging.Logger | None = None
+    ) -> None:
+        super().__init__(config, host=host, logger=logger)
+        self._calls = Calls()
+
+    def reload(self, read: Callable[[], HostRoutingConfig]) -> None:
+        """Let the task look at everything anew, with the config that `read` returns if none is installed.
+
+        The task calls `read`; if that fails, the config before it stays in force. Safe in any thread and in a signal
+        handler.
+        """
+        self._calls.add(read)
+
     def do(self, ctx: Context) -> None:
         """Keep routes and siblings until the context ends, or until a reset."""
+        try:
+            self._keep(ctx)
+        except (CancelledError, DeadlineExceededError):
+            # It may end before there is anything to listen to.
+            if not ctx.over:
+                raise
+        finally:
+            self._host.supervisor.stopping()
+
+    def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
         duties: list[Duty] = []
@@ -55,9 +87,12 @@ class Watch(NodeTask):
             siblings(host, self._logger, installed, clock=ctx.clock) as relay,
             host.events.listen(ctx) as listener,
         ):
-            routes = RouteKeeper(host, self._logger, installed, partial(catch_up, ctx, duties, listener))
-            duties += [Duty(keeper, self._logger) for keeper in (routes, relay)]
-            keep(ctx, duties, listener, is_done=lambda: installed.is_reset)
+            keeper = RouteKeeper(host, self._logger, installed, partial(catch_up, ctx, duties, listener))
+            routes = Duty(keeper, self._logger)
+            duties += [routes, Duty(relay, self._logger)]
+            rounds = WatchRounds(host.supervisor, installed, self._calls, lambda: routes.trouble or keeper.state)
+            self._calls.wake = ctx.notify
+            keep(ctx, duties, listener, rounds)
         if installed.is_reset:
             self._logger.info("hostrouting was reset, so there is nothing to keep any more")
 

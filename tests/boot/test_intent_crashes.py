@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Story = Callable[[FakeHost], object]
 
-FIRST = {**ROUTES, **OVERLAP, **PROBES}
+FIRST = {**ROUTES, **OVERLAP, **PROBES, "watch": {"enabled": True}}
 SECOND = {**OTHER_ROUTES, "routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, **SWEEP}
 CHANGING = {"write", "link", "remove", "remove_directory_if_empty"}
 

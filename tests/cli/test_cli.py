@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.command_line import COMMAND, MENDED, run
+from support.command_line import COMMAND, run
 from support.in_process import run_here
 from support.kernel import needs_kernel, powerless
 from support.needs import needs
@@ -274,20 +274,6 @@ def test_a_root_without_name_is_refused(config: Path) -> None:
         assert "'' is no folder; give its path" in refused.stderr
 
 
-@pytest.mark.thorough
-def test_an_unsupported_section_is_refused_by_all(tmp_path: Path) -> None:
-    """`check` and `render` do not answer for a config that `plan` and `apply` refuse."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"hostRouting": {**MENDED, "watch": {"enabled": True}}}))
-    for command in ("plan", "apply", "check", "render"):
-        refused = run_here(command, path)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr == (
-            "hostrouting: hostRouting.watch.enabled: no unit is installed for it yet; set it to false, "
-            "and run hostrouting watch\n"
-        )
-
-
 def through_shell(redirection: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     command = ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, *map(str, words)]
     return subprocess.run(command, check=False, capture_output=True, text=True)
@@ -309,6 +295,23 @@ def test_a_stdout_that_is_closed_from_the_start_changes_no_answer(config: Path, 
         assert ended.returncode == status, ended.stderr
         assert "NoneType" not in ended.stderr
     assert through_shell(">&- 2>&-", "plan", "--exit-code", "--root", root, config).returncode == 4
+
+
+def test_lines_for_the_journal_have_their_priority(tmp_path: Path) -> None:
+    """Each line of a message begins with it if stderr is the journal itself, and none if it is redirected."""
+    path = tmp_path / "bad.json"
+    path.write_text('{"watch": {"enabled": 1, "interval": 5}}')
+    command = [*COMMAND, "plan", str(path)]
+    log = tmp_path / "log"
+    with log.open("w+") as stream:
+        journal = os.fstat(stream.fileno())
+        told = {**os.environ, "JOURNAL_STREAM": f"{journal.st_dev}:{journal.st_ino}"}
+        subprocess.run(command, check=False, stderr=stream, env=told)
+    lines = log.read_text().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("<3>") for line in lines)
+    redirected = subprocess.run(command, check=False, capture_output=True, text=True, env=told)
+    assert redirected.stderr.splitlines() == [line.removeprefix("<3>") for line in lines]
 
 
 def test_an_answer_that_cannot_be_written_is_a_failure(config: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +22,6 @@ from hostrouting.testing import KernelNode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
 NOT_APPLIED = {
@@ -309,6 +310,53 @@ def test_watch_keeps_the_routes_until_a_signal(node: KernelNode, tmp_path: Path,
             assert (watching.communicate(timeout=60)[1], watching.returncode) == ("", 0)
         finally:
             watching.kill()
+
+
+@needs("kernel", "ebtables-nft")
+def test_watch_reloads_its_config(node: KernelNode, tmp_path: Path) -> None:
+    """At SIGHUP the file is read again; one that cannot be read is told, and the routes before it are kept."""
+    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+    entering = ["nsenter", f"--net=/run/netns/{node.name}", *OWN_FILES]
+    with subprocess.Popen([*entering, *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stderr is not None
+            assert "+ 172.16.8.0/22" in watching.stderr.readline()
+            config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/21"}]})
+            watching.send_signal(signal.SIGHUP)
+            told = {watching.stderr.readline().split()[2] for _ in range(2)}
+            assert told == {"+", "-"}
+            Path(path).write_text("{")
+            watching.send_signal(signal.SIGHUP)
+            assert "the config cannot be read, and the one before it stays in force" in watching.stderr.readline()
+            node.ip("route", "delete", "172.16.8.0/21")
+            assert "+ 172.16.8.0/21" in watching.stderr.readline()
+            watching.send_signal(signal.SIGTERM)
+            assert watching.wait(timeout=60) == 0
+        finally:
+            watching.kill()
+
+
+@needs("kernel", "ebtables-nft")
+def test_watch_ends_while_it_starts(node: KernelNode, tmp_path: Path) -> None:
+    """A signal that comes as soon as the process takes one ends it with exit status 0, and in silence."""
+    path = config_of(tmp_path, staticRoutes={"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]})
+    entering = ["nsenter", f"--net=/run/netns/{node.name}", *OWN_FILES]
+    for _ in range(3):
+        with subprocess.Popen([*entering, *COMMAND, "watch", path], stderr=subprocess.PIPE, text=True) as watching:
+            try:
+                while not _catches(watching.pid, signal.SIGTERM):
+                    assert watching.poll() is None
+                watching.send_signal(signal.SIGTERM)
+                _, said = watching.communicate(timeout=60)
+                assert (watching.returncode, [line for line in said.splitlines() if "repaired" not in line]) == (0, [])
+            finally:
+                watching.kill()
+
+
+def _catches(pid: int, sign: signal.Signals) -> bool:
+    """Return True if the process has a handler for the signal."""
+    [mask] = re.findall(r"(?m)^SigCgt:\t([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(mask, 16) >> (sign - 1) & 1)
 
 
 @needs_kernel

@@ -38,6 +38,7 @@ from hostrouting.route_overlap import fabric
 from hostrouting.stale_cni import azure_vnet
 from hostrouting.static_routes import converge
 from hostrouting.testing import FakeHost, MemoryFiles
+from hostrouting.watch.networkd import foreign_routes, networkd_texts
 from phases import Context
 
 if TYPE_CHECKING:
@@ -141,6 +142,10 @@ def _unit_file(data: bytes) -> None:
     UnitFiles(host.files).ordered_before("kubelet.service")
 
 
+def _networkd(files: MemoryFiles) -> None:
+    foreign_routes(networkd_texts(files))
+
+
 # --- files of other programs, and ours after a change by them
 
 
@@ -222,6 +227,7 @@ TARGETS: Final = (
     ),
     _target("systemctl-show", _text(_systemctl_show), raises=[UnitError]),
     _target("unit-files", _unit_file),
+    _target("networkd-conf", _file("/etc/systemd/networkd.conf.d/50-x.conf", _networkd)),
     _target("kernel-command-line", _file("/proc/cmdline", broken_glass)),
     _target("azure-vnet-state", azure_vnet.parse_state, raises=[ValueError]),
     _target("azure-cns-endpoints", azure_vnet.parse_endpoints, raises=[ValueError]),

@@ -16,6 +16,7 @@ from hostrouting.check import check_node
 from hostrouting.config import HostRoutingConfig
 from hostrouting.exceptions import UnitError
 from hostrouting.host.systemd.systemctl import Systemctl
+from hostrouting.watch import ConfigureWatch
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -228,13 +229,16 @@ def test_removing_while_machines_run(machine: GatedMachine) -> None:
 def test_removing_by_hand(machine: GatedMachine) -> None:
     """The commands in the drop-in's header remove hostrouting, the intent first, and no file of others."""
     pids = machine.pids()
-    intent = Intent(config=HostRoutingConfig.from_mapping({"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}}))
-    machine.boot.install(machine.ctx, *STAND_INS, intent)
+    sections = {"routeOverlap": {"expectedCidrs": ["10.96.0.0/16"]}, "watch": {"enabled": True}}
+    config = HostRoutingConfig.from_mapping({**sections, "gates": GATES})
+    machine.boot.install(machine.ctx, *STAND_INS, Intent(config=config))
+    ConfigureWatch(config, host=machine.host).do(machine.ctx)
+    assert machine.state("hostrouting-watch.timer").is_running
     machine.files.write("/etc/aks-flex-node/hostrouting-backup.json", b"{}", mode=0o644)
     drop_in = machine.files.read(f"/etc/systemd/system/{NSPAWN}.d/10-hostrouting.conf") or b""
     lines = [line.strip("# ") for line in drop_in.decode().splitlines() if line.startswith("#     ")]
     commands = [line for line in lines if line.startswith(("rm ", "systemctl stop", "systemctl daemon-reload"))]
-    assert len(commands) == 10
+    assert len(commands) == 11
     assert INTENT_PATH in commands[0]
     machine.run("bash", "-ec", "\n".join(commands))
     assert machine.files.names("/etc/aks-flex-node") == ["hostrouting-backup.json"]

@@ -22,7 +22,7 @@ def test_debian_13(tmp_path: Path) -> None:
     command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "trixie", str(tree)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stdout[-2000:]
-    tests = [_HERE / name for name in ("test_gate.py", "test_gate_faults.py", "test_recovery.py")]
+    tests = [_HERE / name for name in ("test_gate.py", "test_gate_faults.py", "test_networkd.py", "test_recovery.py")]
     tests.append(_HERE.parent / "host/test_systemd.py")
     ran = subprocess.run(
         [Path(sysconfig.get_path("scripts"), "pytest"), "-q", "-p", "no:cacheprovider", *tests],

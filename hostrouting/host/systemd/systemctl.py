@@ -44,9 +44,10 @@ class Systemctl:
         """See `ServiceManager.daemon_reload`."""
         self._run(ctx, "daemon-reload")
 
-    def start(self, ctx: Context, unit: str) -> None:
+    def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:
         """See `ServiceManager.start`."""
-        self._run(ctx, "start", "--", unit, advice=journal_advice(unit))
+        options = () if wait else ("--no-block",)
+        self._run(ctx, "start", *options, "--", unit, advice=journal_advice(unit))
 
     def stop(self, ctx: Context, unit: str) -> None:
         """See `ServiceManager.stop`."""
@@ -132,7 +133,7 @@ class OfflineUnits:
         """See `ServiceManager.daemon_reload`."""
         self._leave_out(ctx, "daemon-reload")
 
-    def start(self, ctx: Context, unit: str) -> None:
+    def start(self, ctx: Context, unit: str, *, wait: bool = True) -> None:  # noqa: ARG002 - nothing starts
         """See `ServiceManager.start`."""
         self._leave_out(ctx, "start", unit)
 

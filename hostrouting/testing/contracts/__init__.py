@@ -25,6 +25,7 @@ Derive a class from a contract and override its fixtures:
     NftablesContract, EbtablesContract          packet rules
     LinkLayerContract              devices, neighbours, bridges and IPv6; it arranges a `LinkNode`
     NetworkEventsContract          the kernel's announcements
+    SupervisorContract             the signs of a service to its manager
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from hostrouting.testing.contracts.services import (  # noqa: E402 - same
     LiveServiceManagerContract,
     ServiceManagerContract,
 )
+from hostrouting.testing.contracts.supervisor import SupervisorContract  # noqa: E402 - same
 
 __all__ = [
     "EbtablesContract",
@@ -60,4 +62,5 @@ __all__ = [
     "RouteBackendContract",
     "RunLockContract",
     "ServiceManagerContract",
+    "SupervisorContract",
 ]

@@ -28,6 +28,7 @@ class Units:
         self.files = files
         self.reload: Callable[[], None] = partial(services.daemon_reload, ctx)
         self.start: Callable[[str], None] = partial(services.start, ctx)
+        self.start_soon: Callable[[str], None] = partial(services.start, ctx, wait=False)
         self.stop: Callable[[str], None] = partial(services.stop, ctx)
         self.state: Callable[[str], UnitState] = partial(services.state, ctx)
         self.running: Callable[[str], list[UnitState]] = partial(services.running, ctx)
@@ -204,6 +205,20 @@ class LiveServiceManagerContract(ServiceManagerContract):
         """The error has the unit's name in systemd's words."""
         with pytest.raises(UnitError, match=r"ended with status 5: .*Unit ct-absent\.service not found"):
             units.start("ct-absent.service")
+
+    def test_a_start_that_is_not_waited_for(self, units: Units) -> None:
+        """The failure of the unit is no error of the call; that there is no such unit is one."""
+        units.install("ct-soon.service", program="/bin/false")
+        units.start_soon("ct-soon.service")
+        units.install("ct-soon-needs.service", unit="Requires=ct-never.service\nAfter=ct-never.service")
+        for name in ("ct-never.service", "ct-soon-needs.service"):
+            with pytest.raises(UnitError, match=r"Unit ct-never\.service not found"):
+                units.start_soon(name)
+        units.install_daemon("ct-soon-up.service")
+        units.start_soon("ct-soon-up.service")
+        # Both ask for the same job.
+        units.start("ct-soon-up.service")
+        assert units.state("ct-soon-up.service").is_running
 
     def test_stopping_forgets_a_failure(self, units: Units) -> None:
         """After stop systemd has forgotten a failed unit, even if its file is gone meanwhile."""

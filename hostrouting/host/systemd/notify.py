@@ -1,0 +1,106 @@
+"""The signs that a service gives to systemd, which started it: sd_notify(3), without its library."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from hostrouting.host.offline import NoSupervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostrouting.host.ports import Supervisor
+
+__all__ = ["NotifySocket", "Signs", "supervisor_of"]
+
+_logger = logging.getLogger(__name__)
+
+#: The longest wait for a manager whose queue is full.
+_SECONDS_TO_SEND: Final = 1.0
+#: A sign in half of the time that the manager waits for it: systemd advises so.
+_SIGNS_IN_TIME: Final = 2
+#: Of a number that systemd writes: 64 bits.
+_MOST_DIGITS: Final = 20
+
+
+class Signs(ABC):
+    """The signs of `Supervisor`, as the assignments of sd_notify(3)."""
+
+    def ready(self, status: str) -> None:
+        """See `Supervisor.ready`."""
+        self._send({"READY": "1", "STATUS": status})
+
+    def status(self, status: str) -> None:
+        """See `Supervisor.status`."""
+        self._send({"STATUS": status})
+
+    def reloading(self) -> None:
+        """See `Supervisor.reloading`."""
+        # systemd compares it with the time of the signal that it sent: CLOCK_MONOTONIC of this machine, no test's.
+        self._send({"RELOADING": "1", "MONOTONIC_USEC": str(time.monotonic_ns() // 1000)})
+
+    def alive(self) -> None:
+        """See `Supervisor.alive`."""
+        self._send({"WATCHDOG": "1"})
+
+    def stopping(self) -> None:
+        """See `Supervisor.stopping`."""
+        self._send({"STOPPING": "1"})
+
+    def _send(self, assignments: Mapping[str, str]) -> None:
+        # A line is an assignment, so a value is one line.
+        lines = (f"{name}={' '.join(value.split())}\n" for name, value in assignments.items())
+        self._deliver("".join(lines).encode(errors="backslashreplace"))
+
+    @abstractmethod
+    def _deliver(self, message: bytes) -> None:
+        """Deliver a message of one or more lines."""
+
+
+@attrs.frozen
+class NotifySocket(Signs):
+    """The manager that listens on a socket: a path, or an abstract name (`@name`).
+
+    It implements `Supervisor`.
+    """
+
+    address: str
+    seconds_between_signs: float | None = None
+
+    def _deliver(self, message: bytes) -> None:
+        # An abstract name begins with a NUL.
+        address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.settimeout(_SECONDS_TO_SEND)
+                sender.sendto(message, address)
+        except (OSError, ValueError) as error:
+            # The work goes on; a manager that misses the signs restarts this process.
+            _logger.debug("cannot tell %s: %s", self.address, error)
+
+
+def supervisor_of(environment: Mapping[str, str]) -> Supervisor:
+    """Return the manager that started this process, as sd_notify(3) and sd_watchdog_enabled(3) find it.
+
+    >>> supervisor_of({"NOTIFY_SOCKET": "/run/systemd/notify", "WATCHDOG_USEC": "60000000"})
+    NotifySocket(address='/run/systemd/notify', seconds_between_signs=30.0)
+    >>> supervisor_of({}).seconds_between_signs is None
+    True
+    """
+    address = environment.get("NOTIFY_SOCKET")
+    return NotifySocket(address, _seconds_between_signs(environment)) if address else NoSupervisor()
+
+
+def _seconds_between_signs(environment: Mapping[str, str]) -> float | None:
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    # A child inherits the variables of a process that is waited for.
+    is_meant = environment.get("WATCHDOG_PID", "") in {"", str(os.getpid())}
+    is_number = microseconds.isascii() and microseconds.isdigit() and len(microseconds) <= _MOST_DIGITS
+    return int(microseconds) / 1e6 / _SIGNS_IN_TIME or None if is_meant and is_number else None

@@ -1,0 +1,179 @@
+"""systemd-networkd, which removes foreign routes of the devices that it manages; the drop-in that tells it not to.
+
+Foreign to networkd are the routes of hostrouting, too. docs/kernel-facts.md says when it removes them, and what the
+drop-in changes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hostrouting.boot import DROP_IN_NAME, NETWORKD_FOLDER, BootFile, read_asset
+from hostrouting.findings import NodeFinding
+from hostrouting.host.units import MASK
+from hostrouting.static_routes import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.findings import Severity
+    from hostrouting.host import FileStore, Host
+    from phases import Context
+
+__all__ = ["DROP_IN_PATH", "ForeignRoutes", "drop_in", "foreign_routes", "networkd_findings", "networkd_texts"]
+
+DROP_IN_PATH: Final = f"{NETWORKD_FOLDER}/{DROP_IN_NAME}"
+_UNIT: Final = "systemd-networkd.service"
+#: The folders of its configuration; a file of an earlier one replaces those of the same name.
+_FOLDERS: Final = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd", "/lib/systemd")
+_SECTION: Final = "Network"
+_KEY: Final = "ManageForeignRoutes"
+#: How systemd writes a switch, in any case; it ignores any other text.
+_SWITCHES: Final = {
+    **dict.fromkeys(("1", "yes", "y", "true", "t", "on"), True),
+    **dict.fromkeys(("0", "no", "n", "false", "f", "off"), False),
+}
+#: Only these count as white space, and only these end a line.
+_WHITE: Final = " \t\n\r"
+_HEADER: Final = re.compile(r"""\[[^\x00-\x1f\x7f"'\\]*\]""")
+_LINE_END: Final = re.compile(r"\r\n|\n\r|[\n\r\0]")
+#: The states of a device that has a .network file.
+_MANAGED: Final = frozenset({"configuring", "configured", "failed"})
+_LATER: Final = "at its next start, or when it reconfigures the device"
+
+
+class ForeignRoutes(NamedTuple):
+    """True if networkd manages foreign routes, which means that it removes them; and the file that says so."""
+
+    are_managed: bool = True
+    #: None for the default.
+    path: str | None = None
+
+
+def drop_in() -> BootFile:
+    """Return the drop-in that makes networkd leave foreign routes in place, the same on every machine."""
+    return BootFile(path=DROP_IN_PATH, content=read_asset(__file__, DROP_IN_NAME), mode=0o644)
+
+
+def networkd_texts(files: FileStore) -> dict[str, str]:
+    """Return the texts of the configuration of networkd by path, in the order in which it reads them."""
+    main = (f"{folder}/networkd.conf" for folder in _FOLDERS)
+    candidates = [next(((path, text) for path in main if (text := _text(files, path)) is not None), None)]
+    drop_ins: dict[str, tuple[str, str]] = {}
+    for folder in _FOLDERS:
+        for name in files.names(f"{folder}/networkd.conf.d"):
+            path = f"{folder}/networkd.conf.d/{name}"
+            if name.endswith(".conf") and name[0] != "." and name not in drop_ins:
+                text = _text(files, path)
+                drop_ins |= {} if text is None else {name: (path, text)}
+    candidates += [found for _, found in sorted(drop_ins.items())]
+    return dict(found for found in candidates if found is not None)
+
+
+def _text(files: FileStore, path: str) -> str | None:
+    # By the text of the link: an image has no /dev/null.
+    if files.read_link(path) == MASK:
+        return ""
+    content = files.read(path)
+    return None if content is None else content.decode(errors="replace").removeprefix("\ufeff")
+
+
+def foreign_routes(texts: Mapping[str, str]) -> ForeignRoutes:
+    r"""Return the setting by the texts of the configuration; the last one that systemd can read counts.
+
+    >>> foreign_routes({"/etc/systemd/networkd.conf": "[Network]\nManageForeignRoutes=no\n"})
+    ForeignRoutes(are_managed=False, path='/etc/systemd/networkd.conf')
+    """
+    found = ForeignRoutes()
+    for path, section, key, value in _assignments(texts):
+        if (section, key) == (_SECTION, _KEY) and value.lower() in _SWITCHES:
+            found = ForeignRoutes(_SWITCHES[value.lower()], path)
+    return found
+
+
+def _assignments(texts: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (path, section, key, value); a broken header ends the reading of its file, and of all later ones."""
+    for path, text in texts.items():
+        section = ""
+        for line in _joined(text):
+            if line.startswith("["):
+                if not _HEADER.fullmatch(line):
+                    return
+                section = line[1:-1]
+            else:
+                key, _, value = line.partition("=")
+                yield path, section, key.strip(_WHITE), value.strip(_WHITE)
+
+
+def _joined(text: str) -> Iterator[str]:
+    """Yield the lines without comments; a line that ends in a single backslash goes on in the next one."""
+    begun: list[str] = []
+    for raw in _LINE_END.split(text):
+        line = raw.lstrip(_WHITE)
+        # Also in the middle of a longer line.
+        if line.startswith(("#", ";")):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            begun.append(f"{line[:-1]} ")
+        else:
+            yield "".join([*begun, line]).strip(_WHITE)
+            begun = []
+    yield "".join(begun).strip(_WHITE)
+
+
+def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> list[NodeFinding]:
+    """Return a finding for each device of a static route that networkd manages, if it would remove the route.
+
+    The drop-in counts as installed if the config asks for it. Changes nothing, needs no root.
+    """
+    if not config.static_routes.routes or not host.services.state(ctx, _UNIT).is_running:
+        return []
+    texts = networkd_texts(host.files)
+    if config.watch.keep_foreign_routes:
+        texts = _with_drop_in(texts)
+    setting = foreign_routes(texts)
+    if not setting.are_managed:
+        return []
+    severity: Severity = "note" if config.watch.enabled else "warning"
+    reason = f"systemd-networkd manages it, and removes its static routes {_LATER}; {_remedy(config, setting)}"
+    return [NodeFinding("networkd", dev, reason, severity) for dev in _managed(host, _devices(config, host))]
+
+
+def _with_drop_in(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts with the drop-in in its place, which is that of its name."""
+    main = {path: text for path, text in texts.items() if path.endswith("/networkd.conf")}
+    rest = {path.rpartition("/")[2]: (path, text) for path, text in texts.items() if path not in main}
+    file = drop_in()
+    rest[DROP_IN_NAME] = file.path, file.content.decode()
+    return main | dict(found for _, found in sorted(rest.items()))
+
+
+def _remedy(config: HostRoutingConfig, setting: ForeignRoutes) -> str:
+    if config.watch.keep_foreign_routes:
+        return f"remove {_KEY}= from {setting.path}, which counts more than {DROP_IN_PATH}"
+    by = f"{_KEY}= is on, as {setting.path} says" if setting.path else f"{_KEY}= is on by default"
+    return f"{by}; set hostRouting.watch.enabled and hostRouting.watch.keepForeignRoutes to true"
+
+
+def _devices(config: HostRoutingConfig, host: Host) -> set[str]:
+    """Return the devices by which the static routes leave."""
+    routes = config.static_routes.routes
+    return {each.dev for each in resolve(routes, host.routes.routes()).routes if each.dev} | {
+        each.dev for each in routes if each.dev
+    }
+
+
+def _managed(host: Host, devs: Iterable[str]) -> list[str]:
+    """Return those of the devices that networkd manages, by its own account."""
+    indexes = {device.name: device.ifindex for device in host.routes.links()}
+    return [dev for dev in sorted(devs) if dev in indexes and _state(host.files, indexes[dev]) in _MANAGED]
+
+
+def _state(files: FileStore, ifindex: int) -> str:
+    """Return the state of a device in the file from which sd-network, the library for others, takes it, too."""
+    text = (files.read(f"/run/systemd/netif/links/{ifindex}") or b"").decode(errors="replace")
+    values = dict(line.partition("=")[::2] for line in text.splitlines())
+    return values.get("ADMIN_STATE", "")

@@ -1,0 +1,216 @@
+"""ConfigureWatch: the unit that keeps routing right after the boot, a timer or a service."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from hostrouting.boot import (
+    UNIT_DIRECTORY,
+    BootFile,
+    BootUnit,
+    Departure,
+    Intent,
+    NodeTask,
+    is_program,
+    program_path,
+    read_asset,
+)
+from hostrouting.config import WatchMode
+from hostrouting.config.rules import write_duration
+from hostrouting.exceptions import UnitError
+from hostrouting.findings import NodeFinding, refused
+from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
+from phases import Change
+
+if TYPE_CHECKING:
+    from hostrouting.boot import Part
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.host import FileStore
+    from phases import Context
+
+__all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties"]
+
+#: The unit of each mode.
+UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
+#: The detail of the change that runs the unit, and of one that runs it anew.
+_STARTS: Final = ("started", "restarted")
+_COMMAND: Final = "hostrouting"
+_APPLY: Final = "run: hostrouting apply CONFIG"
+_IDLE: Final = (
+    "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
+    "mode 'service' keeps staleCni as well"
+)
+_NO_COMMAND: Final = "install hostrouting there, or set hostRouting.watch.mode to 'timer', which needs no command"
+
+
+def has_duties(config: HostRoutingConfig) -> bool:
+    """Return True if the section is enabled, and its unit has something to keep right."""
+    keeps_boot = bool(config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled)
+    keeps_more = config.watch.mode is WatchMode.SERVICE and config.stale_cni.enabled
+    return config.watch.enabled and (keeps_boot or keeps_more)
+
+
+def command_path(files: FileStore) -> str:
+    """Return the path of the command `hostrouting` on a machine or image; without one, where it should be.
+
+    That of the installation that runs now comes first, then the one that was called, then one that systemd finds by its
+    name.
+    """
+    import sysconfig  # 5 ms, for nodes with a service only
+
+    beside = f"{sysconfig.get_path('scripts')}/{_COMMAND}"
+    called = os.path.abspath(sys.argv[0])  # noqa: PTH100 (pathlib would be loaded for this line alone)
+    known = [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
+    return next((path for path in known if is_program(files, path)), None) or program_path(files, _COMMAND) or beside
+
+
+def boot_unit(config: HostRoutingConfig, command: str) -> BootUnit:
+    """Return the unit for the mode of the config; `command` is the path of the command, for a service."""
+    name = UNIT_OF[config.watch.mode]
+    text = read_asset(__file__, name).decode()
+    for place, value in _values(config, command).items():
+        text = text.replace(place, value)
+    file = BootFile(path=f"{UNIT_DIRECTORY}/{name}", content=text.encode(), mode=0o644)
+    return BootUnit(name=name, files=(file, *_drop_ins(config)))
+
+
+def _drop_ins(config: HostRoutingConfig) -> tuple[BootFile, ...]:
+    return (drop_in(),) if config.watch.keep_foreign_routes else ()
+
+
+def _values(config: HostRoutingConfig, command: str) -> dict[str, str]:
+    section = config.stale_cni
+    return {
+        "@INTERVAL@": write_duration(config.watch.interval),
+        "@COMMAND@": _quoted(command),
+        "# @NETWORK@\n": _ASKS_PODS if section.enabled else _ASKS_NO_PODS,
+        "# @FILES@\n": _WRITES_RECORDS if section.enabled and section.sweep == "clean" else _WRITES_STATE,
+    }
+
+
+_ASKS_NO_PODS: Final = """\
+# It changes routes and packet rules.
+CapabilityBoundingSet=CAP_NET_ADMIN
+RestrictAddressFamilies=AF_NETLINK AF_UNIX
+IPAddressDeny=any
+"""
+_ASKS_PODS: Final = """\
+# It changes routes and packet rules, and asks on the link for pods.
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW
+RestrictAddressFamilies=AF_NETLINK AF_UNIX AF_PACKET AF_INET AF_INET6
+"""
+_WRITES_STATE: Final = """\
+# The run lock is made in /run itself.
+ProtectSystem=strict
+ReadWritePaths=/run
+"""
+_WRITES_RECORDS: Final = """\
+# The folder of a sweep's record may be missing, and anywhere but in /etc and /usr.
+ProtectSystem=full
+"""
+
+
+def _quoted(path: str) -> str:
+    """Return a path as one word of a unit file.
+
+    >>> _quoted("/opt/agent/bin/hostrouting"), _quoted("/srv/50% more")
+    ('/opt/agent/bin/hostrouting', '"/srv/50%% more"')
+    """
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return path if path == escaped and not set(path) & set(" ';") else f'"{escaped}"'
+
+
+class ConfigureWatch(NodeTask):
+    """Install the unit that keeps routing right, and run it; remove that of an earlier config.
+
+    A unit that runs is restarted if its file changed; the service reads a changed config by itself. An image gets the
+    unit for its first boot.
+    """
+
+    name = "configure-watch"
+
+    def do(self, ctx: Context) -> None:
+        """Install or remove the unit, and start it without waiting: its first look waits for the run lock."""
+        obstacle = self._obstacle()
+        if obstacle:
+            raise UnitError(obstacle)
+        with self._host.lock.hold(ctx) as held:
+            parts, unit = self._parts()
+            changed = self._boot.install(held, *parts)
+            if unit is not None:
+                self._run(held, unit.name, is_outdated=changed)
+
+    def plan(self, ctx: Context) -> list[Change]:
+        """Return the changes that `do` would make now."""
+        ctx.check()
+        parts, unit = self._parts()
+        obstacle = self._obstacle()
+        if unit is not None and obstacle:
+            return [Change("~", unit.name, f"{obstacle}: {refused('it is optional, and the rest goes on')}")]
+        planned = self._boot.plan_install(ctx, *parts)
+        return planned if unit is None else [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
+
+    def undo(self, ctx: Context) -> None:
+        """Stop and remove the unit."""
+        with self._host.lock.hold(ctx) as held:
+            self._boot.install(held, *_departures(None), Intent.of_departure(_departures(None)[0]))
+
+    def findings(self, ctx: Context) -> list[NodeFinding]:
+        """Return the reasons why routing may not stay right; changes nothing, needs no root."""
+        found = [
+            NodeFinding("watch", change.subject, _told(change), "warning")
+            for change in self.plan(ctx)
+            if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH))
+        ]
+        if self._config.watch.enabled and not has_duties(self._config):
+            found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
+        return found
+
+    def _parts(self) -> tuple[list[Part], BootUnit | None]:
+        """Return the parts to install, and the unit among them."""
+        if not has_duties(self._config):
+            gone = _departures(None)
+            return [*gone, self._intent_with(gone[0])], None
+        unit = boot_unit(self._config, command_path(self._host.files))
+        return [unit, *_departures(unit), self._intent_with(unit)], unit
+
+    def _obstacle(self) -> str:
+        if not has_duties(self._config) or self._config.watch.mode is not WatchMode.SERVICE:
+            return ""
+        command = command_path(self._host.files)
+        if is_program(self._host.files, command):
+            return ""
+        return f"the command {command} of {UNIT_OF[WatchMode.SERVICE]} is missing; {_NO_COMMAND}"
+
+    def _plan_start(self, ctx: Context, unit: str, *, is_outdated: bool) -> list[Change]:
+        state = self._host.services.state(ctx, unit)
+        # At its start it waits for the run lock; one whose process ended waits for the next.
+        runs = state.is_running or (state.active_state == "activating" and state.sub_state != "auto-restart")
+        if not self._host.is_live or (runs and not is_outdated):
+            return []
+        return [Change("~", unit, _STARTS[runs])]
+
+    def _run(self, ctx: Context, unit: str, *, is_outdated: bool) -> None:
+        services = self._host.services
+        for change in self._plan_start(ctx, unit, is_outdated=is_outdated):
+            if is_outdated:
+                services.stop(ctx, unit)
+            services.start(ctx, unit, wait=False)
+            # An undo of the files stops a unit that is no longer there.
+            ctx.record(change, undo=lambda _: None)
+
+
+def _told(change: Change) -> str:
+    if change.subject not in UNIT_OF.values():
+        return f"is not as this config wants it; {_APPLY}"
+    # Otherwise it is one that cannot be made.
+    return f"does not run; {_APPLY}" if change.detail in _STARTS else str(change.detail)
+
+
+def _departures(unit: BootUnit | None) -> list[Departure]:
+    """Return the units to remove, which are all but this one, with the drop-in for networkd unless it has that."""
+    names = [name for name in UNIT_OF.values() if unit is None or name != unit.name]
+    keeps = unit is not None and DROP_IN_PATH in [file.path for file in unit.files]
+    return [Departure(names[0], () if keeps else (DROP_IN_PATH,)), *(Departure(name, ()) for name in names[1:])]

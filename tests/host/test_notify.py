@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import os
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from hostrouting.host.offline import NoSupervisor
+from hostrouting.host.systemd.notify import NotifySocket, supervisor_of
+from hostrouting.testing import MemorySupervisor
+from hostrouting.testing.contracts import SupervisorContract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    from hostrouting.host import Supervisor
+
+
+def read(manager: socket.socket) -> list[dict[str, str]]:
+    """All datagrams that have arrived, each as the assignments in it."""
+    messages: list[dict[str, str]] = []
+    while True:
+        try:
+            text = manager.recv(4096, socket.MSG_DONTWAIT).decode()
+        except BlockingIOError:
+            return messages
+        messages.append(dict(line.split("=", 1) for line in text.splitlines()))
+
+
+def fill(address: str) -> NoReturn:
+    """Send messages until the kernel takes no more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        while True:
+            sender.sendto(b"WATCHDOG=1", address)
+
+
+class TestNotifySocket(SupervisorContract):
+    @pytest.fixture(params=["path", "abstract"])
+    def address(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+        """The manager's address, as it is in the environment."""
+        return str(tmp_path / "notify") if request.param == "path" else f"@{tmp_path}/notify"
+
+    @pytest.fixture
+    def manager(self, address: str) -> Generator[socket.socket]:
+        """The manager's end."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(address.replace("@", "\0", 1))
+            yield manager
+
+    @pytest.fixture
+    def supervisor(self, address: str) -> Supervisor:
+        """The manager of the contract."""
+        return NotifySocket(address)
+
+    @pytest.fixture
+    def heard(self, manager: socket.socket) -> Callable[[], list[dict[str, str]]]:
+        """The messages of the contract."""
+        return partial(read, manager)
+
+
+class TestMemorySupervisor(SupervisorContract):
+    @pytest.fixture
+    def supervisor(self) -> Supervisor:
+        """The manager of the contract."""
+        return MemorySupervisor()
+
+    @pytest.fixture
+    def heard(self, supervisor: Supervisor) -> Callable[[], list[dict[str, str]]]:
+        """The messages of the contract."""
+        assert isinstance(supervisor, MemorySupervisor)
+        return lambda: supervisor.heard
+
+
+@pytest.mark.parametrize("address", ["/nowhere/at/all", "@", "/" + 200 * "x", "vsock:2:1", "/nul\0"])
+def test_a_manager_that_cannot_be_told_ends_nothing(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A sign that cannot be delivered is a line in the log for debugging, and no error."""
+    with caplog.at_level("DEBUG"):
+        NotifySocket(address).ready("fine")
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+
+
+def test_a_manager_whose_queue_is_full_is_waited_for_a_second(tmp_path: Path) -> None:
+    """The kernel queues some messages; one that does not fit is given up, and the work goes on."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        with pytest.raises(BlockingIOError):
+            fill(str(tmp_path / "notify"))
+        NotifySocket(str(tmp_path / "notify")).alive()
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "60000000"}, 30.0),
+        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
+        ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "-1"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_USEC": "9" * 5000}, None),
+        ({"WATCHDOG_USEC": "\u0661"}, None),
+    ],
+)
+def test_the_environment_says_how_often(environment: dict[str, str], seconds: float | None) -> None:
+    """Signs are due in half of the manager's time, if they are due from this process; nonsense is no time."""
+    supervisor = supervisor_of({"NOTIFY_SOCKET": "/run/systemd/notify", **environment})
+    assert supervisor.seconds_between_signs == seconds
+
+
+@pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": ""}, {"WATCHDOG_USEC": "60000000"}])
+def test_without_a_manager_signs_are_for_nothing(environment: dict[str, str]) -> None:
+    """A process that a person started gives its signs to no manager, and none is due."""
+    supervisor = supervisor_of(environment)
+    assert isinstance(supervisor, NoSupervisor)
+    for sign in (supervisor.reloading, supervisor.alive, supervisor.stopping):
+        sign()
+    for tell in (supervisor.ready, supervisor.status):
+        tell("fine")
+    assert supervisor.seconds_between_signs is None

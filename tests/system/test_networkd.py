@@ -1,0 +1,195 @@
+"""Real systemd-networkd: when it removes static routes, what the drop-in keeps, and what watch repairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.systemd_box import BOX_ROOT, SystemdBox, require_systemd_box
+from system.matrix import PYTHON, copy_program
+from system.test_watch_service import COMMAND, PROGRAM_TEXT
+
+from hostrouting import Configure, HostRoutingConfig
+from hostrouting.check import check_node
+from hostrouting.host import Host
+from hostrouting.host.files.lock import FileLock
+from hostrouting.host.files.store import RootedFiles
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.systemd.systemctl import Systemctl
+from hostrouting.watch.networkd import DROP_IN_PATH
+from phases import Context, execute
+
+#: With its broadcast address, or networkd of systemd 252 takes the address for another one, and removes it with all
+#: routes of the device.
+NETWORK = """
+[Match]
+Name=eth0
+[Network]
+IPv6AcceptRA=no
+LinkLocalAddressing=no
+Gateway=10.224.0.1
+[Address]
+Address=10.224.0.4/24
+Broadcast=10.224.0.255
+"""
+#: As on a machine with udev: a /sys that can be written to, and a database in which eth0 is complete. Without these,
+#: networkd takes itself for one in a container. Then it configures a device before it knows the routes of others, and
+#: removes none.
+WITH_UDEV = """
+mount -o remount,rw /sys
+mkdir -p /run/udev/data
+echo I:1 > /run/udev/data/n$(cat /sys/class/net/eth0/ifindex)
+"""
+PREPARE = f"""
+ip link add eth0 type veth peer name wire && ip link set wire up
+rm /etc/systemd/system/systemd-networkd.service
+mkdir -p /etc/systemd/network /etc/systemd/networkd.conf.d /etc/systemd/system/multi-user.target.wants
+ln -s /lib/systemd/system/systemd-networkd.service /etc/systemd/system/multi-user.target.wants/
+cat > /etc/systemd/network/10-eth0.network <<'END'
+{NETWORK}
+END
+{WITH_UDEV}
+"""
+ROUTE: dict[str, Any] = {"staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]}}
+KEPT = {**ROUTE, "watch": {"enabled": True, "interval": "1h", "keepForeignRoutes": True}}
+OURS = ["172.20.0.0/16 via 10.224.0.1 dev eth0 proto 142"]
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_systemd_box()
+
+
+def config(sections: dict[str, Any]) -> HostRoutingConfig:
+    return HostRoutingConfig.from_mapping({**sections, "gates": ["systemd-nspawn@.service"]})
+
+
+class Machine(SystemdBox):
+    """A machine whose eth0 is managed by networkd."""
+
+    def __init__(self, *, conf: str = "", image: Path | None = None) -> None:
+        prepare = f"{PREPARE}\ncat > /etc/systemd/networkd.conf <<'END'\n{conf}END\n"
+        super().__init__(prepare=prepare, image=image)
+
+    def __enter__(self) -> Machine:
+        super().__enter__()
+        self.ctx = Context(timeout=300)
+        self.host = Host(
+            routes=NetlinkBackend(netns=f"/proc/{self.pid}/ns/net"),
+            services=Systemctl((*self.enter, "systemctl")),
+            files=RootedFiles(self.root),
+            lock=FileLock(root=self.root),
+        )
+        self.until_configured()
+        return self
+
+    def bash(self, script: str) -> None:
+        self.run("timeout", "60", "bash", "-c", script)
+
+    def until_configured(self) -> None:
+        """Wait until networkd has configured eth0: it has the default route then."""
+        self.bash(
+            "until [[ $(networkctl --no-legend list eth0) == *configured* && $(ip route show default) ]]; do :; done"
+        )
+
+    def apply(self, sections: dict[str, Any]) -> None:
+        """Apply the config; afterwards the route is there."""
+        execute(Configure(config(sections), host=self.host), self.ctx)
+        assert self.ours() == OURS
+
+    def restart(self) -> None:
+        """Start networkd again, and wait until it has configured eth0 anew."""
+        cursor = self.cursor()
+        self.run("systemctl", "restart", "systemd-networkd.service")
+        self.wait_until_done(cursor)
+
+    def reconfigure(self) -> None:
+        """Let it configure eth0 again."""
+        cursor = self.cursor()
+        self.run("networkctl", "reconfigure", "eth0")
+        self.wait_until_done(cursor)
+
+    def wait_until_done(self, cursor: str) -> None:
+        heard = 'journalctl --quiet --after-cursor="$1" --output=cat'
+        script = f"until {heard} | grep --quiet 'eth0: .*onfiguring with'; do :; done"
+        self.run("timeout", "60", "bash", "-c", script, "bash", cursor)
+        self.until_configured()
+
+    def ours(self) -> list[str]:
+        return [str(route) for route in self.host.routes.routes() if route.protocol == 142]
+
+
+def test_it_removes_our_routes() -> None:
+    """Without the drop-in: at a restart, and when it reconfigures the device. check says so before it happens."""
+    with Machine() as machine:
+        machine.apply(ROUTE)
+        told = check_node(machine.ctx, config(ROUTE), machine.host).findings
+        assert [(each.subject, each.severity) for each in told if each.kind == "networkd"] == [("eth0", "warning")]
+        machine.restart()
+        assert machine.ours() == []
+        machine.apply(ROUTE)
+        machine.reconfigure()
+        assert machine.ours() == []
+
+
+def test_a_restart_is_survived_with_the_drop_in() -> None:
+    """The first restart after the apply counts already, since networkd reads its settings when it starts."""
+    with Machine() as machine:
+        machine.apply(KEPT)
+        told = check_node(machine.ctx, config(KEPT), machine.host).findings
+        assert [each for each in told if each.kind == "networkd"] == []
+        for _ in range(3):
+            machine.restart()
+            assert machine.ours() == OURS
+        # Removed, it counts until the next restart.
+        assert machine.host.files.exists(DROP_IN_PATH)
+        machine.apply(ROUTE)
+        assert not machine.host.files.exists(DROP_IN_PATH)
+        machine.restart()
+        assert machine.ours() == []
+
+
+@pytest.mark.parametrize(
+    ("main", "later", "survives"),
+    [
+        ("", "[Network]\nManageForeignRoutes=\\\n# a comment\n  No\n", True),
+        ("[Network]\nManageForeignRoutes=off\n", "[Network]\nManageForeignRoutes=maybe\n", True),
+        ("[Network]\nManageForeignRoutes=off\n", "[Network]\nManageForeignRoutes=on\n", False),
+        ("[Network\n", "[Network]\nManageForeignRoutes=no\n", False),
+        ("", "[Network]\nManageForeignRoutes=no\n[Network\nManageForeignRoutes=yes\n", True),
+    ],
+)
+def test_the_reader_agrees_with_networkd(main: str, later: str, *, survives: bool) -> None:
+    """It removes the routes exactly if the reader says so."""
+    with Machine(conf=main) as machine:
+        machine.apply(ROUTE)
+        machine.host.files.write("/etc/systemd/networkd.conf.d/50-later.conf", later.encode(), mode=0o644)
+        told = check_node(machine.ctx, config(ROUTE), machine.host).findings
+        assert ("networkd" not in [each.kind for each in told]) == survives
+        machine.restart()
+        assert (machine.ours() == OURS) == survives
+
+
+def test_watch_repairs(tmp_path: Path) -> None:
+    """With `hostrouting watch` in the machine, the route is back after a reconfigure and after a restart.
+
+    Neither is prevented here: the drop-in is not installed.
+    """
+    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
+        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
+    image = tmp_path / "image"
+    copy_program(image)
+    RootedFiles(str(image)).write(str(COMMAND), PROGRAM_TEXT.encode(), mode=0o755)
+    with Machine(image=image) as machine:
+        machine.apply({**ROUTE, "watch": {"enabled": True, "mode": "service"}})
+        machine.bash("until systemctl --quiet is-active hostrouting-watch.service; do :; done")
+        for disturb in (machine.reconfigure, machine.restart):
+            cursor = machine.cursor()
+            disturb()
+            machine.bash("until [[ $(ip route show proto 142) == 172.20* ]]; do :; done")
+            machine.bash(
+                f"until journalctl --quiet --after-cursor='{cursor}' --output=cat | "
+                "grep --quiet 'repaired: + 172.20'; do :; done"
+            )
+        assert machine.ours() == OURS

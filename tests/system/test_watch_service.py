@@ -1,0 +1,179 @@
+"""The service of watch on real systemd: it is ready, reloads, and is restarted; nothing waits for it."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from support.gated_machine import EARLY, GATES, KUBE, KUBELET, GatedMachine, require_nspawn
+from support.systemd_box import BOX_ROOT
+from system.matrix import PROGRAM, PYTHON, copy_program
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure, Reset
+from hostrouting.watch import ConfigureWatch
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostrouting.host import Host
+
+LINKS: Final = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip route add default via 10.224.0.1 dev eth0
+"""
+UNIT: Final = "hostrouting-watch.service"
+#: The command, where the tested code looks for it; in the machine it runs the product that was copied into it.
+COMMAND: Final = Path(sysconfig.get_path("scripts"), "hostrouting")
+PROGRAM_TEXT: Final = f"""\
+#!{PYTHON} -B
+import sys
+sys.path.insert(0, "{PROGRAM}")
+from hostrouting.__main__ import main
+main()
+"""
+#: So that a process that hangs, or ends, is replaced sooner.
+IMPATIENT: Final = "[Service]\nRestartSec=100ms\nWatchdogSec=4s\n"
+ONE_ROUTE: Final = [{"destination": "172.20.0.0/16"}]
+TWO_ROUTES: Final = [*ONE_ROUTE, {"destination": "172.21.0.0/16"}]
+IN_FORCE: Final = "/etc/aks-flex-node/hostrouting/hostrouting.json"
+SECTIONS: dict[str, Any] = {
+    "staticRoutes": {"enabled": True, "routes": ONE_ROUTE},
+    "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"},
+    "watch": {"enabled": True, "mode": "service"},
+    "gates": list(GATES),
+}
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+    # The machine is a copy of / with its own /tmp and /run.
+    if Path("/") != BOX_ROOT or any(PYTHON.is_relative_to(folder) for folder in ("/run", "/tmp")):  # noqa: S108
+        pytest.skip("needs a Python that is not below /tmp or /run, in a machine with the files of this one")
+
+
+def config(**changes: object) -> HostRoutingConfig:
+    return HostRoutingConfig.from_json(json.dumps(SECTIONS | changes))
+
+
+def apply(host: Host, **changes: object) -> None:
+    Configure(config(**changes), host=host).do(Context(timeout=60))
+
+
+def routes(wanted: object) -> dict[str, object]:
+    return {"staticRoutes": {"enabled": True, "routes": wanted}}
+
+
+class WatchedMachine(GatedMachine):
+    """A machine whose image was made by an apply, and has the command."""
+
+    def __init__(self, folder: Path, *, drop_in: str = IMPATIENT, prepare: str = "") -> None:
+        def arrange(host: Host) -> None:
+            copy_program(folder / "image")
+            host.files.write(str(COMMAND), PROGRAM_TEXT.encode(), mode=0o755)
+            host.files.write(f"/etc/systemd/system/{UNIT}.d/test.conf", drop_in.encode(), mode=0o644)
+            apply(host)
+
+        super().__init__(folder, units=(), arrange=arrange, prepare=LINKS + prepare)
+
+    def until(self, condition: str) -> None:
+        """Wait until a command of bash succeeds in the machine."""
+        self.run("timeout", "60", "bash", "-c", f"until {condition}; do :; done")
+
+    def until_it_runs(self, *, instead_of: int = 0) -> int:
+        """Wait until the service is ready with another process than this one, and return its process."""
+        shown = f"$(systemctl show --property=ActiveState,MainPID --value {UNIT} | sort | tr '\\n' ' ')"
+        self.until(f'state="{shown}"; [[ $state == *" active "* && $state != "{instead_of} "* ]]')
+        return self.state(UNIT).main_pid
+
+    def until_status(self, status: str) -> None:
+        """Wait until the service has told this state."""
+        self.until(f"[[ $(systemctl show --property=StatusText --value {UNIT}) == '{status}' ]]")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[WatchedMachine]:
+    with WatchedMachine(tmp_path) as machine:
+        machine.until_it_runs()
+        yield machine
+
+
+def test_from_the_boot_to_the_reset(machine: WatchedMachine) -> None:
+    """It is ready after its first look, and keeps routes; an apply that changes nothing leaves it alone.
+
+    A reset stops and removes it. The machines run on.
+    """
+    before = machine.pids()
+    assert all(before)
+    pid = machine.until_it_runs()
+    machine.until_status("routes in force: 1")
+    machine.run("ip", "route", "delete", "172.20.0.0/16")
+    machine.until("[[ $(ip route show proto 142) == 172.20* ]]")
+    apply(machine.host)
+    apply(machine.host, **routes(TWO_ROUTES))
+    machine.until_status("routes in force: 2")
+    assert machine.state(UNIT).main_pid == pid
+    Reset(config(), host=machine.host).do(Context(timeout=60))
+    assert not machine.state(UNIT).exists
+    assert machine.run("pgrep", "--full", "hostrouting watch", check=False).stdout == ""
+    assert machine.pids() == before
+
+
+def test_systemctl_reload(machine: WatchedMachine) -> None:
+    """It takes the config that is installed now; one that cannot be read is told, and the one before it is kept."""
+    pid = machine.until_it_runs()
+    document = config(**routes(TWO_ROUTES)).to_mapping()
+    machine.files.write(IN_FORCE, json.dumps(document).encode(), mode=0o644)
+    machine.run("systemctl", "reload", UNIT)
+    machine.until_status("routes in force: 2")
+    cursor = machine.cursor()
+    machine.files.write(IN_FORCE, b"{", mode=0o644)
+    machine.run("systemctl", "reload", UNIT)
+    machine.until(f"journalctl --unit={UNIT} --after-cursor='{cursor}' | grep -q 'stays in force'")
+    machine.run("ip", "route", "delete", "172.21.0.0/16")
+    machine.until("[[ $(ip route show proto 142) == *172.21* ]]")
+    assert machine.state(UNIT).main_pid == pid
+    assert machine.state(UNIT).active_state == "active"
+
+
+def test_a_process_that_hangs_or_ends_is_replaced(machine: WatchedMachine) -> None:
+    """The watchdog replaces one that was stopped by a signal, and Restart= one that was killed."""
+    first = machine.until_it_runs()
+    machine.run("systemctl", "kill", "--signal=STOP", UNIT)
+    second = machine.until_it_runs(instead_of=first)
+    machine.crash(UNIT)
+    assert machine.until_it_runs(instead_of=second) != first
+    said = machine.journal(f"--unit={UNIT}")
+    assert [line for line in said if "Watchdog timeout" in line] != []
+
+
+def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
+    """A config that asks for more rights restarts it; the other mode replaces it by the timer, and back."""
+    first = machine.until_it_runs()
+    sweep = {"staleCni": {"enabled": True, "podCidrs": ["10.240.0.0/16"], "sweep": "clean"}}
+    ConfigureWatch(config(**sweep), host=machine.host).do(machine.ctx)
+    machine.until_it_runs(instead_of=first)
+    apply(machine.host, watch={"enabled": True})
+    assert not machine.state(UNIT).exists
+    assert machine.state("hostrouting-watch.timer").is_running
+    apply(machine.host)
+    machine.until_it_runs()
+    assert not machine.state("hostrouting-watch.timer").exists
+    assert machine.systemctl("stop", UNIT) == 0
+    assert machine.state(UNIT).result == "success"
+
+
+def test_nothing_waits_for_it(tmp_path: Path) -> None:
+    """A boot with a service that never gets ready is as any other: machines run, multi-user.target is reached."""
+    never = "[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n"
+    with WatchedMachine(tmp_path, drop_in=never, prepare=EARLY) as machine:
+        machine.wait_until_up(KUBE)
+        machine.wait_until_up(KUBELET)
+        machine.until("systemctl is-active --quiet multi-user.target")
+        assert machine.state(UNIT).active_state == "activating"

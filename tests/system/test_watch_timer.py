@@ -1,0 +1,73 @@
+"""The timer of watch on real systemd: the scripts of the boot run again, and no machine that runs is touched."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.gated_machine import GATES, GatedMachine, require_nspawn
+
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hostrouting.host import Host
+
+LINKS = """
+ip link add eth0 type veth peer name wire && ip link set wire up
+ip link set eth0 up && ip address add 10.224.0.4/24 dev eth0
+ip link add ib0 type veth peer name fabric && ip link set fabric up && ip link set ib0 up
+ip route add default via 10.224.0.1 dev eth0
+"""
+NO_PYTHON = "rm -f /usr/bin/python3* /usr/local/bin/python3*\n"
+CIDR = "172.16.8.0/22"
+SECTIONS: dict[str, Any] = {
+    "staticRoutes": {"enabled": True, "routes": [{"destination": "172.20.0.0/16"}]},
+    "routeOverlap": {"expectedCidrs": [CIDR], "mode": "STRICT"},
+    "watch": {"enabled": True, "interval": "1s"},
+    "gates": list(GATES),
+}
+TIMER = "hostrouting-watch.timer"
+
+
+@pytest.fixture(autouse=True)
+def _possible() -> None:
+    require_nspawn()
+
+
+def configured(**changes: object) -> Callable[[Host], None]:
+    config = HostRoutingConfig.from_json(json.dumps(SECTIONS | changes))
+    return lambda host: Configure(config, host=host).do(Context(timeout=60))
+
+
+def until(machine: GatedMachine, condition: str) -> None:
+    """Wait until a command of bash succeeds in the machine."""
+    machine.run("timeout", "60", "bash", "-c", f"until {condition}; do :; done")
+
+
+def test_a_deleted_route_and_a_late_overlap(tmp_path: Path) -> None:
+    """Without Python, a deleted route is back after one interval, and a late overlap sets the marker.
+
+    Each of many runs leaves the machine that runs alone, those that fail under STRICT included.
+    """
+    arrange = configured()
+    with GatedMachine(tmp_path, units=(), arrange=arrange, prepare=LINKS + NO_PYTHON) as machine:
+        before = machine.pids()
+        assert all(before)
+        machine.run("ip", "route", "delete", "172.20.0.0/16")
+        until(machine, "[[ $(ip route show proto 142) == 172.20* ]]")
+        machine.run("ip", "address", "add", "172.16.1.4/16", "dev", "ib0")
+        until(machine, "[[ -e /run/aks-flex-node/route-overlap.detected ]]")
+        # It goes on after a run that failed.
+        machine.run("ip", "route", "delete", "172.20.0.0/16")
+        until(machine, "[[ $(ip route show proto 142) == 172.20* ]]")
+        assert machine.systemctl("start", "systemd-nspawn@late.service") == 1
+        machine.run("ip", "address", "delete", "172.16.1.4/16", "dev", "ib0")
+        until(machine, "[[ -e /run/aks-flex-node/route-overlap.ok ]]")
+        machine.wait_until_up("systemd-nspawn@late.service")
+        assert machine.pids() == before

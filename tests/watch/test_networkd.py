@@ -1,0 +1,247 @@
+"""systemd-networkd: its settings are read as it reads them, and the drop-in comes and goes with the config."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.intent_nodes import ROUTES, apply, config, in_time, node
+
+from hostrouting.boot_files import boot_files
+from hostrouting.check import check_node
+from hostrouting.cli import main
+from hostrouting.config import HostRoutingConfig
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import InvalidConfigError
+from hostrouting.host import Host
+from hostrouting.host.units import MASK
+from hostrouting.testing import FakeHost, MemoryFiles
+from hostrouting.watch.networkd import DROP_IN_PATH, ForeignRoutes, drop_in, foreign_routes, networkd_texts
+from phases import execute, plan, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hostrouting.findings import NodeFinding
+
+MAIN = "/etc/systemd/networkd.conf"
+TRUE = ("1", "yes", "Y", "true", "T", "ON")
+FALSE = ("0", "No", "n", "FALSE", "f", "off")
+FOLDERS = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
+WATCHED: dict[str, Any] = {**ROUTES, "watch": {"enabled": True}}
+KEPT: dict[str, Any] = {**ROUTES, "watch": {"enabled": True, "keepForeignRoutes": True}}
+
+white = st.text(" \t", max_size=3)
+#: What systemd reads between two lines that count: nothing, a comment, another setting, a word without meaning.
+noise = st.sampled_from(
+    ["", "  ", "# ManageForeignRoutes=maybe\\", "; x", "SpeedMeter=no", "word", "=no", "X=[Network"]
+)
+unreadable = st.sampled_from(["", "maybe", "2", "yes no", "no # not a comment"])
+
+
+@st.composite
+def assignments(draw: st.DrawFn, value: str) -> str:
+    """The assignment, with white space, and on one line or on two with a comment in between."""
+    around = [draw(white) for _ in range(4)]
+    begun = draw(st.sampled_from(["", "\\\n", "\\\n# comment\n  ", "\\\r\n ; no\\\n"]))
+    return f"{around[0]}ManageForeignRoutes{around[1]}={begun}{around[2]}{value}{around[3]}"
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> tuple[str, bool | None]:
+    """The text of one file, and the switch that it sets; None for no switch."""
+    lines, found = [], None
+    for _ in range(draw(st.integers(0, 4))):
+        section = draw(st.sampled_from(["Network", "DHCPv4", "network", "Network ", ""]))
+        lines.append(f"{draw(white)}[{section}]{draw(white)}")
+        for _ in range(draw(st.integers(0, 3))):
+            lines.append(draw(noise))
+            is_on = draw(st.sampled_from([True, False, None]))
+            value = draw(unreadable if is_on is None else st.sampled_from(TRUE if is_on else FALSE))
+            lines.append(draw(assignments(value)))
+            if is_on is not None and section == "Network":
+                found = is_on
+    return draw(st.sampled_from(["\n", "\r\n", "\r"])).join(lines), found
+
+
+@given(st.lists(texts(), max_size=4))
+def test_the_last_readable_switch_of_its_section_counts(files: list[tuple[str, bool | None]]) -> None:
+    """Comments, continued lines, repeated sections and unreadable values: the last one that can be read counts."""
+    said = [(str(at), is_on) for at, (_, is_on) in enumerate(files) if is_on is not None]
+    path, is_on = said[-1] if said else (None, True)
+    assert foreign_routes({str(at): text for at, (text, _) in enumerate(files)}) == ForeignRoutes(is_on, path)
+
+
+@given(st.sampled_from(["[Network", "[", "[a'b]", '[a"]', "[a\\\\b]", "[a]b"]), texts(), texts())
+def test_a_broken_header_ends_the_reading(
+    header: str, before: tuple[str, bool | None], after: tuple[str, bool | None]
+) -> None:
+    """Neither the rest of the file nor a later file counts."""
+    found = foreign_routes({"1": f"{before[0]}\n{header}\n{after[0]}", "2": after[0]})
+    assert found == foreign_routes({"1": before[0]})
+
+
+def test_an_assignment_without_a_section() -> None:
+    """It is ignored."""
+    assert foreign_routes({MAIN: "ManageForeignRoutes=no\n"}) == ForeignRoutes()
+
+
+places = st.tuples(st.sampled_from(FOLDERS), st.sampled_from(["05-a.conf", "10-b.conf", "9.conf", "Z.conf", "z.conf"]))
+
+
+@given(st.sets(places), st.sets(places), st.sets(st.sampled_from(FOLDERS)))
+def test_the_files_are_in_the_order_of_their_names(
+    present: set[tuple[str, str]], masked: set[tuple[str, str]], main: set[str]
+) -> None:
+    """One main file; of each name the file of the first folder, in the order of the bytes; a mask hides the others."""
+    files = MemoryFiles()
+    for folder in main:
+        files.write(f"{folder}/networkd.conf", b"main", mode=0o644)
+    for folder, name in present - masked:
+        files.write(f"{folder}/networkd.conf.d/{name}", b"text", mode=0o644)
+        files.write(f"{folder}/networkd.conf.d/{name}.bak", b"another", mode=0o644)
+        files.write(f"{folder}/networkd.conf.d/.{name}", b"hidden", mode=0o644)
+    for folder, name in masked:
+        files.link(f"{folder}/networkd.conf.d/{name}", MASK)
+    everything = sorted(present | masked, key=lambda place: FOLDERS.index(place[0]), reverse=True)
+    first = {name: folder for folder, name in everything}
+    wanted = [f"{folder}/networkd.conf" for folder in FOLDERS if folder in main][:1]
+    wanted += [f"{first[name]}/networkd.conf.d/{name}" for name in sorted(first)]
+    read = networkd_texts(files)
+    assert list(read) == wanted
+    assert [path for path, text in read.items() if not text] == [
+        f"{first[name]}/networkd.conf.d/{name}" for name in sorted(first) if (first[name], name) in masked
+    ]
+
+
+def test_the_drop_in_switches_it_off() -> None:
+    """To networkd, and so to its reader."""
+    file = drop_in()
+    assert foreign_routes({file.path: file.content.decode()}) == ForeignRoutes(are_managed=False, path=file.path)
+
+
+# --- the findings
+
+
+def managing(host: FakeHost, state: str = "configured") -> FakeHost:
+    """Let networkd run on the node, and have eth0."""
+    host.files.write("/lib/systemd/system/systemd-networkd.service", b"[Service]\nExecStart=/bin/sleep\n", mode=0o644)
+    host.services.start(in_time(), "systemd-networkd.service")
+    [index] = [device.ifindex for device in host.routes.links() if device.name == "eth0"]
+    text = f"# This is private data. Do not parse.\nADMIN_STATE={state}\nOPER_STATE=routable\n"
+    host.files.write(f"/run/systemd/netif/links/{index}", text.encode(), mode=0o644)
+    return host
+
+
+def findings(host: FakeHost, **sections: object) -> list[NodeFinding]:
+    found = check_node(in_time(), config(**sections), host).findings
+    return [finding for finding in found if finding.kind == "networkd"]
+
+
+def test_a_warning_with_the_remedy() -> None:
+    """Without watch nothing restores the routes; with it they are away for a moment only, which is a note."""
+    host = managing(node())
+    [without] = findings(host, **ROUTES)
+    assert str(without) == (
+        "warning: networkd: eth0: systemd-networkd manages it, and removes its static routes at its next start, or "
+        "when it reconfigures the device; ManageForeignRoutes= is on by default; set hostRouting.watch.enabled and "
+        "hostRouting.watch.keepForeignRoutes to true"
+    )
+    [watched] = findings(host, **WATCHED)
+    assert watched.severity == "note"
+    assert findings(host, **KEPT) == []
+    assert findings(host, routeOverlap={"expectedCidrs": ["10.224.0.0/16"]}) == []
+
+
+@pytest.mark.parametrize("state", ["unmanaged", "pending", "initialized", "linger", ""])
+def test_a_device_that_networkd_leaves_alone(state: str) -> None:
+    """Only a device with a .network file loses routes to networkd."""
+    assert findings(managing(node(), state), **ROUTES) == []
+
+
+def test_a_networkd_that_does_not_run() -> None:
+    """Its files below /run stay when it ends, and mean nothing then."""
+    host = managing(node())
+    host.services.stop(in_time(), "systemd-networkd.service")
+    assert findings(host, **ROUTES) == []
+
+
+def test_the_file_that_says_so_is_named() -> None:
+    """Also if it counts more than the drop-in: then it must change."""
+    host = managing(node())
+    host.files.write(MAIN, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)
+    [finding] = findings(host, **ROUTES)
+    assert f"ManageForeignRoutes= is on, as {MAIN} says" in finding.reason
+    assert findings(host, **KEPT) == []
+    later = "/run/systemd/networkd.conf.d/99-mine.conf"
+    host.files.write(later, b"[Network]\nManageForeignRoutes=yes\n", mode=0o644)
+    [finding] = findings(host, **KEPT)
+    assert finding.reason.endswith(f"; remove ManageForeignRoutes= from {later}, which counts more than {DROP_IN_PATH}")
+    host.files.write(later, b"[Network]\nManageForeignRoutes=no\n", mode=0o644)
+    assert findings(host, **ROUTES) == []
+
+
+def test_plan_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a notice, beside the changes."""
+    host = managing(node())
+    monkeypatch.setattr(Host, "live", lambda: host)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"hostRouting": ROUTES}))
+    assert main(["plan", "--json", str(path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert any("systemd-networkd manages it" in notice for notice in told["notices"])
+
+
+# --- the drop-in
+
+
+def test_it_comes_and_goes_with_the_config() -> None:
+    """Part of plan, check, apply and render; a config without it removes it, and so do reset and undo."""
+    host = node()
+    wanted = config(**KEPT)
+    assert DROP_IN_PATH in [change.subject for change in plan(Configure(wanted, host=host), in_time()).changes]
+    apply(host, **KEPT)
+    assert host.files.read(DROP_IN_PATH) == drop_in().content
+    assert drop_in() in boot_files(wanted, host=host)
+    assert not plan(Configure(wanted, host=host), in_time()).changes
+    apply(host, **WATCHED)
+    assert not host.files.exists(DROP_IN_PATH)
+    assert not host.files.exists("/etc/systemd/networkd.conf.d")
+    for last in (Reset(wanted, host=host), Configure(config(), host=host)):
+        apply(host, **KEPT)
+        execute(last, in_time())
+        assert not host.files.exists("/etc/systemd/networkd.conf.d")
+
+
+def test_an_undo_of_the_run_removes_it() -> None:
+    """And leaves the drop-ins of others alone."""
+    host = node()
+    host.files.write("/etc/systemd/networkd.conf.d/50-mine.conf", b"", mode=0o644)
+    report = run(Configure(config(**KEPT), host=host), in_time())
+    assert report.ok
+    assert host.files.exists(DROP_IN_PATH)
+    Configure(config(**KEPT), host=host).undo(in_time())
+    assert host.files.names("/etc/systemd/networkd.conf.d") == ["50-mine.conf"]
+
+
+def test_check_misses_it() -> None:
+    """One that was deleted or changed is a warning: routing is right without it."""
+    host = node()
+    apply(host, **KEPT)
+    for change in (host.files.remove, lambda path: host.files.write(path, b"", mode=0o644)):
+        change(DROP_IN_PATH)
+        found = check_node(in_time(), config(**KEPT), host).findings
+        assert (DROP_IN_PATH, "warning") in [(finding.subject, finding.severity) for finding in found]
+
+
+def test_it_counts_only_with_watch() -> None:
+    """Its removal is the work of the task that installs the units of watch."""
+    with pytest.raises(InvalidConfigError) as refused:
+        HostRoutingConfig.from_mapping({"watch": {"keepForeignRoutes": True}})
+    assert str(refused.value.errors[0]) == (
+        "hostRouting.watch.keepForeignRoutes: true counts only if watch.enabled is true, too; set that to true, or "
+        "take this one out"
+    )

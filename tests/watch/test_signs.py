@@ -1,0 +1,141 @@
+"""The signs that a watch gives to the manager of its process, and its reloads."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting import HostRoutingConfig
+from hostrouting.exceptions import InvalidConfigError
+from hostrouting.testing import FakeHost, MemorySupervisor
+from hostrouting.watch import LivingClock, Watch
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECONDS = 60
+
+
+def config(*destinations: str) -> HostRoutingConfig:
+    routes = [{"destination": each, "gateway": "10.224.0.1", "dev": "eth0"} for each in destinations]
+    return HostRoutingConfig.from_mapping({"staticRoutes": {"enabled": bool(routes), "routes": routes}})
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    """A node with a device for the routes."""
+    host = FakeHost()
+    host.routes.add_link("eth0")
+    host.routes.add_address("eth0", "10.224.0.4/16")
+    return host
+
+
+class Told(MemorySupervisor):
+    """A manager that goes on to the next step at each sign about the state, and then ends the watch."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__()
+        self.steps = list(steps)
+        self.ctx = Context(timeout=SECONDS)
+
+    def _deliver(self, message: bytes) -> None:
+        super()._deliver(message)
+        if b"STATUS" in message:
+            (self.steps.pop(0) if self.steps else lambda: self.ctx.cancel("told"))()
+
+
+def watch(host: FakeHost, watching: Watch, *steps: Callable[[], object]) -> list[dict[str, str]]:
+    """Run the watch with these steps, and return its signs."""
+    told = Told(*steps)
+    object.__setattr__(host, "supervisor", told)
+    watching.do(told.ctx)
+    assert told.steps == []
+    assert told.ctx.reason == "told"
+    for message in told.heard:
+        message.pop("MONOTONIC_USEC", None)
+    return told.heard
+
+
+def test_it_is_ready_after_the_first_look(host: FakeHost) -> None:
+    """Then it tells each change of state, and its end."""
+    watching = Watch(config("172.16.1.0/24", "172.16.2.0/24"), host=host)
+    down, up = (lambda: host.routes.set_up("eth0", up=False)), (lambda: host.routes.set_up("eth0", up=True))
+    assert watch(host, watching, down, up) == [
+        {"READY": "1", "STATUS": "routes in force: 2"},
+        {"STATUS": "routes in force: 0, waiting: 2"},
+        {"STATUS": "routes in force: 2"},
+        {"STOPPING": "1"},
+    ]
+
+
+def test_a_reload_has_a_beginning_and_an_end(host: FakeHost) -> None:
+    """The new config is in force at its end, even if the state reads the same."""
+    watching = Watch(config("172.16.1.0/24"), host=host)
+    signs = watch(host, watching, lambda: watching.reload(lambda: config("172.16.2.0/24")))
+    assert signs == [
+        {"READY": "1", "STATUS": "routes in force: 1"},
+        {"RELOADING": "1"},
+        {"READY": "1", "STATUS": "routes in force: 1"},
+        {"STOPPING": "1"},
+    ]
+    assert [str(route) for route in host.routes.routes() if route.protocol == 142] == [
+        "172.16.2.0/24 via 10.224.0.1 dev eth0 proto 142"
+    ]
+
+
+def test_a_config_that_cannot_be_read(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """The one before it stays in force, and an error says so."""
+
+    def read() -> HostRoutingConfig:
+        raise InvalidConfigError([])
+
+    watching = Watch(config("172.16.1.0/24"), host=host)
+    signs = watch(host, watching, lambda: watching.reload(read))
+    assert signs[-2] == {"READY": "1", "STATUS": "routes in force: 1"}
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.getMessage().startswith("the config cannot be read, and the one before it stays in force: ")
+
+
+def test_a_failure_is_the_state(host: FakeHost) -> None:
+    """It is ready after a look that failed as well: otherwise a manager would give it up."""
+    host.lock.fail_at(1)
+    [ready, stopping] = watch(host, Watch(config("172.16.1.0/24"), host=host))
+    assert ready["READY"] == "1"
+    assert ready["STATUS"] == "the routes cannot be repaired now: cannot open the lock: Read-only file system"
+    assert stopping == {"STOPPING": "1"}
+
+
+class TestLivingClock:
+    @pytest.fixture
+    def supervisor(self) -> MemorySupervisor:
+        """A manager that waits for a sign each minute."""
+        supervisor = MemorySupervisor()
+        supervisor.seconds_between_signs = 60.0
+        return supervisor
+
+    def test_a_wait_is_a_sign_of_life(self, supervisor: MemorySupervisor) -> None:
+        """One sign in time is enough, however many waits there are."""
+        ctx = Context(clock=LivingClock(supervisor))
+        for _ in range(3):
+            ctx.sleep(0.001)
+        assert supervisor.heard == [{"WATCHDOG": "1"}]
+        supervisor.seconds_between_signs = 0.0
+        LivingClock(supervisor).wait(threading.Lock(), 0.0)
+        assert len(supervisor.heard) == 2
+
+    def test_other_threads_give_none(self, supervisor: MemorySupervisor) -> None:
+        """They go on while the loop in the main thread hangs."""
+        ctx = Context(clock=LivingClock(supervisor))
+        thread = threading.Thread(target=ctx.sleep, args=(0.001,))
+        thread.start()
+        thread.join()
+        assert supervisor.heard == []
+
+    def test_no_sign_is_due_without_a_manager(self) -> None:
+        """A watch that a person started gives none."""
+        supervisor = MemorySupervisor()
+        Context(clock=LivingClock(supervisor)).sleep(0.001)
+        assert supervisor.heard == []

@@ -1,0 +1,247 @@
+"""The unit of watch: its files, and the tasks and commands that know it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from support.in_process import run_here
+from support.intent_nodes import PROBES, ROUTES, SWEEP, apply, config, in_time, node
+from support.needs import needs
+
+from hostrouting.boot_files import boot_files
+from hostrouting.check import check_node
+from hostrouting.configure import Configure, Reset
+from hostrouting.exceptions import UnitError
+from hostrouting.testing.strategies import configs
+from hostrouting.watch import ConfigureWatch
+from hostrouting.watch.unit import boot_unit, command_path, has_duties
+from phases import TaskFailedError, execute, plan, undo
+
+if TYPE_CHECKING:
+    from hostrouting.config import HostRoutingConfig
+    from hostrouting.testing import FakeHost
+
+GOLDEN: Final = Path(__file__).parent / "golden"
+COMMAND: Final = f"{sysconfig.get_path('scripts')}/hostrouting"
+UNITS: Final = "/etc/systemd/system"
+TIMER: Final = "hostrouting-watch.timer"
+SERVICE: Final = "hostrouting-watch.service"
+INTERVAL: Final = {"watch": {"enabled": True, "interval": "90s"}}
+BY_TIMER: Final = {"watch": {"enabled": True}}
+BY_SERVICE: Final = {"watch": {"enabled": True, "mode": "service"}}
+CLEAN: Final = {"staleCni": {**SWEEP["staleCni"], "sweep": "clean"}}
+
+
+def with_command(path: str = COMMAND) -> FakeHost:
+    host = node()
+    host.files.write(path, b"#!/usr/bin/python3\n", mode=0o755)
+    return host
+
+
+def files_of_watch(host: FakeHost) -> list[str]:
+    return sorted(path for path in host.files.tree.snapshot() if "hostrouting-watch" in path)
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        ("golden", "sections"),
+        [
+            (TIMER, {**ROUTES, **INTERVAL}),
+            (SERVICE, {**ROUTES, **BY_SERVICE}),
+            ("with-reports.service", {**SWEEP, **BY_SERVICE}),
+            ("with-sweeps.service", {**CLEAN, **BY_SERVICE}),
+        ],
+    )
+    def test_golden(self, golden: str, sections: dict[str, Any]) -> None:
+        """These very bytes; a change of a unit is seen in review."""
+        [file] = boot_unit(config(**sections), "/opt/agent/bin/hostrouting").files
+        assert file.content.decode() == (GOLDEN / golden).read_text()
+
+    @needs("systemd-analyze")
+    @pytest.mark.parametrize("sections", [BY_TIMER, BY_SERVICE, {**SWEEP, **BY_SERVICE}, {**CLEAN, **BY_SERVICE}])
+    def test_systemd_accepts_them(self, sections: dict[str, Any], tmp_path: Path) -> None:
+        """`systemd-analyze verify` prints nothing, and a service is exposed to 2.9 at most."""
+        unit = boot_unit(config(**ROUTES, **sections), "/bin/true")
+        path = tmp_path / unit.name
+        path.write_bytes(unit.files[0].content)
+        (tmp_path / "hostrouting-ready.service").write_text("[Service]\nType=oneshot\nExecStart=/bin/true\n")
+        verified = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", path], check=True, capture_output=True, text=True
+        )
+        assert verified.stderr == ""
+        if unit.name == SERVICE:
+            security = ["systemd-analyze", "security", "--offline=true", "--threshold=29", "--no-pager", str(path)]
+            subprocess.run(security, check=True, capture_output=True)
+
+    @given(configs())
+    def test_any_config_has_a_unit_or_none(self, some: HostRoutingConfig) -> None:
+        """Each place in the assets is filled, whatever the config."""
+        file = boot_unit(some, "/opt/agent/bin/hostrouting").files[0]
+        assert b"@" not in file.content.replace(b"SystemCallFilter=@", b"").replace(b"~@", b"").replace(b" @", b"")
+        assert has_duties(some) <= some.watch.enabled
+
+    @pytest.mark.parametrize(
+        ("sections", "expected"),
+        [
+            ({}, False),
+            (ROUTES, True),
+            (PROBES, True),
+            ({"routeOverlap": {"expected": ["azure"]}}, True),
+            (SWEEP, False),
+        ],
+    )
+    def test_a_unit_needs_something_to_keep(self, sections: dict[str, Any], *, expected: bool) -> None:
+        """The timer keeps what the boot makes right; a service alone keeps the leftovers of a CNI in sight."""
+        assert has_duties(config(**sections, **BY_TIMER)) is expected
+        assert has_duties(config(**sections, **BY_SERVICE)) is (expected or sections == SWEEP)
+        assert not has_duties(config(**sections))
+
+
+class TestTheCommand:
+    def test_that_of_this_installation_comes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Others may be of another version; one that was called by its path is the next."""
+        host = with_command("/usr/bin/hostrouting")
+        assert command_path(host.files) == "/usr/bin/hostrouting"
+        monkeypatch.setattr("sys.argv", ["/opt/agent/hostrouting"])
+        assert command_path(host.files) == "/usr/bin/hostrouting"
+        host.files.write("/opt/agent/hostrouting", b"", mode=0o755)
+        assert command_path(host.files) == "/opt/agent/hostrouting"
+        host.files.write(COMMAND, b"", mode=0o755)
+        assert command_path(host.files) == COMMAND
+
+    def test_without_any_the_service_is_refused_and_the_rest_is_done(self, caplog: pytest.LogCaptureFixture) -> None:
+        """`plan` and `check` say so; an apply warns, and installs all else."""
+        host = node()
+        wanted = config(**ROUTES, **BY_SERVICE)
+        reason = (
+            f"the command {COMMAND} of {SERVICE} is missing; install hostrouting there, or set hostRouting.watch.mode "
+            "to 'timer', which needs no command"
+        )
+        with pytest.raises(TaskFailedError) as caught:
+            execute(ConfigureWatch(wanted, host=host), in_time())
+        assert isinstance(caught.value.cause, UnitError)
+        assert str(caught.value.cause) == reason
+        execute(Configure(wanted, host=host), in_time())
+        assert reason in caplog.text
+        assert host.files.exists(f"{UNITS}/static-routes.service")
+        assert files_of_watch(host) == []
+        [change] = plan(Configure(wanted, host=host), in_time()).changes
+        assert (change.subject, change.detail) == (
+            SERVICE,
+            f"{reason}: will be refused: it is optional, and the rest goes on",
+        )
+        [finding] = check_node(in_time(), wanted, host).findings
+        assert (finding.kind, finding.subject, finding.severity) == ("watch", SERVICE, "warning")
+        assert reason in finding.reason
+
+
+class TestApply:
+    @pytest.mark.parametrize(("sections", "unit"), [(BY_TIMER, TIMER), (BY_SERVICE, SERVICE)])
+    def test_the_unit_is_installed_and_runs(self, sections: dict[str, Any], unit: str) -> None:
+        """It has its file and the link for the boot, and runs after the apply; a second one changes nothing."""
+        host, wanted = with_command(), config(**ROUTES, **sections)
+        planned = [str(change) for change in plan(Configure(wanted, host=host), in_time()).changes]
+        target = "timers" if unit == TIMER else "multi-user"
+        link = f"{UNITS}/{target}.target.wants/{unit}"
+        apply(host, **ROUTES, **sections)
+        assert files_of_watch(host) == [f"{UNITS}/{unit}", link]
+        assert {f"+ {UNITS}/{unit}", f"+ {link}", f"~ {unit} (started)"} <= set(planned)
+        first = host.services.state(in_time(), unit)
+        assert first.is_running
+        assert plan(Configure(wanted, host=host), in_time()).changes == ()
+        assert check_node(in_time(), wanted, host).findings == ()
+        apply(host, **ROUTES, **sections)
+        assert host.services.state(in_time(), unit) == first
+
+    def test_render_shows_it(self) -> None:
+        """The files of `render` are those of the apply."""
+        host, wanted = with_command(), config(**ROUTES, **BY_SERVICE)
+        [rendered] = [file for file in boot_files(wanted, host=host) if file.path.endswith(SERVICE)]
+        apply(host, **ROUTES, **BY_SERVICE)
+        assert host.files.read(f"{UNITS}/{SERVICE}") == rendered.content
+
+    def test_a_stopped_unit_is_started_again(self) -> None:
+        """`plan` and `check` say that it does not run."""
+        host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
+        apply(host, **ROUTES, **BY_TIMER)
+        host.services.stop(in_time(), TIMER)
+        assert [str(change) for change in plan(Configure(wanted, host=host), in_time()).changes] == [
+            f"~ {TIMER} (started)"
+        ]
+        assert [str(finding) for finding in check_node(in_time(), wanted, host).findings] == [
+            f"warning: watch: {TIMER}: does not run; run: hostrouting apply CONFIG"
+        ]
+        apply(host, **ROUTES, **BY_TIMER)
+        assert host.services.state(in_time(), TIMER).is_running
+
+    def test_another_interval_restarts_the_timer(self) -> None:
+        """A timer counts by the interval that it was started with."""
+        host = with_command()
+        apply(host, **ROUTES, **BY_TIMER)
+        calls = len(host.services.operations.calls)
+        apply(host, **ROUTES, **INTERVAL)
+        later = host.services.operations.calls[calls:]
+        assert later.index(("stop", TIMER)) < later.index(("start", TIMER))
+
+    @pytest.mark.parametrize("without", [{}, {"watch": {"mode": "service"}}])
+    def test_a_config_without_it_removes_it(self, without: dict[str, Any]) -> None:
+        """The unit is stopped and gone; the rest stays."""
+        host = with_command()
+        apply(host, **ROUTES, **BY_TIMER)
+        apply(host, **ROUTES, **without)
+        assert files_of_watch(host) == []
+        assert not host.services.state(in_time(), TIMER).is_running
+        assert host.files.exists(f"{UNITS}/static-routes.service")
+
+    def test_nothing_to_keep_is_said(self) -> None:
+        """A timer for leftovers of a CNI would run nothing."""
+        host = with_command()
+        apply(host, **BY_TIMER)
+        assert files_of_watch(host) == []
+        [finding] = check_node(in_time(), config(**BY_TIMER), host).findings
+        assert (finding.kind, finding.subject, finding.severity) == ("watch", "hostRouting.watch", "warning")
+
+
+class TestRemoval:
+    @pytest.mark.parametrize("sections", [BY_TIMER, BY_SERVICE])
+    def test_reset(self, sections: dict[str, Any]) -> None:
+        """Nothing is left, and nothing runs."""
+        host = with_command()
+        before = set(host.files.tree.snapshot())
+        apply(host, **ROUTES, **sections)
+        execute(Reset(config(), host=host), in_time())
+        assert set(host.files.tree.snapshot()) <= before
+        assert not any(host.services.state(in_time(), unit).is_running for unit in (TIMER, SERVICE))
+
+    def test_undo(self) -> None:
+        """The undo of the task removes its unit and its section of the intent, and nothing else."""
+        host = with_command()
+        apply(host, **ROUTES, **BY_TIMER)
+        undo(ConfigureWatch(config(**ROUTES, **BY_TIMER), host=host), in_time())
+        assert files_of_watch(host) == []
+        intent = json.loads(host.files.read("/etc/aks-flex-node/hostrouting.json") or b"")
+        assert "watch" not in intent["hostRouting"]
+        assert "staticRoutes" in intent["hostRouting"]
+
+
+def test_an_image(tmp_path: Path) -> None:
+    """An image gets the unit and its link; the command must be in the image, and `check` says that it is not."""
+    document = tmp_path / "config.json"
+    document.write_text(json.dumps({"hostRouting": {**PROBES, **BY_SERVICE, "gates": []}}))
+    image = tmp_path / "image"
+    (image / "usr/bin").mkdir(parents=True)
+    (image / "usr/bin/nft").touch(mode=0o755)
+    assert run_here("apply", "--root", image, document).returncode == 0
+    assert not (image / f"{UNITS[1:]}/{SERVICE}").exists()
+    assert f"watch: {SERVICE}: the command" in run_here("check", "--root", image, document).stdout
+    (image / "usr/bin/hostrouting").touch(mode=0o755)
+    assert run_here("apply", "--root", image, document).returncode == 0
+    assert "ExecStart=/usr/bin/hostrouting watch" in (image / f"{UNITS[1:]}/{SERVICE}").read_text()
+    assert (image / f"{UNITS[1:]}/multi-user.target.wants/{SERVICE}").is_symlink()
+    assert "watch" not in run_here("check", "--root", image, document).stdout
