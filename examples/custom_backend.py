@@ -39,6 +39,11 @@ class CountingBackend:
         self.asked["routes"] += 1
         return self.inner.routes()
 
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        """See `RouteBackend.routes_of`."""
+        self.asked["routes_of"] += 1
+        return self.inner.routes_of(protocol)
+
     def rules(self) -> list[Rule]:
         """See `RouteBackend.rules`."""
         self.asked["rules"] += 1
@@ -51,10 +56,16 @@ class CountingBackend:
         self.asked["lookup"] += len(destinations)
         return self.inner.lookup(destinations, sources=sources, resolve=resolve)
 
-    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
         """See `RouteBackend.apply`."""
         self.asked["apply"] += 1
-        self.inner.apply(changes, verify=verify)
+        self.inner.apply(changes, verify=verify, standing=standing)
 
 
 class TestCountingBackend(RouteBackendContract):

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import subprocess
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -126,6 +127,25 @@ def test_routes_that_go_with_their_device_or_address_go_in_silence(node: KernelN
         node.ip(*cause.split())
         assert node.ip("route", "show", "192.0.2.0/24") == ""
         assert not any(socket.inet_aton("192.0.2.0") in payload for _, payload in messages_received(listener))
+
+
+def test_an_event_does_not_say_which_process_made_the_change(node: KernelNode) -> None:
+    """It has the port of the socket that asked: a process id only for a first socket, and as its namespace numbers it.
+
+    So an event of a container names another process of the node, and one of a daemon with two sockets names none.
+    """
+    with in_namespace(node.name, open_here) as listener, ExitStack() as stack:
+        listener.bind((0, IPV4_ROUTE_EVENTS))
+        subprocess.run(
+            ["unshare", "--pid", "--fork", "ip", "-n", node.name, "route", "add", "192.0.2.0/24", "dev", "eth0"],
+            check=True,
+        )
+        announced = listener.recv(1 << 16)
+        assert struct.unpack_from("=I", announced, 12) == (1,)
+        ports = [stack.enter_context(in_namespace(node.name, open_here)) for _ in range(2)]
+        for opened in ports:
+            opened.bind((0, 0))
+        assert [opened.getsockname()[0] for opened in ports].count(os.getpid()) <= 1
 
 
 def test_a_default_receive_buffer_holds_a_batch_of_answers(node: KernelNode) -> None:

@@ -81,7 +81,16 @@ class RouteBackend(Routing, Protocol):
     error of the library or system call underneath.
     """
 
-    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        """Return the routes of one protocol, as `routes` shows them: a small part of a big table costs little."""
+
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
         """Make all the changes, in their order, or none of them.
 
         If a change is refused, every change of the batch that succeeded is rolled back and the routes are read again;
@@ -95,6 +104,9 @@ class RouteBackend(Routing, Protocol):
         the kernel would take another route is refused before anything is sent. A rollback appends removed routes after
         the others of their place, and removes added routes as the kernel holds them: it overwrites nothing.
         `left_behind` names the differences that remain.
+
+        A caller that knows the routes of all places that the changes concern gives them as `standing`, in the kernel's
+        order. Then they are not read first, so that a few changes cost the same in a table of any size.
 
         Refusals, by errno: EEXIST an addition to an occupied place, or of a route that exists; ESRCH a removal of a
         route that does not exist, or instead of which the kernel would remove another; ENETUNREACH a gateway that is

@@ -23,7 +23,7 @@ from hostrouting.static_routes.resolve import place_of
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from hostrouting.host import FileStore, Host, Route
     from hostrouting.net.links import Device
@@ -65,7 +65,7 @@ class Convergence:
     _host: Host
     _logger: logging.Logger
     #: Places that are left as they are.
-    _undecided: Collection[Place] = ()
+    _undecided: Container[Place] = ()
     #: `unrestored` of the run before, which is not logged again.
     _known: Mapping[str, str] = attrs.field(factory=dict)
     #: The routes that were displaced before the run.
@@ -80,6 +80,10 @@ class Convergence:
     #: Routes that the kernel refuses to restore now; their records stay.
     _waiting: list[ObservedRoute] = attrs.field(factory=list)
     _told: list[GivenUp] = attrs.field(factory=list)
+    #: Recorded routes of the places that are left as they are.
+    _apart: Routes = ()
+    #: The content of the journal, if it is known.
+    _written: tuple[ObservedRoute, ...] | None = None
     _changed: int = 0
     #: Our routes before the run, for a rollback.
     _ours: Mapping[Place, ObservedRoute] | None = None
@@ -94,7 +98,13 @@ class Convergence:
         if recorded.damage:
             self._logger.warning("%s", set_damaged_aside(files, recorded))
         self._recorded = recorded.routes
-        self._records, self._told = _restorable(self._recorded, self._host.routes.links())
+        # Without routes a removal may have to take the leftovers of a killed writer.
+        self._written = tuple(recorded.routes) or None
+        # A repair of one route asks the kernel for nothing that it does not need.
+        links = self._host.routes.links() if self._recorded else ()
+        self._records, self._told = _restorable(self._recorded, links)
+        self._apart = [route for route in self._records if place(route) in self._undecided]
+        self._records = [route for route in self._records if place(route) not in self._undecided]
         try:
             self._converge(desired)
         except (BackendError, HostFileError) as error:
@@ -114,7 +124,7 @@ class Convergence:
         left = {spot: route for spot, route in (self._ours or {}).items() if spot in self._undecided}
         self._record(ctx, {**left, **after})
         self._tell(after)
-        write_records(files, [*self._records, *self._waiting])
+        self._write([*self._records, *self._waiting])
         return self._changed
 
     @property
@@ -126,7 +136,8 @@ class Convergence:
     @property
     def _displaced(self) -> list[ObservedRoute]:
         """The routes that this run has displaced so far."""
-        return [route for route in self._records if route not in self._recorded]
+        recorded = set(self._recorded)
+        return [route for route in self._records if route not in recorded]
 
     def _record_rest(self, ctx: Context) -> None:
         """Record the changes of a run that failed, as far as they are in force."""
@@ -160,7 +171,7 @@ class Convergence:
                 self._accept(outcome)
                 return
             # Before anything is displaced: `reset` can then restore it even if this run is killed.
-            write_records(self._host.files, dict.fromkeys([*outcome.safeguard, *self._waiting]))
+            self._write(dict.fromkeys([*outcome.safeguard, *self._waiting]))
             try:
                 # If ours was added before foreign routes, the next reading shows the result.
                 self._host.routes.apply(outcome.changes, verify=not outcome.prepended)
@@ -291,10 +302,22 @@ class Convergence:
 
     def _keep(self, records: Routes) -> None:
         try:
-            write_records(self._host.files, records)
+            self._write(records)
         except HostFileError as error:
             # The next run finds those routes in their places; and the first error matters more.
             self._logger.warning("%s", error)
+
+    def _write(self, records: Iterable[ObservedRoute]) -> None:
+        """Record these routes and those of other places, unless the journal has exactly them."""
+        places: dict[Place, int] = {}
+        for number, route in enumerate(self._recorded):
+            places.setdefault(place(route), number)
+        all_of_them = dict.fromkeys([*self._apart, *records])
+        wanted = tuple(sorted(all_of_them, key=lambda route: places.get(place(route), len(self._recorded))))
+        if wanted != self._written:
+            self._written = None
+            write_records(self._host.files, wanted)
+            self._written = wanted
 
     def _tell(self, wanted: Mapping[Place, Route]) -> None:
         for route in self._displaced:

@@ -19,7 +19,7 @@ from hostrouting.net.changes import RouteChange, is_deleted_by
 from hostrouting.net.routes import FLAG_ONLINK, OUR_PROTOCOL, ObservedRoute, Place, Route, place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 __all__ = ["GivenUp", "Reconciliation", "Routes", "WayBack", "held_in", "reconcile"]
 
@@ -256,7 +256,7 @@ def reconcile(
     observed: Routes,
     *,
     displaced: Iterable[ObservedRoute] = (),
-    undecided: Collection[Place] = (),
+    undecided: Container[Place] = (),
     prepended: Mapping[Place, Routes] | None = None,
     stale: Routes = (),
 ) -> Reconciliation:

@@ -2,6 +2,8 @@
 
 A repair never waits, and a route that the kernel refuses now does not keep the others from their places.
 `ConfigureStaticRoutes` is all or nothing instead: its caller gets the error.
+
+`repair` compares all routes, `repair_places` those of a few places.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import HostFileError, LinkNotFoundError, RouteRejectedError
+from hostrouting.net.default_route import default_routes
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.converge import Convergence
 from hostrouting.static_routes.reconcile import held_in
@@ -18,14 +21,14 @@ from hostrouting.static_routes.resolve import place_of, resolve
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hostrouting.config import StaticRoute
     from hostrouting.host import Host, Route
     from hostrouting.net.routes import ObservedRoute, Place
     from phases import Context
 
-__all__ = ["Repair", "repair"]
+__all__ = ["Repair", "repair", "repair_places"]
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +43,8 @@ class Repair:
     displaced: tuple[ObservedRoute, ...] = ()
     #: The foreign routes that were left where a route of the config belongs.
     spared: tuple[ObservedRoute, ...] = ()
+    #: The devices of the default routes, if one of these completes a route of the config.
+    completed_by: frozenset[str] = frozenset()
     #: The displaced routes that cannot return to their places now, with the reason.
     unrestored: Mapping[str, str] = attrs.field(factory=dict)
 
@@ -89,9 +94,56 @@ def repair(
                 waiting=dict(waiting.values()),
                 displaced=tuple(foreign for spot, foreign in intruders.items() if spot not in {*spared, *waiting}),
                 spared=tuple(spared.values()),
+                completed_by=_completed_by(routes, observed),
                 unrestored=convergence.unrestored,
             )
         waiting |= {spot: (str(wanted[spot]), reason) for spot, reason in refused.items()}
+
+
+def repair_places(
+    ctx: Context,
+    places: Collection[Place],
+    last: Repair,
+    host: Host,
+    logger: logging.Logger,
+    *,
+    spare: Collection[Place],
+) -> Repair:
+    """Make our routes in these places those that `last` found to be wanted, all or none, under the run lock.
+
+    `host` needs to show the routes of these places only.
+    """
+    wanted = {spot: last.wanted[spot] for spot in places if spot in last.wanted}
+    intruders = _intruders(host.routes.routes(), wanted)
+    spared = {spot: foreign for spot, foreign in intruders.items() if spot in spare}
+    desired = [route for spot, route in wanted.items() if spot not in spared]
+    convergence = Convergence(host, logger, _Outside(places, spared), known=last.unrestored)
+    convergence.run(ctx, desired)
+    in_force = {str(route) for route in desired}
+    return attrs.evolve(
+        last,
+        waiting={route: reason for route, reason in last.waiting.items() if route not in in_force},
+        displaced=tuple(foreign for spot, foreign in intruders.items() if spot not in spared),
+        spared=(*(foreign for foreign in last.spared if place(foreign) not in places), *spared.values()),
+        unrestored={**last.unrestored, **convergence.unrestored},
+    )
+
+
+@attrs.frozen
+class _Outside:
+    """All places but some of a few."""
+
+    _places: Collection[Place]
+    _but: Collection[Place]
+
+    def __contains__(self, spot: object) -> bool:
+        return spot not in self._places or spot in self._but
+
+
+def _completed_by(routes: Iterable[StaticRoute], observed: Iterable[ObservedRoute]) -> frozenset[str]:
+    if all(route.dev and route.gateway for route in routes):
+        return frozenset()
+    return frozenset(hop.dev for route in default_routes(observed) for hop in route.hops)
 
 
 def _intruders(observed: Sequence[ObservedRoute], wanted: Collection[Place]) -> dict[Place, ObservedRoute]:

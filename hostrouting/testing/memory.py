@@ -13,6 +13,7 @@ from hostrouting.testing.memory_node import MemoryNode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostrouting.host.netlink.commit import AnyRoute
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Lookup, ObservedRoute
@@ -55,6 +56,10 @@ class MemoryBackend(MemoryNode):
         """See `RouteBackend.routes`."""
         return list(map(shown, self.fib.tables))
 
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        """See `RouteBackend.routes_of`."""
+        return [shown(route) for route in self.fib.tables if route.protocol == protocol]
+
     def rules(self) -> list[Rule]:
         """See `RouteBackend.rules`."""
         return self.fib.rules()
@@ -67,9 +72,16 @@ class MemoryBackend(MemoryNode):
         cleaned = shown_path if resolve else shown
         return [answer._replace(route=answer.route and cleaned(answer.route)) for answer in answers]
 
-    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
         """Make all the changes, in their order, or none of them."""
-        commit_routes(OneByOne(self.steps, self.take, self.routes), changes, devices=self.fib.devices, verify=verify)
+        transport: OneByOne[AnyRoute] = OneByOne(self.steps, self.take, self.routes)
+        commit_routes(transport, changes, devices=self.fib.devices, verify=verify, standing=standing)
 
     def fail_at(self, step: int, *, number: int = errno.ENOBUFS) -> None:
         """Refuse the `step`-th change from now (1 is the next), those of a rollback counted in."""

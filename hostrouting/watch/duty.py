@@ -45,7 +45,10 @@ class Keeper(Protocol):
         """Forget all that events told, since some were lost: `act` is called at once, and must read everything."""
 
     def act(self, ctx: Context) -> float:
-        """Look, and make it right; return in how many seconds to act again even without an event."""
+        """Look, and make it right; return in how many seconds to act again even without an event.
+
+        A keeper that catches up with the events meanwhile `hear`s them as always.
+        """
 
 
 @attrs.define(eq=False)
@@ -89,6 +92,8 @@ class Duty:
         """Let the keeper act; a failure is logged, and it acts again after some seconds."""
         # Time on the processor: waiting for the run lock slows nothing down.
         started, seconds = time.thread_time(), _SECONDS_AFTER_A_FAILURE
+        # It may hear events meanwhile.
+        self.due = inf
         try:
             seconds = self._keeper.act(ctx)
             self._trouble = ""
@@ -101,7 +106,8 @@ class Duty:
         except HostRoutingError as error:
             self._tell_once(error)
         self._pace = self._pace.after(time.thread_time() - started, now=time.monotonic())
-        self.due = ctx.clock.monotonic() + seconds
+        now = ctx.clock.monotonic()
+        self.due = max(min(self.due, now + seconds), now + self._pace.pause)
 
     def _tell_once(self, error: HostRoutingError) -> None:
         if self._trouble != str(error):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from hostrouting.exceptions import EventsLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hostrouting.host import Listener
     from hostrouting.watch.duty import Duty
     from phases import Context
 
-__all__ = ["Rounds", "keep"]
+__all__ = ["Rounds", "catch_up", "keep"]
 
 #: Events that come together are heard together: a flush deletes a thousand routes within this time.
 _SECONDS_TOGETHER: Final = 0.003
@@ -62,11 +62,17 @@ def _hear(ctx: Context, duties: Sequence[Duty], listener: Listener, rounds: Roun
         ctx.wait(lambda: ctx.cancelled, until=min(end, now() + _SECONDS_TOGETHER))
     if ctx.cancelled:
         return
+    catch_up(ctx, duties, listener)
+
+
+def catch_up(ctx: Context, duties: Iterable[Duty], listener: Listener) -> None:
+    """Tell the duties of all events by now."""
+    now = ctx.clock.monotonic()
     try:
         events = listener.take()
     except EventsLostError:
         for duty in duties:
-            duty.lose(now=now())
+            duty.lose(now=now)
         return
     for duty in duties:
-        duty.hear(events, now=now())
+        duty.hear(events, now=now)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from logging import ERROR, INFO, WARNING
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, RouteEvent
+from hostrouting.exceptions import BackendError, HostFileError
+from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, RouteEvent
 from hostrouting.net.routes import MAIN_TABLE, place
-from hostrouting.static_routes.repair import Repair, repair
+from hostrouting.static_routes.repair import Repair, repair, repair_places
+from hostrouting.static_routes.resolve import place_of
 from hostrouting.watch.account import Account
+from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from hostrouting.config import StaticRoute
-    from hostrouting.host import Host, NetworkEvent, ObservedRoute
+    from hostrouting.config import HostRoutingConfig, StaticRoute
+    from hostrouting.host import Lookup, NetworkEvent, ObservedRoute, Route, RouteBackend
     from hostrouting.net.routes import Place
     from hostrouting.watch.installed import InstalledConfig
     from phases import Change, Context
@@ -61,20 +65,45 @@ class _Lines:
 
 @attrs.define(eq=False)
 class RouteKeeper:
-    """The static routes of a config, with all that is to be known between two repairs."""
+    """The static routes of a config, with all that is to be known between two repairs.
+
+    After an event of a route, only the places of such events are repaired, by what the events tell (`NearRoutes`). All
+    routes are read at first, after a loss, for another config, after an event with which routes may have gone that no
+    event names, and if a small repair is refused.
+
+    Every `interval` the routes of ours alone are read, and the kernel is asked which route decides the first address of
+    each place. If both are as the events told, nothing else is read. The second question finds a foreign route ahead of
+    ours, but not where a longer prefix, or a rule, decides that address: there only an event can tell of one.
+    """
 
     failure: ClassVar[str] = "the routes cannot be repaired now"
     _host: Host
     _logger: logging.Logger
     _installed: InstalledConfig
+    #: Lets `hear` have all events by now.
+    _catch_up: Callable[[], None]
     _lines: _Lines = attrs.field(init=False, default=attrs.Factory(lambda self: _Lines(self._logger), takes_self=True))
+    _known: KnownRoutes = attrs.field(
+        init=False, default=attrs.Factory(lambda self: KnownRoutes(self._host.routes, self._catch_up), takes_self=True)
+    )
     _last: Repair = attrs.field(factory=Repair)
-    #: The number of routes in the config.
-    _count: int = 0
-    #: The devices by which the routes leave.
-    _devices: set[str | None] = attrs.field(factory=set)
+    #: The routes of the config, as objects, and their places.
+    _routes: Sequence[StaticRoute] | None = None
+    _places: frozenset[Place] = frozenset()
+    #: The devices by which the routes leave, or that may change which these are.
+    _devices: Collection[str | None] = ()
     #: True if a default route completes a route of the config.
     _looks_up: bool = False
+    #: True if all routes are to be read.
+    _is_whole: bool = True
+    #: The places of events since the last repair.
+    _touched: set[Place] = attrs.field(factory=set)
+    #: True while it repairs: it hears its own changes.
+    _is_acting: bool = False
+    #: When to compare the routes without an event, on the monotonic clock.
+    _compare_at: float = inf
+    #: The answers of the kernel that were as the events told.
+    _confirmed: tuple[list[ObservedRoute], list[Lookup]] | None = None
     #: When foreign routes were displaced from a place.
     _displacements: defaultdict[Place, list[float]] = attrs.field(factory=lambda: defaultdict(list))
 
@@ -82,64 +111,155 @@ class RouteKeeper:
     def state(self) -> str:
         """The state of the routes in a few words."""
         waiting, spared = len(self._last.waiting), len(self._last.spared)
-        parts = [f"routes in force: {self._count - waiting - spared}"]
+        parts = [f"routes in force: {len(self._routes or ()) - waiting - spared}"]
         parts += [f"waiting: {waiting}"] if waiting else []
         parts += [f"left to another program: {spared}"] if spared else []
         return ", ".join(parts)
 
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""
-        return 0 if any(map(self._concerns, events)) else inf
+        for event in events:
+            self._hear(event)
+        return inf if self._is_acting or self._is_done() else 0
 
     def lose(self) -> None:
-        """See `Keeper`: each repair reads everything anew."""
+        """See `Keeper`."""
+        self._known.forget()
+        self._is_whole = True
 
     def act(self, ctx: Context) -> float:
         """Repair the routes of the installed config, under the run lock."""
-        with self._host.lock.hold(ctx) as held:
-            config = self._installed.read()
-            if not self._installed.is_reset:
-                self._repair(held, config.static_routes.routes)
-        return config.watch.interval
+        self._is_acting = True
+        try:
+            with self._host.lock.hold(ctx) as held:
+                config = self._installed.read()
+                if not self._installed.is_reset:
+                    self._keep(held, config)
+        except BaseException:
+            self._is_whole = True
+            raise
+        finally:
+            self._is_acting = False
+        return self._compare_at - ctx.clock.monotonic() if self._is_done() else 0
 
-    def _concerns(self, event: NetworkEvent) -> bool:
-        """Return True if the event may have changed one of the routes, or may let a waiting one return.
+    # --- events
+
+    def _hear(self, event: NetworkEvent) -> None:
+        """Take note of the place of a route's event; or that everything is to be read.
 
         The kernel announces no removal of the routes that go with a device or an address, so these events count.
         """
-        if isinstance(event, RouteEvent):
-            return self._concerns_route(event)
-        if isinstance(event, DeviceEvent):
-            return event.device.name in self._devices
-        return isinstance(event, AddressEvent) and event.dev in self._devices
+        if not isinstance(event, RouteEvent):
+            self._is_whole = self._is_whole or self._takes_routes_along(event)
+            return
+        spot = self._known.hear(event)
+        if spot is not None:
+            self._touched.add(spot)
+        self._is_whole = self._is_whole or self._lets_return(event.route)
 
-    def _concerns_route(self, event: RouteEvent) -> bool:
-        route = event.route
-        wanted = self._last.wanted.get(place(route))
+    def _takes_routes_along(self, event: NetworkEvent) -> bool:
+        if isinstance(event, DeviceEvent):
+            return self._is_used(event.device.name)
+        if isinstance(event, AddressEvent):
+            return self._is_used(event.dev) or event.address.local in self._known.sources
+        return False
+
+    def _is_used(self, dev: str | None) -> bool:
+        return dev in self._devices or dev in self._known.devices
+
+    def _lets_return(self, route: ObservedRoute) -> bool:
+        """Return True if an event of this foreign route may let a waiting one return, or complete it in another way."""
         if route.protocol == OUR_PROTOCOL:
-            # A repair is announced, too.
-            return event.verb == "remove" or wanted is None or not route.fulfils(wanted)
-        if wanted is not None or (self._looks_up and not route.prefix_length and route.table == MAIN_TABLE):
+            return False
+        if self._looks_up and not route.prefix_length and route.table == MAIN_TABLE:
             return True
         # The kernel finds a gateway by a route without one.
         return bool(self._last.waiting) and route.gateway is None and route.dev in self._devices
 
-    def _repair(self, ctx: Context, routes: Sequence[StaticRoute]) -> None:
-        """Make the routes right, and log each difference to the state before."""
-        now, account, before = ctx.clock.monotonic(), Account(), self._last
-        self._count = len(routes)
-        # Now, since thousands of events need them, and also if the repair fails.
-        self._devices |= {route.dev for route in routes}
+    def _is_done(self) -> bool:
+        """Return True if nothing is to be repaired; forget the events that changed nothing."""
+        self._touched = {spot for spot in self._touched if not self._is_right(spot)}
+        return not self._is_whole and not self._touched
+
+    def _is_right(self, spot: Place) -> bool:
+        """Return True if a place is as the last repair wanted it, or as it left it."""
+        standing = self._known.at(spot)
+        if standing is None:
+            return False
+        wanted = self._last.wanted.get(spot)
+        if wanted is None:
+            return spot in self._places or all(route.protocol != OUR_PROTOCOL for route in standing)
+        if any(route.fulfils(foreign) for foreign in self._last.spared for route in standing[:1]):
+            return True
+        return _is_first(wanted, standing) and all(route.protocol != OUR_PROTOCOL for route in standing[1:])
+
+    # --- repairs
+
+    def _keep(self, ctx: Context, config: HostRoutingConfig) -> None:
+        """Make the routes of the config right where events say that they are not, and all of them now and then."""
+        self._catch_up()
+        routes, now = config.static_routes.routes, ctx.clock.monotonic()
+        if routes is not self._routes:
+            self._begin(routes)
+        if self._is_whole or now >= self._compare_at or self._compare_at == inf:
+            self._compare_at = now + config.watch.interval
+            self._is_whole = self._is_whole or not self._is_confirmed()
+        if not self._is_done():
+            self._repair(ctx, routes, now)
+
+    def _begin(self, routes: Sequence[StaticRoute]) -> None:
+        """Keep the routes of another config from now on."""
+        self._routes, self._places = routes, frozenset(map(place_of, routes))
+        self._devices = {route.dev for route in routes}
         self._looks_up = not all(route.dev and route.gateway for route in routes)
-        spare = self._contested(now)
-        self._last = repair(ctx.within(account), routes, self._host, self._logger, before=before, spare=spare)
-        self._devices = {route.dev for route in routes} | {route.dev for route in self._last.wanted.values()}
+        self._known.forget(self._places)
+        self._is_whole = True
+
+    def _is_confirmed(self) -> bool:
+        """Return True if the kernel holds our routes as the events told, and no foreign one decides in their places."""
+        last = self._last
+        if last.waiting or last.spared or last.unrestored:
+            # It may be time for them.
+            return False
+        ours = self._host.routes.routes_of(OUR_PROTOCOL)
+        deciding = self._host.routes.lookup([route.network for route in last.wanted.values()])
+        if (ours, deciding) == self._confirmed:
+            return True
+        in_our_places = (found.route for found in deciding if found.route and place(found.route) in last.wanted)
+        are_first = all(route.fulfils(last.wanted[place(route)]) for route in in_our_places)
+        is_confirmed = are_first and self._known.confirmed_by(ours)
+        self._confirmed = (ours, deciding) if is_confirmed else None
+        return is_confirmed
+
+    def _repair(self, ctx: Context, routes: Sequence[StaticRoute], now: float) -> None:
+        """Make the routes right, and log each difference to the state before."""
+        account, before = Account(), self._last
+        self._last = self._repaired(ctx.within(account), routes, self._contested(now))
         for route in self._last.displaced:
             self._displacements[place(route)].append(now)
+        # Its own changes are events, too.
+        self._catch_up()
         self._lines.at(now)
         self._tell_changes(account.changes)
         self._tell_waiting(before.waiting)
         self._tell_spared(before.spared)
+
+    def _repaired(self, ctx: Context, routes: Sequence[StaticRoute], contested: Collection[Place]) -> Repair:
+        places, self._touched = self._touched, set()
+        if not self._is_whole:
+            with suppress(BackendError, HostFileError):
+                near = self._host_with(NearRoutes(self._known, places))
+                return repair_places(ctx, places, self._last, near, self._logger, spare=contested)
+        self._is_whole = False
+        whole = self._host_with(WholeRoutes(self._known))
+        made = repair(ctx, routes, whole, self._logger, before=self._last, spare=contested)
+        left_by = {route.dev for route in routes} | {route.dev for route in made.wanted.values()}
+        self._devices = left_by | made.completed_by
+        return made
+
+    def _host_with(self, routes: RouteBackend) -> Host:
+        """Return the part of the host that a repair needs, with another view of its routes."""
+        return Host(routes=routes, files=self._host.files, lock=self._host.lock, services=self._host.services)
 
     def _contested(self, now: float) -> set[Place]:
         """Return the places from which no foreign route is displaced any more, and forget old displacements."""
@@ -176,3 +296,7 @@ class RouteKeeper:
                     _MOST_DISPLACEMENTS,
                     foreign=str(route),
                 )
+
+
+def _is_first(wanted: Route, standing: Sequence[ObservedRoute]) -> bool:
+    return bool(standing) and standing[0].fulfils(wanted)

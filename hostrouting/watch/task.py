@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -10,7 +11,7 @@ from hostrouting.boot import NodeTask
 from hostrouting.host import Host
 from hostrouting.watch.duty import TASK, Duty
 from hostrouting.watch.installed import InstalledConfig
-from hostrouting.watch.loop import keep
+from hostrouting.watch.loop import catch_up, keep
 from hostrouting.watch.proof import ProofKeeper
 from hostrouting.watch.routes import RouteKeeper
 from hostrouting.watch.shared_lock import SharedLock
@@ -86,16 +87,20 @@ class Watch(NodeTask):
     def _keep(self, ctx: Context) -> None:
         installed = InstalledConfig(self._config, self._host.files, self._logger)
         host = _with_shared_lock(self._host)
-        with siblings(host, self._logger, installed, clock=ctx.clock) as relay:
-            keeper = RouteKeeper(host, self._logger, installed)
+        duties: list[Duty] = []
+        # It listens before the first look: no change after it is missed.
+        with (
+            siblings(host, self._logger, installed, clock=ctx.clock) as relay,
+            host.events.listen(ctx) as listener,
+        ):
+            keeper = RouteKeeper(host, self._logger, installed, partial(catch_up, ctx, duties, listener))
             routes = Duty(keeper, self._logger)
-            rounds = WatchRounds(host.supervisor, installed, self._calls, lambda: routes.trouble or keeper.state)
+            # The routes first: a route that they restore is no finding.
             proof = Duty(ProofKeeper(host, self._logger, installed), self._logger)
+            duties += [routes, proof, Duty(relay, self._logger)]
+            rounds = WatchRounds(host.supervisor, installed, self._calls, lambda: routes.trouble or keeper.state)
             self._calls.wake = ctx.notify
-            # Before the first look: no change after it is missed.
-            with host.events.listen(ctx) as listener:
-                # The routes first: a route that they restore is no finding.
-                keep(ctx, [routes, proof, Duty(relay, self._logger)], listener, rounds)
+            keep(ctx, duties, listener, rounds)
         if installed.is_reset:
             self._logger.info("hostrouting was reset, so there is nothing to keep any more")
 

@@ -15,9 +15,16 @@ def _machine(root: str) -> Host:
     from hostrouting.host.files.lock import FileLock
     from hostrouting.host.files.store import RootedFiles
     from hostrouting.host.netlink import NetlinkBackend
+    from hostrouting.host.netlink.events import NetlinkEvents
     from hostrouting.host.systemd.systemctl import OfflineUnits
 
-    return Host(routes=NetlinkBackend(), services=OfflineUnits(root), files=RootedFiles(root), lock=FileLock(root=root))
+    return Host(
+        routes=NetlinkBackend(),
+        services=OfflineUnits(root),
+        files=RootedFiles(root),
+        lock=FileLock(root=root),
+        events=NetlinkEvents(),
+    )
 
 
 if __name__ == "__main__":

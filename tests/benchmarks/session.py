@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import cases, fabric, footprint, model, pair, report, reproof, sweep, world
+from benchmarks import cases, fabric, footprint, model, pair, report, reproof, sweep, watch, world
 from benchmarks.measure import BenchmarkError
 from benchmarks.targets import targets
 
@@ -28,6 +28,7 @@ _CASES: Final[Mapping[str, Callable[[cases.Setting], list[cases.Result]]]] = {
     "sweep": sweep.sweep,
     "model": model.model,
     "reproof": reproof.reproof,
+    "watch": watch.watch,
 }
 _NAMES: Final = (*_CASES, "memory", "imports")
 _SOURCE: Final = Path(__file__).with_name("yardstick.c")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks import fabric, model, pair, reproof, sweep
+from benchmarks import fabric, model, pair, reproof, sweep, watch
 from benchmarks.cases import IP, OURS, VERIFIED, C, Result
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def targets(results: Mapping[str, Result], memory: Memory | None, imports: Impor
     for module, limit in ("hostrouting", 60), ("phases", 20):
         extra = imports.over_bare(f"import {module}") if imports is not None else None
         found.append(Target(f"import {module}, over bare Python", extra, limit, unit=" ms"))
-    return found + _pair(results) + _fabric(results) + _model(results) + _reproof(results)
+    return found + _pair(results) + _fabric(results) + _model(results) + _reproof(results) + _watch(results)
 
 
 def _pair(results: Mapping[str, Result]) -> list[Target]:
@@ -113,6 +113,29 @@ def _model(results: Mapping[str, Result]) -> list[Target]:
 def _reproof(results: Mapping[str, Result]) -> list[Target]:
     one = results[reproof.EVENT].contests[0] if reproof.EVENT in results else None
     return [Target("proof of one event", one and one.microseconds_per_item(OURS), 150, unit=" us")]
+
+
+def _watch(results: Mapping[str, Result]) -> list[Target]:
+    def one(case: str, figure: Callable[[Contest], float]) -> float | None:
+        return figure(results[case].contests[0]) if case in results else None
+
+    def p50(name: str) -> Callable[[Contest], float]:
+        return lambda measured: measured.milliseconds(name)
+
+    def p99(name: str) -> Callable[[Contest], float]:
+        return lambda measured: watch.slowest(measured, name)
+
+    changed = [(watch.CHANGES, kind, f"of another {kind}") for kind in watch.KINDS]
+    found: list[Target] = []
+    for case, name, words in [(watch.DELETION, OURS, "deleted"), *changed]:
+        found.append(Target(f"a route {words} restored, median", one(case, p50(name)), 10, unit=" ms"))
+        found.append(Target(f"a route {words} restored, 99 of 100", one(case, p99(name)), 50, unit=" ms"))
+    return [
+        *found,
+        Target("1,000 routes deleted and restored", one(watch.AT_ONCE, p50(OURS)), 200, unit=" ms"),
+        Target("watch beside a deletion every 10 ms", one(watch.LOOP, watch.share), 5, unit=" %"),
+        Target("watch idle", one(watch.IDLE, watch.share), 0.05, unit=" %"),
+    ]
 
 
 def _worst(promise: str, result: Result | None, one: str, other: str, limit: float, *, at_least: bool) -> Target:

@@ -45,6 +45,10 @@ class TimedBackend:
         with self._timed("dump"):
             return self._keep(self._backend.routes())
 
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        with self._timed("dump"):
+            return self._keep(self._backend.routes_of(protocol))
+
     def rules(self) -> list[Rule]:
         with self._timed("dump"):
             return self._keep(self._backend.rules())
@@ -56,7 +60,13 @@ class TimedBackend:
         with self._timed("lookups"):
             return self._keep(self._backend.lookup(destinations, sources=sources, resolve=resolve))
 
-    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
         raise BenchmarkError(f"a proof changes nothing, but wanted {len(changes)} changes (verify={verify})")
 
     def _keep(self, answer: list[T]) -> list[T]:

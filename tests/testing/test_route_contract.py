@@ -30,15 +30,45 @@ class ForgetsSelectors(MemoryBackend):
 
 
 class NeverVerifies(MemoryBackend):
-    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
         """Drop `verify`, as a wrapper may."""
-        super().apply(changes, verify=False)
+        super().apply(changes, verify=False, standing=standing)
 
 
 class AlwaysVerifies(MemoryBackend):
-    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
         """Drop `verify` in the other way."""
-        super().apply(changes)
+        super().apply(changes, standing=standing)
+
+
+class ForgetsWhatStands(MemoryBackend):
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
+        """Read what the caller knows."""
+        super().apply(changes, verify=verify)
+
+
+class ShowsEveryProtocol(MemoryBackend):
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        """Filter nothing."""
+        return self.routes()
 
 
 LASTING = "test_verification_finds_a_route_that_did_not_last"
@@ -51,6 +81,8 @@ LASTING = "test_verification_finds_a_route_that_did_not_last"
         (ForgetsAttributes, "test_unknown_attributes_are_kept", RouteRejectedError),
         (NeverVerifies, LASTING, pytest.fail.Exception),
         (AlwaysVerifies, LASTING, RouteRejectedError),
+        (ForgetsWhatStands, "test_known_routes_are_not_read", pytest.fail.Exception),
+        (ShowsEveryProtocol, "test_the_routes_of_a_protocol", AssertionError),
     ],
 )
 def test_the_contract_notices(broken: type[MemoryBackend], promise: str, failure: type[BaseException]) -> None:

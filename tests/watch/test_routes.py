@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import attrs
 import pytest
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.fib.model import resting
 from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Route, RouteEvent
+from hostrouting.net.addresses import Address
 from hostrouting.net.links import Device, DeviceAddress
+from hostrouting.net.routes import place
+from hostrouting.static_routes.converge import read_records
 from hostrouting.testing import FakeHost, MemoryBackend
 from hostrouting.watch.installed import InstalledConfig
 from hostrouting.watch.routes import RouteKeeper
@@ -19,11 +23,12 @@ from phases import Context
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from hostrouting.host import NetworkEvent
+    from hostrouting.host import Listener, NetworkEvent, ObservedRoute
 
 
+ADDRESS = Address.parse("10.224.0.4").number
 ROUTE = StaticRoute(destination="172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
 
 
@@ -33,6 +38,45 @@ def node() -> MemoryBackend:
     node.add_link("eth0")
     node.add_address("eth0", "10.224.0.4/16")
     return node
+
+
+OURS = Route.parse("172.16.1.0/24", gateway="10.224.0.1", dev="eth0")
+FOREIGN = attrs.evolve(OURS, gateway=Address.parse("10.224.0.9"), protocol=16)
+
+
+class CountedNode(MemoryBackend):
+    """A node that counts the readings of all routes."""
+
+    readings = 0
+
+    def routes(self) -> list[ObservedRoute]:
+        self.readings += 1
+        return super().routes()
+
+
+def standing(node: MemoryBackend) -> list[str]:
+    """Return the routes to the destination of ours."""
+    return [str(route) for route in MemoryBackend.routes(node) if route.network == OURS.network]
+
+
+def _moved(node: MemoryBackend) -> None:
+    node.delete_route(OURS)
+    node.insert_route(attrs.evolve(OURS, metric=7))
+
+
+Change: TypeAlias = "Callable[[MemoryBackend], None]"
+#: What another program does to our route.
+CHANGES: list[tuple[str, Change]] = [
+    ("deleted", lambda node: node.delete_route(OURS)),
+    ("gateway", lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="replace")),
+    ("source", lambda node: node.insert_route(attrs.evolve(OURS, source=ADDRESS), verb="replace")),
+    ("scope", lambda node: node.insert_route(attrs.evolve(OURS, scope=200), verb="replace")),
+    ("metric", _moved),
+    ("foreign instead", lambda node: node.insert_route(FOREIGN, verb="replace")),
+    ("foreign before", lambda node: node.insert_route(FOREIGN, verb="prepend")),
+    ("second of ours", lambda node: node.insert_route(attrs.evolve(FOREIGN, protocol=OUR_PROTOCOL), verb="append")),
+    ("same but foreign", lambda node: node.insert_route(attrs.evolve(OURS, protocol=16), verb="replace")),
+]
 
 
 class CountedRoutes(tuple[StaticRoute, ...]):
@@ -53,31 +97,47 @@ EVENTS: list[NetworkEvent] = [
 ]
 
 
-def keeper_of(node: MemoryBackend, *routes: StaticRoute, host: FakeHost | None = None) -> RouteKeeper:
-    """Return a keeper of routes that no run has installed."""
-    host, logger = host or FakeHost(node), logging.getLogger("keeper")
-    config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
-    return RouteKeeper(host, logger, InstalledConfig(config, host.files, logger))
+class Kept:
+    """A keeper of routes that no run has installed."""
+
+    def __init__(
+        self, node: MemoryBackend, listener: Listener, *routes: StaticRoute, host: FakeHost | None = None
+    ) -> None:
+        self.host, logger = host or FakeHost(node), logging.getLogger("keeper")
+        self._listener = listener
+        config = HostRoutingConfig(static_routes=StaticRoutesConfig(enabled=True, routes=CountedRoutes(routes)))
+        self.keeper = RouteKeeper(self.host, logger, InstalledConfig(config, self.host.files, logger), self.catch_up)
+
+    def catch_up(self) -> None:
+        self.keeper.hear(self._listener.take())
+
+    def miss_events(self) -> None:
+        """Let the keeper hear nothing of what has happened."""
+        self._listener.take()
+
+
+@pytest.fixture
+def kept(node: MemoryBackend) -> Iterator[Kept]:
+    with node.events.listen(Context()) as listener:
+        yield Kept(node, listener, ROUTE)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_an_event_costs_the_same_however_many_routes_there_are(event: NetworkEvent, node: MemoryBackend) -> None:
+def test_an_event_costs_the_same_however_many_routes_there_are(event: NetworkEvent, kept: Kept) -> None:
     """An event of another program concerns no route, and is found not to without a look at each of them."""
-    keeper = keeper_of(node, ROUTE)
-    keeper.act(Context())
+    kept.keeper.act(Context())
     before = CountedRoutes.passes
-    assert keeper.hear([event]) == inf
+    assert kept.keeper.hear([event]) == inf
     assert CountedRoutes.passes == before
 
 
 def test_a_route_that_is_deleted_all_the_time_fills_no_log(
-    node: MemoryBackend, caplog: pytest.LogCaptureFixture
+    kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ten repairs a second have sixty lines a minute, and one more that says how many were left out."""
     clock = ManualClock()
-    keeper = keeper_of(node, ROUTE)
     for _ in range(601):
-        keeper.act(Context(clock=clock))
+        kept.keeper.act(Context(clock=clock))
         node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
         clock.advance(0.1)
     assert caplog.messages[:60] == ["repaired: + 172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142"] * 60
@@ -89,22 +149,139 @@ def test_a_displaced_route_that_cannot_return_is_told_once(
     node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each repair tries it again, without another line, until its gateway is there and it returns."""
-    host = FakeHost(node)
+    host, clock = FakeHost(node), ManualClock()
     foreign = Route.parse("172.16.1.0/24", gateway="10.225.0.1", dev="eth0", protocol=16)
     node.add_address("eth0", "10.225.0.4/16")
     node.insert_route(foreign)
-    keeper_of(node, ROUTE, host=host).act(Context())
-    node.remove_address("eth0", "10.225.0.4/16")
-    caplog.clear()
-    keeper = keeper_of(node, host=host)
-    for _ in range(3):
-        keeper.act(Context())
-    assert [message.partition(": ")[0] for message in told(caplog)] == [f"displaced route '{foreign}' is not restored"]
-    node.add_address("eth0", "10.225.0.4/16")
-    keeper.act(Context())
+    with node.events.listen(Context()) as listener:
+        Kept(node, listener, ROUTE, host=host).keeper.act(Context())
+        node.remove_address("eth0", "10.225.0.4/16")
+        caplog.clear()
+        kept = Kept(node, listener, host=host)
+        for _ in range(3):
+            kept.keeper.act(Context(clock=clock))
+            clock.advance(61)
+        lines = [message.partition(": ")[0] for message in told(caplog)]
+        assert lines == [f"displaced route '{foreign}' is not restored"]
+        node.add_address("eth0", "10.225.0.4/16")
+        kept.keeper.act(Context(clock=clock))
     assert str(foreign) in [str(route) for route in node.routes()]
     assert len(told(caplog)) == 1
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if "is not restored" in message]
+
+
+class TestPlaces:
+    """Only what events name is looked at; all routes are read where they cannot tell."""
+
+    @pytest.fixture
+    def kept(self, kept: Kept, node: CountedNode) -> Kept:
+        """A keeper whose routes are in force, on a node that counts its readings."""
+        kept.keeper.act(Context())
+        node.readings = 0
+        return kept
+
+    @pytest.fixture
+    def node(self) -> CountedNode:
+        node = CountedNode()
+        for name, address in ("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"):
+            node.add_link(name)
+            node.add_address(name, address)
+        return node
+
+    @pytest.mark.parametrize("change", CHANGES, ids=[name for name, _ in CHANGES])
+    def test_a_change_of_one_route(self, kept: Kept, node: CountedNode, change: tuple[str, Change]) -> None:
+        """A route that is deleted, or changed in its place, is restored without a reading of all routes."""
+        _, make = change
+        make(node)
+        kept.catch_up()
+        kept.keeper.act(Context())
+        assert standing(node) == [str(OURS)]
+        assert node.readings == 0
+        assert kept.keeper.hear([]) == inf
+
+    def test_a_displaced_route_is_recorded(self, kept: Kept, node: CountedNode) -> None:
+        """A foreign route that replaced ours is on record, so that a reset restores it."""
+        node.insert_route(FOREIGN, verb="replace")
+        kept.catch_up()
+        kept.keeper.act(Context())
+        assert [str(route) for route in read_records(kept.host.files).routes] == [str(FOREIGN)]
+
+    def test_another_program_is_faster(self, kept: Kept, node: CountedNode) -> None:
+        """A change that does not fit the routes of its moment is refused, and all are read: ours decides again."""
+        node.delete_route(OURS)
+        kept.catch_up()
+        # Between the last look at the events and the change.
+        node.steps.plan(1, lambda: node.insert_route(FOREIGN))
+        kept.keeper.act(Context())
+        assert standing(node) == [str(OURS)]
+        assert node.readings > 0
+
+    def test_a_foreign_route_goes_in_silence(self, kept: Kept, node: CountedNode) -> None:
+        """A foreign route in our place goes with its device, which ours does not use: what is known is true again."""
+        node.insert_route(attrs.evolve(FOREIGN, dev="eth1", gateway=Address.parse("10.225.0.9")), verb="append")
+        kept.catch_up()
+        node.set_up("eth1", up=False)
+        kept.catch_up()
+        kept.keeper.act(Context())
+        node.delete_route(OURS)
+        kept.catch_up()
+        kept.keeper.act(Context())
+        assert standing(node) == [str(OURS)]
+
+    def test_a_source_address_goes(self, kept: Kept, node: CountedNode) -> None:
+        """A foreign route goes with the address that it sends from, though it leaves by another device."""
+        sends_from = attrs.evolve(FOREIGN, source=Address.parse("10.225.0.4").number)
+        node.insert_route(sends_from, verb="append")
+        kept.catch_up()
+        node.remove_address("eth1", "10.225.0.4/16")
+        kept.catch_up()
+        kept.keeper.act(Context())
+        assert node.readings > 0
+        assert kept.keeper._known.at(place(OURS)) == (resting(OURS),)
+
+
+class TestInterval:
+    """After the interval the routes are compared with what events told."""
+
+    @pytest.fixture
+    def node(self) -> CountedNode:
+        node = CountedNode()
+        node.add_link("eth0")
+        node.add_address("eth0", "10.224.0.4/16")
+        return node
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture
+    def kept(self, kept: Kept, node: CountedNode, clock: ManualClock) -> Kept:
+        kept.keeper.act(Context(clock=clock))
+        node.readings = 0
+        clock.advance(61)
+        return kept
+
+    def test_all_is_as_events_told(self, kept: Kept, node: CountedNode, clock: ManualClock) -> None:
+        """If nothing happened, only the routes of ours are read."""
+        assert kept.keeper.act(Context(clock=clock)) == 60
+        assert node.readings == 0
+
+    @pytest.mark.parametrize("change", CHANGES, ids=[name for name, _ in CHANGES])
+    def test_a_change_that_no_event_told(
+        self, kept: Kept, node: CountedNode, clock: ManualClock, change: tuple[str, Change]
+    ) -> None:
+        """A route of ours that went or changed, and a foreign one ahead of it, are found without an event."""
+        _, make = change
+        make(node)
+        kept.miss_events()
+        kept.keeper.act(Context(clock=clock))
+        assert standing(node) == [str(OURS)]
+
+    def test_a_longer_prefix_decides(self, kept: Kept, node: CountedNode, clock: ManualClock) -> None:
+        """A foreign route of another place that decides an address of ours is no difference."""
+        node.insert_route(Route.parse("172.16.1.0/25", gateway="10.224.0.9", dev="eth0", protocol=16))
+        kept.keeper.act(Context(clock=clock))
+        assert node.readings == 0

@@ -12,11 +12,13 @@ import pytest
 from support.needs import require
 
 from hostrouting import Configure, HostRoutingConfig, Reset
-from hostrouting.boot import INTENT_PATH
+from hostrouting.boot import INTENT_PATH, Intent
+from hostrouting.config import StaticRoute
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import OUR_PROTOCOL, Host, Route
+from hostrouting.host import OUR_PROTOCOL, Host, NextHop, Route
 from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.net.addresses import Address
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.watch import Watch
 from phases import Context, execute
@@ -206,6 +208,22 @@ def test_foreign_routes_elsewhere_are_not_touched(watched: Watched) -> None:
     assert {str(route) for route in foreign} <= there
 
 
+def test_a_next_hop_of_the_default_route_revives(watched: Watched) -> None:
+    """A route without device leaves by the first next hop that lives, also after that one came back in silence."""
+    third = Route.parse("172.16.3.0/24", gateway="10.224.0.1", dev="eth0")
+    hops = NextHop(Address.parse("10.224.0.1"), "eth0"), NextHop(Address.parse("10.225.0.1"), "eth1")
+    watched.node.insert_route(Route(network=0, prefix_length=0, nexthops=hops, protocol=4))
+    incomplete = attrs.evolve(CONFIG.static_routes, routes=(StaticRoute(destination="172.16.3.0/24"),))
+    config = attrs.evolve(CONFIG, static_routes=incomplete)
+    watched.host.files.write(INTENT_PATH, Intent(config=config).file.content, mode=0o644)
+    watched.node.delete_route(next(route for route in watched.host.routes.routes() if str(route) == OURS[0]))
+    watched.until_repaired([str(third)])
+    watched.node.set_up("eth0", up=False)
+    watched.until_repaired(["172.16.3.0/24 via 10.225.0.1 dev eth1 proto 142"])
+    watched.node.set_up("eth0", up=True)
+    watched.until_repaired([str(third)])
+
+
 class TestTrouble:
     """What other parts of the node do while it watches."""
 
@@ -228,8 +246,9 @@ class TestTrouble:
         with watching(host, host.routes) as watched:
             for ours in OURS:
                 before = len(host.files.operations.calls)
-                # The first one reads the intent, the second one the journal.
-                host.files.fail_at(2, HostFileError("no space left"))
+                # The first one reads the intent, the next ones the journal: for one place, and for all.
+                for operation in 2, 3:
+                    host.files.fail_at(operation, HostFileError("no space left"))
                 host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == ours))
                 watched.until(lambda before=before: len(host.files.operations.calls) > before)  # type: ignore[misc]
             host.routes.insert_route(FOREIGN, verb="replace")

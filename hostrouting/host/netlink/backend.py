@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hostrouting.host.netlink.commit import Step
     from hostrouting.host.netlink.conversation import Conversation
+    from hostrouting.host.netlink.frames import Request
     from hostrouting.host.netlink.route_codec import Signature
     from hostrouting.net.changes import RouteChange
     from hostrouting.net.links import Device
@@ -64,7 +65,14 @@ class NetlinkBackend(Adapter):
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
         with self._open() as kernel, collector_paused():
-            return _routes(kernel)
+            return _routes(kernel, dump_request())
+
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        """Return the routes of one protocol; the kernel filters them."""
+        with self._open() as kernel, collector_paused():
+            found = _routes(kernel, dump_request(protocol=protocol))
+            # Kernels before 4.20 show all.
+            return [route for route in found if route.protocol == protocol]
 
     def lookup(
         self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
@@ -83,12 +91,18 @@ class NetlinkBackend(Adapter):
                 # A lookup changes nothing: ask again, less at a time.
                 batch //= 2
 
-    def apply(self, changes: Sequence[RouteChange], *, verify: bool = True) -> None:
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
         """Make all the changes, in their order, or none of them."""
         with self._open() as kernel, collector_paused():
             indexes = kernel.indexes()
             transport = _KernelTransport(kernel, indexes)
-            commit_routes(transport, changes, devices=indexes, verify=verify)
+            commit_routes(transport, changes, devices=indexes, verify=verify, standing=standing)
 
 
 class _KernelTransport(Transport[AnyRoute]):
@@ -105,7 +119,7 @@ class _KernelTransport(Transport[AnyRoute]):
         return self._kernel.deliver(batches, len(steps))
 
     def standing(self) -> list[ObservedRoute]:
-        return _routes(self._kernel)
+        return _routes(self._kernel, dump_request())
 
     def unfulfilled(self, steps: Sequence[Step[AnyRoute]]) -> dict[int, Failure]:
         """Return `missing_after` of a fresh reading, for `steps` that end with the last that were sent.
@@ -134,11 +148,11 @@ class _KernelTransport(Transport[AnyRoute]):
             self._kernel.discard_queued()
 
 
-def _routes(kernel: Conversation) -> list[ObservedRoute]:
+def _routes(kernel: Conversation, request: Request) -> list[ObservedRoute]:
     def read() -> list[ObservedRoute]:
         reader = RouteReader(kernel.names())
         routes: list[ObservedRoute] = []
-        for received in kernel.receive_dump(dump_request()):
+        for received in kernel.receive_dump(request):
             if reader.read_dump(received, routes):
                 break
         return routes

@@ -28,13 +28,19 @@ _dev = attrgetter("dev")
 
 
 def commit_routes(
-    transport: Transport[AnyRoute], changes: Sequence[RouteChange], *, devices: Collection[str], verify: bool
+    transport: Transport[AnyRoute],
+    changes: Sequence[RouteChange],
+    *,
+    devices: Collection[str],
+    verify: bool,
+    standing: Sequence[ObservedRoute] | None = None,
 ) -> None:
-    """Make all the changes or none; see `RouteBackend.apply` for the errors."""
+    """Make all the changes or none; see `RouteBackend.apply` for the errors and for `standing`."""
     _check_devices(changes, devices)
     parts = _route_parts(changes)
     only_adds = all(change.before is None and change.verb == "add" for change in changes)
-    before = () if only_adds else [*transport.standing()]
+    known = transport.standing() if standing is None and not only_adds else standing
+    before: Sequence[AnyRoute] = () if known is None else [*known]
     batch = Batch(transport, lambda position: str(changes[position]), before=before)
     failures = _wrong_removals(changes, parts, before)
     if failures:

@@ -274,6 +274,12 @@ class RouteReadingContract:
         arrange(eth0, BY_RULE)
         return eth0
 
+    def test_the_routes_of_a_protocol(self, eth0: Node, backend: RouteBackend) -> None:
+        """The routes of one protocol are those of all with this protocol, in every table and in the same order."""
+        arrange(eth0, "9.0.0.0/8 dev eth0 proto 142 table 88", "9.0.0.0/8 dev eth0 proto 142", "8.0.0.0/8 dev eth0")
+        for protocol in 2, 142, 77:
+            assert backend.routes_of(protocol) == [one for one in backend.routes() if one.protocol == protocol]
+
     def test_throw_ends_the_search_in_its_table_only(self, table88: Node, backend: RouteBackend) -> None:
         """After a throw the next rule's table is asked."""
         table88.add_rule(Rule(100, table=88))

@@ -1,0 +1,202 @@
+"""The routes in the places of a config, as one reading and the events after it tell.
+
+The kernel shows all routes of a node or none, and 500,000 of them take seconds. But it announces each change of a
+route, so the routes of a few places are known without another reading: `NearRoutes` are as true as a dump at that
+moment. Changes that it does not announce go with an event of a device or an address; then everything is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostrouting.exceptions import BackendError
+from hostrouting.fib.model import resting
+from hostrouting.net.routes import OUR_PROTOCOL, place
+from hostrouting.static_routes.reconcile import held_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
+    from hostrouting.net.links import Device
+    from hostrouting.net.routes import Place
+    from hostrouting.net.rules import Rule
+
+__all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes", "after"]
+
+
+def after(standing: Sequence[ObservedRoute], event: RouteEvent) -> tuple[ObservedRoute, ...] | None:
+    """Return the routes of a place after an event, in their order; None if they cannot have been as `standing`."""
+    route = resting(event.route)
+    others = tuple(other for other in standing if not other.fulfils(route))
+    is_there = len(others) < len(standing)
+    if event.verb == "remove":
+        return others if is_there else None
+    if is_there or (event.verb == "add") == bool(standing):
+        return None
+    if event.verb == "append":
+        return (*standing, route)
+    if event.verb == "replace":
+        # A changed nexthop object replaces its routes wherever they stand.
+        return None if route.nexthop_id and len(standing) > 1 else (route, *standing[1:])
+    return (route, *standing)
+
+
+@attrs.define(eq=False)
+class KnownRoutes:
+    """The routes in the places of a config, and in all places with a route of ours.
+
+    `catch_up` lets `hear` have all events of the kernel by now.
+    """
+
+    backend: RouteBackend
+    catch_up: Callable[[], None]
+    _places: Collection[Place] = ()
+    #: None if all is to be read anew.
+    _held: dict[Place, tuple[ObservedRoute, ...]] | None = None
+    #: Places in which events and reading do not fit together.
+    _doubtful: set[Place] = attrs.field(factory=set)
+    #: An event that comes while the routes are read may be in the reading, or not.
+    _is_reading: bool = False
+    #: The devices and source addresses of the routes so far: the kernel removes routes together with these.
+    devices: set[str] = attrs.field(factory=set)
+    sources: set[int] = attrs.field(factory=set)
+
+    def forget(self, places: Collection[Place] | None = None) -> None:
+        """Forget all routes; with `places`, those are the places of the config from now on."""
+        self._held = None
+        if places is not None:
+            self._places = places
+
+    def read(self) -> list[ObservedRoute]:
+        """Read the routes of every table, and know them."""
+        self.catch_up()
+        self._is_reading = True
+        try:
+            observed = self.backend.routes()
+            held = held_in(observed, self._places)
+            self._held = {spot: tuple(routes) for spot, routes in held.items()}
+            self._doubtful.clear()
+            self.devices.clear()
+            self.sources.clear()
+            for routes in held.values():
+                self._note(routes)
+            self.catch_up()
+        finally:
+            self._is_reading = False
+        return observed
+
+    def hear(self, event: RouteEvent) -> Place | None:
+        """Take note of an event; return its place, if that is of the config or has a route of ours."""
+        spot = place(event.route)
+        held = {} if self._held is None else self._held
+        if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
+            return None
+        now = None if self._is_reading or self._held is None else after(held.get(spot, ()), event)
+        if now is None:
+            self._doubtful.add(spot)
+            return spot
+        self._note(now)
+        if now:
+            held[spot] = now
+        else:
+            held.pop(spot, None)
+        return spot
+
+    def at(self, spot: Place) -> tuple[ObservedRoute, ...] | None:
+        """Return the routes of a place in their order; None if they are not known."""
+        if self._held is None or spot in self._doubtful:
+            return None
+        return self._held.get(spot, ())
+
+    def confirmed_by(self, ours: Iterable[ObservedRoute]) -> bool:
+        """Return True if these are all routes of ours, place by place in their order."""
+        if self._held is None or self._doubtful:
+            return False
+        found: defaultdict[Place, list[ObservedRoute]] = defaultdict(list)
+        for route in ours:
+            found[place(route)].append(resting(route))
+        known = {spot: _ours(routes) for spot, routes in self._held.items()}
+        return found == {spot: routes for spot, routes in known.items() if routes}
+
+    def _note(self, routes: Iterable[ObservedRoute]) -> None:
+        for route in routes:
+            self.devices.update(route.devs)
+            if route.source is not None:
+                self.sources.add(route.source)
+
+
+class _Reading:
+    """The part of a `RouteBackend` that the views leave as it is."""
+
+    def __init__(self, known: KnownRoutes) -> None:
+        self._known = known
+        self._backend = known.backend
+
+    def links(self) -> list[Device]:
+        return self._backend.links()
+
+    def rules(self) -> list[Rule]:
+        return self._backend.rules()
+
+    def routes_of(self, protocol: int) -> list[ObservedRoute]:
+        return self._backend.routes_of(protocol)
+
+    def lookup(
+        self, destinations: Sequence[int], *, sources: Sequence[int | None] | None = None, resolve: bool = False
+    ) -> list[Lookup]:
+        return self._backend.lookup(destinations, sources=sources, resolve=resolve)
+
+
+class WholeRoutes(_Reading):
+    """The backend itself; what it reads is known from then on."""
+
+    def routes(self) -> list[ObservedRoute]:
+        """Return the routes of every table."""
+        return self._known.read()
+
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,
+        standing: Sequence[ObservedRoute] | None = None,
+    ) -> None:
+        """See `RouteBackend.apply`."""
+        self._backend.apply(changes, verify=verify, standing=standing)
+
+
+class NearRoutes(_Reading):
+    """A backend that shows the routes of a few places only, and reads none of them."""
+
+    def __init__(self, known: KnownRoutes, places: Collection[Place]) -> None:
+        super().__init__(known)
+        self._places = places
+
+    def routes(self) -> list[ObservedRoute]:
+        """Return the routes in the places, as the events so far tell; BackendError says that they are not known."""
+        self._known.catch_up()
+        found: list[ObservedRoute] = []
+        for spot in self._places:
+            here = self._known.at(spot)
+            if here is None:
+                raise BackendError("the events do not tell which routes there are, so all are to be read")
+            found += here
+        return found
+
+    def apply(
+        self,
+        changes: Sequence[RouteChange],
+        *,
+        verify: bool = True,  # noqa: ARG002 - the next event tells of a change that did not last
+        standing: Sequence[ObservedRoute] | None = None,  # noqa: ARG002
+    ) -> None:
+        """See `RouteBackend.apply`: the kernel refuses a change that does not fit the routes of this moment."""
+        self._backend.apply(changes, verify=False, standing=self.routes())
+
+
+def _ours(routes: Iterable[ObservedRoute]) -> list[ObservedRoute]:
+    return [route for route in routes if route.protocol == OUR_PROTOCOL]

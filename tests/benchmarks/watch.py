@@ -1,0 +1,300 @@
+"""Watch: how soon a route that another program takes or changes is right again, as netlink shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from benchmarks import world
+from benchmarks.cases import OURS, Result, Setting
+from benchmarks.measure import BenchmarkError, Contender, Contest, Sample, contest, environment
+
+from hostrouting.exceptions import RouteRejectedError
+from hostrouting.host import RouteChange, RouteEvent
+from hostrouting.host.netlink import NetlinkBackend
+from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.net.addresses import format_ipv4
+from phases import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from hostrouting.host import Route
+    from hostrouting.host.netlink.events import NetlinkListener
+
+DELETION: Final = "watch, a deleted route"
+CHANGES: Final = "watch, a changed route"
+TIMED: Final = "watch, a timer of 30 s"
+AT_ONCE: Final = "watch, 1,000 deleted at once"
+LOOP: Final = "watch, a deletion every 10 ms for 30 s"
+IDLE: Final = "watch, idle for a minute"
+TIMER, MONITOR = "timer", "monitor"
+NAMES: Final = (DELETION, CHANGES, TIMED, AT_ONCE, LOOP, IDLE)
+#: What changes; by `foreign` the route gets another protocol, so that it is recorded and displaced.
+KINDS: Final = ("gateway", "device", "source", "scope", "metric", "foreign")
+LEGEND: Final = """\
+Milliseconds from the event of another program's change to the event that ours is in force again, in a table of as many
+routes as N says; `ip route` makes the changes. Loop and idle: processor time of watch, and its memory.
+  ours      `hostrouting watch`, in a process
+  monitor   `ip monitor route` with a bash loop that adds each route again that was deleted
+  timer     a bash loop that adds all routes with `ip -force -batch` every 30 s: deletions spread over one period"""
+
+ROUTES: Final = 1000
+#: The part of the table that the contender that is not ours keeps: `monitor` and ours run side by side.
+_OTHERS: Final = 100
+_CHILD: Final = Path(__file__).with_name("apply_child.py")
+_SECONDS: Final = 60.0
+#: The period of the timer and the length of the loop; watch is idle for twice as long.
+_PERIOD: Final = 30.0
+#: A smaller run than this only shows that the measurements work.
+_FEWEST_ROUNDS: Final = 7
+_BETWEEN: Final = 0.2
+_MONITOR: Final = """\
+ip -o -4 monitor route | while read -r first rest; do
+    [[ $first == Deleted && $rest == 11.8.* ]] && ip route add $rest
+done"""
+
+
+def watch(setting: Setting) -> list[Result]:
+    """Measure all of it on the routes of one config, with the other contenders beside it."""
+    world.clean()
+    ours, others, rounds = world.uniform(ROUTES), _others(), setting.rounds(ROUTES)
+    try:
+        with _watching(setting, ours) as process, _listening() as seen:
+            world.ip_batch(f"route add {route}" for route in others)
+            with _shell(_MONITOR):
+                # Ten times as many as usual: one in a hundred counts.
+                results = [_deletion(seen, ours, others, 10 * rounds), _changes(seen, ours, 10 * rounds)]
+            period = _PERIOD if rounds >= _FEWEST_ROUNDS else 5.0
+            results += [_timer(seen, others, period), _at_once(seen, ours, rounds)]
+            results += [_idle(process, 2 * period), _loop(process, ours, period)]
+    finally:
+        world.sweep()
+    return results
+
+
+def share(measured: Contest) -> float:
+    """Return the part of a core that watch took, in percent."""
+    [sample] = measured.samples[OURS]
+    return 100 * sample.cpu / sample.wall
+
+
+def slowest(measured: Contest, name: str) -> float:
+    """Return the milliseconds within which 99 of 100 samples were."""
+    walls = sorted(sample.wall for sample in measured.samples[name])
+    return 1e3 * walls[len(walls) * 99 // 100 - 1]
+
+
+def _others() -> list[Route]:
+    """Return routes of 11.8.0.0/16, with the protocol that `ip` gives."""
+    first = world.FIRST + (8 << 16)
+    return [
+        attrs.evolve(route, network=first + number * world.STEP, protocol=3)
+        for number, route in enumerate(world.uniform(_OTHERS))
+    ]
+
+
+# --- the cases
+
+
+def _deletion(seen: _Seen, ours: Sequence[Route], others: Sequence[Route], rounds: int) -> Result:
+    contenders = [
+        Contender(OURS, lambda: seen.restored(ours, _delete)),
+        Contender(MONITOR, lambda: seen.restored(others, _delete)),
+    ]
+    return Result(DELETION, [contest(contenders, ROUTES, rounds=rounds)], [(OURS, MONITOR)], whole=True)
+
+
+def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
+    contenders = [Contender(kind, partial(seen.restored, ours, partial(_change, kind))) for kind in KINDS]
+    return Result(CHANGES, [contest(contenders, ROUTES, rounds=rounds)], [], whole=True)
+
+
+def _timer(seen: _Seen, others: Sequence[Route], period: float) -> Result:
+    """Delete routes spread over one period, which ends with all of them added again."""
+    deleted: dict[int, float] = {}
+    seen.forget()
+    with _shell(f"sleep {period}; ip -force -batch - <<< '{_batch('add', others)}'"):
+        for route in others:
+            _delete(route)
+            deleted[route.network] = time.perf_counter()
+            time.sleep(period / _OTHERS * 0.7)
+        seen.until_added(others)
+    back = time.perf_counter()
+    samples = [Sample(back - when, 0) for when in deleted.values()]
+    return Result(TIMED, [Contest(_OTHERS, {TIMER: samples})], [], whole=True)
+
+
+def _at_once(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
+    def run() -> Sample:
+        seen.forget()
+        started = time.perf_counter()
+        world.ip_batch(f"route delete {route}" for route in ours)
+        seen.until_added(ours)
+        return Sample(time.perf_counter() - started, 0)
+
+    measured = contest([Contender(OURS, run)], ROUTES, rounds=min(rounds, 9))
+    return Result(AT_ONCE, [measured], [], "the deletion itself included", whole=True)
+
+
+def _idle(process: int, seconds: float) -> Result:
+    before, started = _cpu(process), time.perf_counter()
+    time.sleep(seconds)
+    sample = Sample(time.perf_counter() - started, _cpu(process) - before)
+    remark = f"{_megabytes(process):.1f} MB resident"
+    return Result(IDLE, [Contest(ROUTES, {OURS: [sample]}, clock="cpu")], [], remark, whole=True)
+
+
+def _loop(process: int, ours: Sequence[Route], seconds: float) -> Result:
+    """Delete one route whenever it is there, a hundred times a second."""
+    before, megabytes, started = _cpu(process), _megabytes(process), time.perf_counter()
+    backend, [victim] = NetlinkBackend(), [one for one in NetlinkBackend().routes_of(142) if one.fulfils(ours[0])]
+    while time.perf_counter() < started + seconds:
+        with suppress(RouteRejectedError):
+            backend.apply([RouteChange.remove(victim)], verify=False, standing=[victim])
+        time.sleep(0.01)
+    sample = Sample(time.perf_counter() - started, _cpu(process) - before)
+    remark = f"{_megabytes(process) - megabytes:+.1f} MB resident"
+    return Result(LOOP, [Contest(ROUTES, {OURS: [sample]}, clock="cpu")], [], remark, whole=True)
+
+
+# --- another program
+
+
+def _delete(route: Route) -> None:
+    world.ip_batch([f"route delete {route}"])
+
+
+def _change(kind: str, route: Route) -> None:
+    """Change one thing of a route as `ip route replace` does; another metric is a deletion and an addition."""
+    where = f"{format_ipv4(route.network)}/{route.prefix_length}"
+    if kind == "metric":
+        world.ip_batch([f"route delete {route}", f"route add {route} metric 7"])
+        return
+    hops = {
+        "gateway": f"via {world.GATEWAY[:-1]}9 dev {world.DEVICE}",
+        "device": "via 203.0.113.2 dev bench2",
+        "source": f"via {world.GATEWAY} dev {world.DEVICE} src {world.ADDRESS}",
+        "scope": f"via {world.GATEWAY} dev {world.DEVICE} scope site",
+        "foreign": f"via {world.GATEWAY} dev {world.DEVICE}",
+    }
+    protocol = "boot" if kind == "foreign" else "142"
+    world.ip_batch([f"route replace {where} {hops[kind]} proto {protocol}"])
+
+
+def _batch(verb: str, routes: Iterable[Route]) -> str:
+    return "\n".join(f"route {verb} {route}" for route in routes)
+
+
+@contextmanager
+def _shell(script: str) -> Iterator[None]:
+    # A session, so that all of the pipe ends.
+    process = subprocess.Popen(["bash", "-c", script], start_new_session=True, stderr=subprocess.DEVNULL)
+    time.sleep(0.3)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+# --- watch, and the eyes on it
+
+
+@contextmanager
+def _watching(setting: Setting, routes: Sequence[Route]) -> Iterator[int]:
+    """Run the command until the end of the block; yield its process."""
+    wanted = [
+        {
+            "destination": f"{format_ipv4(route.network)}/{route.prefix_length}",
+            "gateway": str(route.gateway),
+            "dev": route.dev,
+        }
+        for route in routes
+    ]
+    config, root = setting.folder / "watch.json", setting.folder / "watched"
+    root.mkdir()
+    config.write_text(json.dumps({"staticRoutes": {"enabled": True, "routes": wanted}}))
+    words = [sys.executable, str(_CHILD), str(root), "watch", str(config)]
+    with subprocess.Popen(words, env=environment(), cwd="/", stderr=subprocess.DEVNULL) as process:
+        try:
+            until = time.monotonic() + _SECONDS
+            while len(NetlinkBackend().routes_of(142)) < len(routes):
+                if time.monotonic() > until or process.poll() is not None:
+                    raise BenchmarkError("watch did not put the routes in force")
+                time.sleep(0.1)
+            time.sleep(1)
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+class _Seen:
+    """The events of routes, with the time at which they came."""
+
+    def __init__(self, ctx: Context, listener: NetlinkListener) -> None:
+        self._ctx = ctx
+        self._listener = listener
+        self._next = 0
+
+    def restored(self, routes: Sequence[Route], change: Callable[[Route], None]) -> Sample:
+        """Change the next one of the routes; return how long it was not in force."""
+        self._next += 1
+        route = routes[self._next % len(routes)]
+        # More changes a second than this are paced.
+        time.sleep(_BETWEEN)
+        self.forget()
+        change(route)
+        first = 0.0
+        for event in self._events():
+            if event.route.network != route.network:
+                continue
+            first = first or time.perf_counter()
+            if event.verb != "remove" and event.route.fulfils(route):
+                return Sample(time.perf_counter() - first, 0)
+        raise BenchmarkError(f"route '{route}' was not restored")
+
+    def until_added(self, routes: Sequence[Route]) -> None:
+        """Wait for an addition of each of the routes."""
+        missing = {route.network for route in routes}
+        for event in self._events():
+            if event.verb != "remove":
+                missing.discard(event.route.network)
+            if not missing:
+                return
+        raise BenchmarkError(f"{len(missing)} routes were not restored")
+
+    def forget(self) -> None:
+        """Forget all events by now."""
+        self._listener.take()
+
+    def _events(self) -> Iterator[RouteEvent]:
+        until = time.monotonic() + _SECONDS
+        while self._ctx.wait(lambda: self._listener.has_news, until=until):
+            yield from (event for event in self._listener.take() if isinstance(event, RouteEvent))
+
+
+@contextmanager
+def _listening() -> Iterator[_Seen]:
+    ctx = Context()
+    with NetlinkEvents().listen(ctx) as listener:
+        yield _Seen(ctx, listener)
+
+
+def _cpu(process: int) -> float:
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _megabytes(process: int) -> float:
+    [line] = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) * 1024 / 1e6
