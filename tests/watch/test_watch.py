@@ -3,98 +3,29 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 from support.needs import require
+from support.watched_nodes import CONFIG, OURS, SECONDS, Watched, arrange, kernel_host, watching
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.config import StaticRoute
 from hostrouting.exceptions import HostFileError
-from hostrouting.host import OUR_PROTOCOL, Host, NextHop, Route
-from hostrouting.host.netlink import NetlinkBackend
-from hostrouting.host.netlink.events import NetlinkEvents
+from hostrouting.host import OUR_PROTOCOL, NextHop, Route
 from hostrouting.net.addresses import Address
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend
 from hostrouting.watch import Watch
 from phases import Context, execute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from hostrouting.testing.node import Node
 
-CONFIG = HostRoutingConfig.from_mapping(
-    {
-        "staticRoutes": {
-            "enabled": True,
-            "routes": [
-                {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0"},
-                {"destination": "172.16.2.0/24", "gateway": "10.225.0.1", "dev": "eth1"},
-            ],
-        }
-    }
-)
-OURS = ["172.16.1.0/24 via 10.224.0.1 dev eth0 proto 142", "172.16.2.0/24 via 10.225.0.1 dev eth1 proto 142"]
 FOREIGN = Route.parse("172.16.1.0/24", gateway="10.224.0.9", dev="eth0", protocol=16)
-SECONDS = 60
-
-
-@attrs.frozen
-class Watched:
-    """A node on which a Watch runs."""
-
-    host: Host
-    node: Node
-    ctx: Context
-
-    def ours(self) -> list[str]:
-        return sorted(str(route) for route in self.host.routes.routes() if route.protocol == OUR_PROTOCOL)
-
-    def until(self, done: Callable[[], bool]) -> None:
-        """Wait until something holds. Events wake this; a line in the log has none, so it looks again by itself."""
-        now = self.ctx.clock.monotonic
-        end = now() + SECONDS
-        while not self.ctx.wait(done, until=now() + 0.05):
-            assert now() < end, f"not within {SECONDS} s; ours are {self.ours()}"
-
-    def until_repaired(self, ours: list[str] | None = None) -> None:
-        self.until(lambda: self.ours() == (OURS if ours is None else ours))
-
-
-@contextmanager
-def watching(host: Host, node: Node, config: HostRoutingConfig = CONFIG) -> Iterator[Watched]:
-    """Run a Watch in a thread until the end of the block; it must end with its context, without an error."""
-    ctx = Context()
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            Watch(config, host=host).do(ctx)
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    thread = Thread(target=run)
-    thread.start()
-    watched = Watched(host, node, ctx)
-    try:
-        watched.until(lambda: bool(errors) or watched.ours() == OURS)
-        yield watched
-    finally:
-        ctx.cancel("the test ends")
-        thread.join(SECONDS)
-    assert not thread.is_alive()
-    assert errors == []
-
-
-def arrange(node: Node) -> None:
-    for name, address in ("eth0", "10.224.0.4/16"), ("eth1", "10.225.0.4/16"):
-        node.add_link(name)
-        node.add_address(name, address)
 
 
 @pytest.fixture(params=["memory", "kernel"])
@@ -108,10 +39,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     require("kernel")
     with KernelNode.made() as node:
         arrange(node)
-        routes, events = NetlinkBackend(netns=node.name), NetlinkEvents(netns=node.name)
-        fake = FakeHost()
-        host = Host(routes=routes, events=events, files=fake.files, lock=fake.lock, services=fake.services)
-        with watching(host, node) as found:
+        with watching(kernel_host(node), node) as found:
             yield found
 
 

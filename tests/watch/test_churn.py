@@ -1,0 +1,209 @@
+"""Watch among other programs and runs for long: it never fights a run, ends in the right state, and does not grow.
+
+Each test has a sample here and a long form under the marker `soak`.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from support.kernel import needs_kernel
+from support.watched_nodes import CONFIG, OURS, SECONDS, arrange, kernel_host, watching
+
+from hostrouting import Configure, HostRoutingConfig, Reset
+from hostrouting.exceptions import BackendError
+from hostrouting.host import OUR_PROTOCOL, RouteEvent
+from hostrouting.testing import KernelNode
+from hostrouting.watch import Watch
+from phases import Context, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.watched_nodes import Watched
+
+    from hostrouting.host import Host, Listener
+
+pytestmark = needs_kernel
+
+#: Without the second route, and with another gateway for the first one.
+OTHER = attrs.evolve(
+    CONFIG,
+    static_routes=attrs.evolve(
+        CONFIG.static_routes, routes=(attrs.evolve(CONFIG.static_routes.routes[0], gateway="10.224.0.2"),)
+    ),
+)
+OTHERS = ["172.16.1.0/24 via 10.224.0.2 dev eth0 proto 142"]
+
+
+@pytest.fixture
+def node() -> Iterator[KernelNode]:
+    with KernelNode.made() as node:
+        arrange(node)
+        yield node
+
+
+# --- beside runs
+
+
+class WatchedRuns:
+    """Runs beside a Watch, and what the kernel says about our routes after each."""
+
+    def __init__(self, host: Host, listener: Listener) -> None:
+        self._host = host
+        self._listener = listener
+
+    def apply(self, config: HostRoutingConfig, ours: list[str], watch: Watch) -> None:
+        """Apply a config; the watch then looks at all routes, and changes none."""
+        execute(Configure(config, host=self._host))
+        assert self._ours() == ours
+        self._listener.take()
+        looks = Context(timeout=SECONDS)
+        done: list[bool] = []
+
+        def read() -> HostRoutingConfig:
+            # The task calls this in the round after the one that is under way.
+            done.append(True)
+            looks.notify()
+            return config
+
+        for _ in range(2):
+            done.clear()
+            watch.reload(read)
+            assert looks.wait(lambda: bool(done), until=looks.deadline)
+        told = [event for event in self._listener.take() if isinstance(event, RouteEvent)]
+        assert [event for event in told if event.route.protocol == OUR_PROTOCOL] == []
+        assert self._ours() == ours
+
+    def reset(self, watching: Thread) -> None:
+        """Reset the node: the watch ends, and no route is left."""
+        execute(Reset(HostRoutingConfig(), host=self._host))
+        watching.join(SECONDS)
+        assert not watching.is_alive()
+        assert self._ours() == []
+
+    def _ours(self) -> list[str]:
+        return sorted(str(route) for route in self._host.routes.routes() if route.protocol == OUR_PROTOCOL)
+
+
+def run_beside(rounds: int, node: KernelNode) -> None:
+    """Apply two configs in turn, and reset, each time with a new watch."""
+    host = kernel_host(node)
+    with host.events.listen(Context()) as listener:
+        runs = WatchedRuns(host, listener)
+        for _ in range(rounds):
+            ctx = Context()
+            watch = Watch(CONFIG, host=host)
+            thread = Thread(target=watch.do, args=(ctx,))
+            execute(Configure(CONFIG, host=host))
+            thread.start()
+            try:
+                for config, ours in (CONFIG, OURS), (OTHER, OTHERS), (CONFIG, OURS):
+                    runs.apply(config, ours, watch)
+                runs.reset(thread)
+            finally:
+                ctx.cancel("the test ends")
+                thread.join(SECONDS)
+
+
+def test_watch_beside_runs(node: KernelNode) -> None:
+    """After each apply a watch beside it changes no route of ours; after a reset it ends, and all of them are gone."""
+    run_beside(3, node)
+
+
+@pytest.mark.soak
+def test_watch_beside_five_hundred_runs(node: KernelNode) -> None:
+    """The same for 500 rounds."""
+    run_beside(500, node)
+
+
+# --- among changers
+
+
+def _disturb(random: Random, node: KernelNode) -> None:
+    """Do one thing that another program may do; it may fail, as there is nothing to delete."""
+    dev = random.choice(("eth0", "eth1"))
+    number = {"eth0": 224, "eth1": 225}[dev]
+    destination = f"172.16.{random.randint(1, 3)}.0/24"
+    gateway = f"10.{number}.0.{random.randint(1, 9)}"
+    words = [
+        f"route del {destination}",
+        f"route replace {destination} via {gateway} dev {dev} proto 142",
+        f"route append {destination} via {gateway} dev {dev} proto boot metric {random.choice((0, 7))}",
+        f"route add {destination} via {gateway} dev {dev} proto bird table {random.choice((254, 99))}",
+        f"route flush table {random.choice(('main', '99'))}",
+        f"addr del 10.{number}.0.4/16 dev {dev}",
+        f"addr add 10.{number}.0.4/16 dev {dev}",
+        f"addr add 10.{number}.0.{random.randint(10, 20)}/16 dev {dev}",
+        f"link set {dev} down",
+        f"link set {dev} up",
+        f"rule add priority {random.randint(100, 103)} to 10.9.0.0/16 table 99",
+        f"rule del priority {random.randint(100, 103)}",
+    ]
+    _try(node, random.choice(words))
+
+
+def _try(node: KernelNode, words: str) -> None:
+    with suppress(BackendError):
+        node.ip(*words.split())
+
+
+def _settle(node: KernelNode) -> None:
+    """Give back what the routes need: devices, addresses, the kernel's own routes, and no foreign route in the way."""
+    for dev, number in ("eth0", 224), ("eth1", 225):
+        node.ip("addr", "flush", "dev", dev)
+        node.ip("link", "set", dev, "up")
+        node.ip("addr", "add", f"10.{number}.0.4/16", "dev", dev)
+    for protocol in "boot", "bird":
+        _try(node, f"route flush proto {protocol}")
+
+
+def churn(changes: int, watched: Watched, node: KernelNode, *, seed: int) -> None:
+    """Let another program change the node at random, and wait for the right state after every thirty changes."""
+    random = Random(seed)
+    for number in range(changes):
+        _disturb(random, node)
+        if number % 30 == 29:
+            _settle(node)
+            watched.until_repaired()
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def churn_without_growth(changes: int, node: KernelNode) -> None:
+    """Compare memory and descriptors after a warm-up and at the end."""
+    with watching(kernel_host(node), node) as watched:
+        churn(max(30, changes // 10), watched, node, seed=1)
+        tracemalloc.start()
+        try:
+            gc.collect()
+            before, descriptors = tracemalloc.get_traced_memory()[0], _descriptors()
+            churn(changes, watched, node, seed=2)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert _descriptors() <= descriptors
+        # Bounded memories fill up; a leak of a hundred bytes a change is more than this in the long form.
+        assert grown < 2_000_000, f"{grown} bytes more after {changes} changes"
+
+
+def test_random_churn(node: KernelNode) -> None:
+    """After random changes of routes, addresses, links and rules the routes of the config are in force."""
+    churn_without_growth(60, node)
+
+
+@pytest.mark.soak
+def test_an_hour_of_random_churn(node: KernelNode) -> None:
+    """The same for 60,000 changes, more than a busy node has in an hour; neither memory nor descriptors leak."""
+    churn_without_growth(60_000, node)
