@@ -41,7 +41,8 @@ ROUTED = HostRoutingConfig.from_mapping(
             "routes": [{"destination": "172.16.8.0/22", "dev": "eth0", "gateway": "10.224.0.1"}],
         },
         "routeOverlap": {"expectedCidrs": ["172.16.8.0/22"]},
-        "watch": {"enabled": True},
+        # A busy machine may take longer than a second for a repair.
+        "watch": {"enabled": True, "readings": 10},
     }
 )
 SECONDS = 60
@@ -148,7 +149,7 @@ def test_devices_and_rules(watched: Watched) -> None:
 
 @pytest.mark.parametrize("watched", [ROUTED], indirect=True)
 def test_a_route_that_is_restored_is_no_finding(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """The static routes come first: a deleted one is back long before the second reading."""
+    """The static routes come first: a deleted one is back long before the last reading."""
 
     def is_there() -> bool:
         return any(route.destination == "172.16.8.0/22" for route in watched.routes.routes())
@@ -156,8 +157,7 @@ def test_a_route_that_is_restored_is_no_finding(watched: Watched, caplog: pytest
     for _ in range(10):
         watched.until(is_there)
         watched.node.ip("route", "delete", "172.16.8.0/22")
-    watched.until(is_there)
-    assert len([message for message in caplog.messages if message.startswith("repaired")]) >= 10
+    watched.until(lambda: len([message for message in caplog.messages if message.startswith("repaired")]) >= 10)
     assert not [message for message in caplog.messages if "overlap" in message]
     watched.until_marked("ok")
 
