@@ -129,7 +129,9 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
 
     The drop-in counts as installed if the config asks for it. Changes nothing, needs no root.
     """
-    if not config.static_routes.routes or not host.services.state(ctx, _UNIT).is_running:
+    # The devices first: on most nodes networkd manages none, and systemd need not be asked.
+    managed = _managed(host, _devices(config, host)) if config.static_routes.routes else []
+    if not managed or not host.services.state(ctx, _UNIT).is_running:
         return []
     texts = networkd_texts(host.files)
     if config.watch.keep_foreign_routes:
@@ -139,7 +141,7 @@ def networkd_findings(ctx: Context, config: HostRoutingConfig, host: Host) -> li
         return []
     severity: Severity = "note" if config.watch.enabled else "warning"
     reason = f"systemd-networkd manages it, and removes its static routes {_LATER}; {_remedy(config, setting)}"
-    return [NodeFinding("networkd", dev, reason, severity) for dev in _managed(host, _devices(config, host))]
+    return [NodeFinding("networkd", dev, reason, severity) for dev in managed]
 
 
 def _with_drop_in(texts: Mapping[str, str]) -> dict[str, str]:
