@@ -114,6 +114,9 @@ class View:
         if self._model is None:
             return Effect()
         effect = self._model.apply(events)
+        if effect.devices:
+            # A carrier that comes and goes all the time is announced once a second.
+            self.is_early = False
         if effect.unknown:
             self._model = None
             return effect

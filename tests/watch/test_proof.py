@@ -211,6 +211,19 @@ def test_a_carrier_that_is_announced_late(
     )
 
 
+def test_a_carrier_that_flaps(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """While the kernel announces changes of devices, a carrier that it has not announced yet is no error."""
+    gone = watched.node.fib.devices["ib0"]._replace(carrier=False)
+    watched.node.fib = with_device(watched.node.fib, gone)
+    watched.run(60.5)
+    for _ in range(5):
+        watched.host.events.announce(DeviceEvent("set", watched.node.fib.devices["eth0"]._replace(addresses=())))
+        watched.run(1)
+    assert not caplog.records
+    watched.run(5)
+    assert len(caplog.records) == 1
+
+
 def test_events_from_before_the_reading(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """Events that are heard after a later reading end in what that shows, in a place of several routes, too."""
     routes = [
