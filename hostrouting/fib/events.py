@@ -137,6 +137,9 @@ def address_withdrawn(fib: Fib, name: str, gone: DeviceAddress) -> Fib:
     """
     device = fib.devices[name]
     remaining = tuple(other for other in device.addresses if other[:3] != gone[:3])
+    if gone.secondary and not any(same_subnet(gone, other) for other in remaining):
+        # Its device is being removed, and its primary address went before: now the kernel removes nothing more.
+        return with_device(fib, device._replace(addresses=remaining))
     if all(other.local != gone.local for other in remaining):
         key = LOCAL_TABLE, gone.local, 32
         kept = [route for route in fib.tables.bucket(key) if route.dev != name or route.protocol != _KERNEL]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from hostrouting.fib import events
+from hostrouting.fib.events import with_state
 from hostrouting.fib.rules import Policy
 from hostrouting.fib.tables import Tables, inserted, key_of
-from hostrouting.net.events import AddressEvent, DeviceEvent, RouteEvent, RuleEvent
+from hostrouting.net.events import AddressEvent, DeviceEvent, NexthopEvent, RouteEvent, RuleEvent, SettingEvent
 from hostrouting.net.routes import signature
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class LiveFib:
         #: The buckets that the events under way have changed.
         self._buckets: dict[Key, Bucket] = {}
         self._unknown = ""
+        #: The nexthop objects that routes have used so far; None until one is announced.
+        self._objects: set[int] | None = None
 
     @property
     def is_part(self) -> bool:
@@ -90,7 +93,13 @@ class LiveFib:
             elif isinstance(event, AddressEvent):
                 devices = True
                 self._address(event)
-            keys |= self.fib.tables.differing(before)
+            elif isinstance(event, NexthopEvent):
+                self._nexthop(event)
+            elif isinstance(event, SettingEvent):
+                self._unknown = f"the setting {event.name} changed"
+            changed = self.fib.tables.differing(before)
+            self._doubt_objects(route for key in changed for route in before.bucket(key))
+            keys |= changed
         keys |= self._flush()
         return Effect(frozenset(keys), devices, rules, self._unknown)
 
@@ -108,7 +117,20 @@ class LiveFib:
         key = key_of(route)
         bucket = self._buckets[key] if key in self._buckets else self.fib.tables.bucket(key)
         self._buckets[key] = _after(bucket, event.verb, route)
+        if self._objects is not None and route.nexthop_id:
+            self._objects.add(route.nexthop_id)
         return {key}
+
+    def _nexthop(self, event: NexthopEvent) -> None:
+        if self._objects is None:
+            self._objects = {route.nexthop_id for route in self.fib.tables}
+        if event.nexthop_id in self._objects:
+            self._unknown = f"the nexthop object {event.nexthop_id} changed"
+
+    def _doubt_objects(self, changed: Iterable[ObservedRoute]) -> None:
+        """Nexthop objects go with a device, and stay with an address, otherwise than the next hops of a route."""
+        if any(route.nexthop_id for route in changed):
+            self._unknown = "the next hops of a route are nexthop objects, which follow other rules"
 
     def _device(self, event: DeviceEvent) -> None:
         new = event.device
@@ -133,6 +155,13 @@ class LiveFib:
         if known.up and new.up and known.carrier != new.carrier and self.fib.tables.use(new.name):
             # The kernel changes the state of the routes in silence, and whether they still decide, its settings say.
             self._unknown = f"the carrier of {new.name} changed"
+        elif new.up and _announced_part(known) == _announced_part(new._replace(addresses=known.addresses)):
+            self._settle_state(new)
+
+    def _settle_state(self, device: Device) -> None:
+        """Notice a carrier that a reading showed before the kernel announced it, and changed the device's routes."""
+        if any(with_state(route, device) is not route for route in self.fib.tables if route.dev == device.name):
+            self._unknown = f"the carrier of {device.name} changed"
 
     def _set_device(self, device: Device) -> None:
         """Store a device, in the order of the indexes."""
@@ -146,6 +175,9 @@ class LiveFib:
             return
         if event.verb == "set":
             self.fib = events.address_announced(self.fib, event.dev, event.address)
+            if device.up and not device.carrier and self.fib.tables.use(event.dev):
+                # Its next hops revive, or not, because there is no carrier: that is a setting.
+                self._unknown = f"an address of {event.dev}, which has no carrier, changed"
         elif any(own[:3] == event.address[:3] for own in device.addresses):
             self.fib = events.address_withdrawn(self.fib, event.dev, event.address)
 

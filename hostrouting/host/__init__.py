@@ -38,7 +38,16 @@ from hostrouting.host.ports import (
 from hostrouting.host.units import UnitState
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, NetworkEvent, RouteEvent, RuleEvent
+from hostrouting.net.events import (
+    AddressEvent,
+    DeviceEvent,
+    NeighbourEvent,
+    NetworkEvent,
+    NexthopEvent,
+    RouteEvent,
+    RuleEvent,
+    SettingEvent,
+)
 from hostrouting.net.links import Device, DeviceAddress, Neighbour, Station
 from hostrouting.net.routes import OUR_PROTOCOL, Lookup, NextHop, ObservedRoute, Route
 from hostrouting.net.rules import Rule
@@ -67,6 +76,7 @@ __all__ = [
     "NetworkEvent",
     "NetworkEvents",
     "NextHop",
+    "NexthopEvent",
     "Nftables",
     "ObservedRoute",
     "Route",
@@ -77,6 +87,7 @@ __all__ = [
     "RuleEvent",
     "RunLock",
     "ServiceManager",
+    "SettingEvent",
     "Station",
     "Supervisor",
     "UnitState",

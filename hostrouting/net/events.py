@@ -2,6 +2,7 @@
 
 Each has a `verb`. Devices, addresses and neighbours are `set` (there now as shown, new or changed or as before) or
 `remove`d; rules are `add`ed or `remove`d; for routes see `RouteEvent`.
+Nexthop objects and settings have changed in some way.
 
 The kernel does not announce all that it changes: see `hostrouting.fib.events` for the rest.
 """
@@ -15,7 +16,16 @@ if TYPE_CHECKING:
     from hostrouting.net.routes import ObservedRoute
     from hostrouting.net.rules import Rule
 
-__all__ = ["AddressEvent", "DeviceEvent", "NeighbourEvent", "NetworkEvent", "RouteEvent", "RuleEvent"]
+__all__ = [
+    "AddressEvent",
+    "DeviceEvent",
+    "NeighbourEvent",
+    "NetworkEvent",
+    "NexthopEvent",
+    "RouteEvent",
+    "RuleEvent",
+    "SettingEvent",
+]
 
 
 class RouteEvent(NamedTuple):
@@ -41,6 +51,8 @@ class DeviceEvent(NamedTuple):
     verb: Literal["set", "remove"]
     #: Without addresses and neighbours, which have separate events.
     device: Device
+    #: The name before, if this event is a rename.
+    former: str = ""
 
 
 class AddressEvent(NamedTuple):
@@ -68,4 +80,20 @@ class NeighbourEvent(NamedTuple):
     neighbour: Neighbour
 
 
-NetworkEvent: TypeAlias = RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NeighbourEvent
+class NexthopEvent(NamedTuple):
+    """A nexthop object that is new, changed or gone: its routes go or lose a next hop without an event of their own."""
+
+    verb: Literal["set", "remove"]
+    nexthop_id: int
+
+
+class SettingEvent(NamedTuple):
+    """A setting of a device, or of all, that changed: its routes may live or die without an event of their own."""
+
+    verb: Literal["set"]
+    name: Literal["ignore_routes_with_linkdown"]
+
+
+NetworkEvent: TypeAlias = (
+    RouteEvent | DeviceEvent | AddressEvent | RuleEvent | NeighbourEvent | NexthopEvent | SettingEvent
+)

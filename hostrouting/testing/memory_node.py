@@ -74,7 +74,7 @@ class MemoryNode(Node):
         self.fib = events.device_renamed(self.fib, name, new)
         self.indexes[new] = self.indexes.pop(name)
         self._unplugged = {new if unplugged == name else unplugged for unplugged in self._unplugged}
-        self._announce_device(new)
+        self.events.announce(DeviceEvent("set", _bare(self.fib.devices[new]), name))
         for address in self.fib.devices[new].addresses:
             self.events.announce(AddressEvent("set", new, address))
 

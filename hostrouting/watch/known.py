@@ -64,6 +64,8 @@ class KnownRoutes:
     #: The devices and source addresses of the routes so far: the kernel removes routes together with these.
     devices: set[str] = attrs.field(factory=set)
     sources: set[int] = attrs.field(factory=set)
+    #: Their nexthop objects: routes go with these, too.
+    objects: set[int] = attrs.field(factory=set)
 
     def forget(self, places: Collection[Place] | None = None) -> None:
         """Forget all routes; with `places`, those are the places of the config from now on."""
@@ -82,6 +84,7 @@ class KnownRoutes:
             self._doubtful.clear()
             self.devices.clear()
             self.sources.clear()
+            self.objects.clear()
             for routes in held.values():
                 self._note(routes)
             self.catch_up()
@@ -127,6 +130,8 @@ class KnownRoutes:
             self.devices.update(route.devs)
             if route.source is not None:
                 self.sources.add(route.source)
+            if route.nexthop_id:
+                self.objects.add(route.nexthop_id)
 
 
 class _Reading:

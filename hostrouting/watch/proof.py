@@ -162,8 +162,8 @@ class ProofKeeper:
         is_first = self._view.fib is None
         difference = self._view.compare()
         if difference is None:
-            if is_first:
-                self._next_reading = now + _WINDOW
+            if is_first or self._view.is_early:
+                self._next_reading = now + 2 * _WINDOW
             return
         if is_first or difference:
             self._proof.forget()

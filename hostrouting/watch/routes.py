@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import attrs
 
 from hostrouting.exceptions import BackendError, HostFileError
-from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, RouteEvent
+from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Host, NexthopEvent, RouteEvent
 from hostrouting.net.routes import MAIN_TABLE, place
 from hostrouting.static_routes.repair import Repair, repair, repair_places
 from hostrouting.static_routes.resolve import place_of
@@ -159,9 +159,11 @@ class RouteKeeper:
 
     def _takes_routes_along(self, event: NetworkEvent) -> bool:
         if isinstance(event, DeviceEvent):
-            return self._is_used(event.device.name)
+            return self._is_used(event.device.name) or self._is_used(event.former)
         if isinstance(event, AddressEvent):
             return self._is_used(event.dev) or event.address.local in self._known.sources
+        if isinstance(event, NexthopEvent):
+            return event.nexthop_id in self._known.objects
         return False
 
     def _is_used(self, dev: str | None) -> bool:

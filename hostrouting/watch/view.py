@@ -82,6 +82,8 @@ class View:
         self._is_sure = True
         #: True if events came between the last reading and its comparison.
         self.was_disturbed: bool = False
+        #: True if a reading shows carriers that may be announced soon: the kernel waits with that, at most a second.
+        self.is_early: bool = False
 
     @property
     def fib(self) -> Fib | None:
@@ -112,6 +114,9 @@ class View:
         if self._model is None:
             return Effect()
         effect = self._model.apply(events)
+        if effect.devices:
+            # A carrier that comes and goes all the time is announced once a second.
+            self.is_early = False
         if effect.unknown:
             self._model = None
             return effect
@@ -132,6 +137,11 @@ class View:
             self._model = reading
             return ""
         found = list(differences(model.fib, reading.fib))
+        self.is_early = (
+            bool(found) and not self.is_early and not any(differences(*map(_linked, (model.fib, reading.fib))))
+        )
+        if self.is_early:
+            return None
         if found:
             self._model = reading
         return "; ".join(found[:_MOST_TOLD]) + (f"; and {len(found) - _MOST_TOLD} more" * (len(found) > _MOST_TOLD))
@@ -145,6 +155,11 @@ class View:
     def _decides(self, route: ObservedRoute) -> bool:
         """Return True for a route that can decide an expected address, or where the node sends from."""
         return route.table == LOCAL_TABLE or self._concerns(route.network, route.prefix_length)
+
+
+def _linked(fib: Fib) -> Fib:
+    """Return a model in which each device has a carrier; its routes stay as they are."""
+    return attrs.evolve(fib, devices={name: one._replace(carrier=True) for name, one in fib.devices.items()})
 
 
 def _ends_as_read(event: NetworkEvent, tables: Tables) -> bool:

@@ -86,7 +86,7 @@ def test_things_are_read_as_in_a_dump() -> None:
     names = all_names()
     devices = parse_devices(payloads("netlink-links/kernel"), payloads("netlink-addresses/kernel-ipv4"))
     expected: dict[str, list[tuple[object, ...]]] = {
-        "netlink-links/kernel": [(device._replace(addresses=()),) for device in devices],
+        "netlink-links/kernel": [(device._replace(addresses=()), "") for device in devices],
         "netlink-addresses/kernel-ipv4": [(device.name, own) for device in devices for own in device.addresses],
         "netlink-rules/kernel": [(rule,) for rule in parse_rules(payloads("netlink-rules/kernel"))],
         "netlink-neighbours/kernel-ipv4": [

@@ -18,7 +18,7 @@ from hostrouting.host.netlink import NetlinkBackend
 from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.net.addresses import Address
 from hostrouting.net.changes import RouteChange
-from hostrouting.net.events import DeviceEvent, RouteEvent
+from hostrouting.net.events import DeviceEvent, NexthopEvent, RouteEvent
 from hostrouting.net.routes import Route, place
 from hostrouting.testing import FakeHost, KernelNode, MemoryBackend, MemoryEvents
 from hostrouting.testing.contracts import NetworkEventsContract
@@ -262,7 +262,9 @@ class TestInTheKernel:
         node.ip("route", "append", "9.0.0.0/8", "nhid", "7")
         listener.take()
         node.ip("nexthop", "replace", "id", "7", "via", "10.224.0.2", "dev", "eth0")
-        [event] = listener.take()
+        told = listener.take()
+        assert NexthopEvent("set", 7) in told
+        [event] = [event for event in told if isinstance(event, RouteEvent)]
         standing = [route for route in backend.routes() if route.network == 9 << 24]
         assert event == RouteEvent("replace", standing[1])
 

@@ -11,7 +11,8 @@ from support.fabric_files import SHARED, SWITCHED_ON, record
 
 from hostrouting import Configure, HostRoutingConfig, Reset
 from hostrouting.exceptions import EventsLostError
-from hostrouting.host import Route, Rule
+from hostrouting.fib.events import with_device
+from hostrouting.host import DeviceEvent, Route, Rule
 from hostrouting.route_overlap.fabric import CONFIGURATION, POOL
 from hostrouting.route_overlap.script import MARKER_DETECTED, MARKER_OK
 from hostrouting.testing import FakeHost, MemoryBackend
@@ -191,6 +192,36 @@ def test_a_model_that_missed_a_change(watched: Watched, caplog: pytest.LogCaptur
     watched.mended()
     watched.run(120)
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_carrier_that_is_announced_late(
+    watched: Watched, caplog: pytest.LogCaptureFixture, *, is_announced: bool
+) -> None:
+    """The kernel may announce a carrier a second after it shows it; only one that it never announces is an error."""
+    gone = watched.node.fib.devices["ib0"]._replace(carrier=False)
+    watched.node.fib = with_device(watched.node.fib, gone)
+    watched.run(60.5)
+    assert not caplog.records
+    if is_announced:
+        watched.host.events.announce(DeviceEvent("set", gone._replace(addresses=())))
+    watched.run(3)
+    assert [message.partition(":")[0] for message in caplog.messages] == (
+        [] if is_announced else ["the model of the routing differs from the kernel, which counts"]
+    )
+
+
+def test_a_carrier_that_flaps(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """While the kernel announces changes of devices, a carrier that it has not announced yet is no error."""
+    gone = watched.node.fib.devices["ib0"]._replace(carrier=False)
+    watched.node.fib = with_device(watched.node.fib, gone)
+    watched.run(60.5)
+    for _ in range(5):
+        watched.host.events.announce(DeviceEvent("set", watched.node.fib.devices["eth0"]._replace(addresses=())))
+        watched.run(1)
+    assert not caplog.records
+    watched.run(5)
+    assert len(caplog.records) == 1
 
 
 def test_events_from_before_the_reading(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:

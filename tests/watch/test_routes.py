@@ -11,7 +11,7 @@ import pytest
 
 from hostrouting.config import HostRoutingConfig, StaticRoute, StaticRoutesConfig
 from hostrouting.fib.model import resting
-from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, Route, RouteEvent
+from hostrouting.host import OUR_PROTOCOL, AddressEvent, DeviceEvent, NexthopEvent, Route, RouteChange, RouteEvent
 from hostrouting.net.addresses import Address
 from hostrouting.net.links import Device, DeviceAddress
 from hostrouting.net.routes import place
@@ -240,6 +240,24 @@ class TestPlaces:
         kept.catch_up()
         kept.keeper.act(Context())
         assert node.readings > 0
+        assert kept.keeper._known.at(place(OURS)) == (resting(OURS),)
+
+    def test_a_device_is_renamed(self, kept: Kept, node: CountedNode, caplog: pytest.LogCaptureFixture) -> None:
+        """The routes of a device follow it to a name that the config does not have, so ours waits, and that is said."""
+        node.rename_link("eth0", "wan0")
+        assert kept.keeper.hear(kept._listener.take()) == 0
+        kept.keeper.act(Context())
+        assert caplog.messages == [f"route '{OURS}' waits: there is no such device"]
+
+    def test_a_nexthop_object_goes(self, kept: Kept, node: CountedNode) -> None:
+        """Its routes go in silence, also the one that is left in our place; objects of other routes do not matter."""
+        node.insert_route(attrs.evolve(FOREIGN, nexthop_id=7), verb="append")
+        kept.catch_up()
+        kept.keeper.act(Context())
+        assert kept.keeper.hear([NexthopEvent("set", 8), NexthopEvent("remove", 8)]) == inf
+        node.fib = node.fib.changed([RouteChange.remove(attrs.evolve(FOREIGN, nexthop_id=7))])
+        assert kept.keeper.hear([NexthopEvent("remove", 7)]) == 0
+        kept.keeper.act(Context())
         assert kept.keeper._known.at(place(OURS)) == (resting(OURS),)
 
 

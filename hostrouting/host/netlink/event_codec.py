@@ -6,13 +6,21 @@ import struct
 from typing import TYPE_CHECKING, Final, Literal
 
 from hostrouting.host.netlink.device_codec import parse_address, parse_device
-from hostrouting.host.netlink.frames import HEADER_LENGTH, message_start
+from hostrouting.host.netlink.frames import HEADER_LENGTH, message_start, number_of, parsed
 from hostrouting.host.netlink.neighbour_codec import DELNEIGH, NEWNEIGH, parse_neighbours
 from hostrouting.host.netlink.route_codec import DELROUTE, NEWROUTE, device_of
 from hostrouting.host.netlink.route_reader import RouteReader
 from hostrouting.host.netlink.rule_codec import parse_rules
 from hostrouting.net.addresses import IPV4
-from hostrouting.net.events import AddressEvent, DeviceEvent, NeighbourEvent, RouteEvent, RuleEvent
+from hostrouting.net.events import (
+    AddressEvent,
+    DeviceEvent,
+    NeighbourEvent,
+    NexthopEvent,
+    RouteEvent,
+    RuleEvent,
+    SettingEvent,
+)
 from hostrouting.net.links import Neighbour
 
 if TYPE_CHECKING:
@@ -22,17 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUPS", "EventReader", "is_event"]
 
-#: The multicast groups: links, neighbours, IPv4 addresses, IPv4 routes, IPv4 rules.
-GROUPS: Final = 0x01 | 0x04 | 0x10 | 0x40 | 0x80
+#: The multicast groups: links, neighbours, IPv4 addresses, IPv4 routes, IPv4 rules, IPv4 settings, nexthop objects.
+GROUPS: Final = 0x01 | 0x04 | 0x10 | 0x40 | 0x80 | 0x80_0000 | 0x8000_0000
 
 _NEWLINK, _DELLINK, _NEWADDR, _DELADDR, _NEWRULE, _DELRULE = 16, 17, 20, 21, 32, 33
+_NEWNETCONF, _NEWNEXTHOP, _DELNEXTHOP = 80, 104, 105
 #: The family of each kind of message. Links also come from bridges, as AF_BRIDGE: such a removal says that a port left
 #: its bridge. Neighbours come of IPv6 and of bridges, too.
 _FAMILIES: Final = {
     _NEWLINK: 0,
     _DELLINK: 0,
     **dict.fromkeys((_NEWADDR, _DELADDR, NEWROUTE, DELROUTE, NEWNEIGH, DELNEIGH, _NEWRULE, _DELRULE), IPV4),
+    _NEWNETCONF: IPV4,
 }
+#: Those of every family: an IPv4 route may have an IPv6 gateway, and a group has no family.
+_OF_ANY_FAMILY: Final = frozenset({_NEWNEXTHOP, _DELNEXTHOP})
+_nhmsg: Final = struct.Struct("=8x")
+_netconfmsg: Final = struct.Struct("=4x")
+_NHA_ID, _NETCONFA_FORWARDING, _NETCONFA_IGNORE_LINKDOWN = 1, 2, 6
 _kind_and_family: Final = struct.Struct("=4xH10xB").unpack_from
 _SHORTEST: Final = HEADER_LENGTH + 1
 
@@ -51,7 +66,7 @@ def is_event(datagram: memoryview) -> bool:
     if len(datagram) < _SHORTEST:
         return False
     kind, family = _kind_and_family(datagram)
-    return kind in _FAMILIES and bool(_FAMILIES[kind] == family)
+    return kind in _OF_ANY_FAMILY or (kind in _FAMILIES and bool(_FAMILIES[kind] == family))
 
 
 class EventReader:
@@ -62,7 +77,10 @@ class EventReader:
         self._routes = RouteReader(self._names)
 
     def read(self, datagram: bytes) -> NetworkEvent | None:
-        """Return the event that a datagram announces; None for a neighbour that never has a hardware address."""
+        """Return the event that a datagram announces; None for what concerns no route.
+
+        That is a neighbour that never has a hardware address, or another setting.
+        """
         length, kind, flags = message_start(datagram)
         if length != len(datagram):
             raise ValueError(f"an announcement is {length} bytes long, but {len(datagram)} came")
@@ -79,18 +97,27 @@ class EventReader:
         if kind in {_NEWRULE, _DELRULE}:
             [rule] = parse_rules([payload])
             return RuleEvent("add" if kind == _NEWRULE else "remove", rule)
+        if kind in _OF_ANY_FAMILY:
+            _, fields = parsed(payload, _nhmsg)
+            return NexthopEvent("set" if kind == _NEWNEXTHOP else "remove", number_of(fields.get(_NHA_ID)))
+        if kind == _NEWNETCONF:
+            _, fields = parsed(payload, _netconfmsg)
+            # A new device shows all its settings at once.
+            is_changed = _NETCONFA_IGNORE_LINKDOWN in fields and _NETCONFA_FORWARDING not in fields
+            return SettingEvent("set", "ignore_routes_with_linkdown") if is_changed else None
         return self._neighbour(payload, is_gone=kind == DELNEIGH)
 
     def _link(self, payload: bytes, *, is_gone: bool) -> DeviceEvent:
         device = parse_device(payload, self._names)
-        if is_gone or self._names.get(device.ifindex, device.name) != device.name:
+        before = self._names.get(device.ifindex, device.name)
+        if is_gone or before != device.name:
             # It has the old name in its caches.
             self._routes = RouteReader(self._names)
         if is_gone:
             self._names.pop(device.ifindex, None)
             return DeviceEvent("remove", device)
         self._names[device.ifindex] = device.name
-        return DeviceEvent("set", device)
+        return DeviceEvent("set", device, before if before != device.name else "")
 
     def _neighbour(self, payload: bytes, *, is_gone: bool) -> NeighbourEvent | None:
         table = parse_neighbours([payload], self._names)
