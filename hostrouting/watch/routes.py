@@ -189,8 +189,9 @@ class RouteKeeper:
         wanted = self._last.wanted.get(spot)
         if wanted is None:
             return spot in self._places or all(route.protocol != OUR_PROTOCOL for route in standing)
-        if any(route.fulfils(foreign) for foreign in self._last.spared for route in standing[:1]):
-            return True
+        if left := [foreign for foreign in self._last.spared if place(foreign) == spot]:
+            # Once it is gone, the end is to be told.
+            return bool(standing) and standing[0].fulfils(left[0])
         return _is_first(wanted, standing) and all(route.protocol != OUR_PROTOCOL for route in standing[1:])
 
     # --- repairs
@@ -296,6 +297,11 @@ class RouteKeeper:
                     _MOST_DISPLACEMENTS,
                     foreign=str(route),
                 )
+        left = {place(route) for route in self._last.spared}
+        for route in before:
+            if place(route) not in left:
+                message = "foreign route '%s' is no longer left in the place of a route of the config"
+                self._lines.write(INFO, message, route, foreign=str(route))
 
 
 def _is_first(wanted: Route, standing: Sequence[ObservedRoute]) -> bool:

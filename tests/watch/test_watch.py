@@ -163,6 +163,22 @@ def test_an_owner_that_insists_is_left(watched: Watched, caplog: pytest.LogCaptu
     watched.until_repaired()
 
 
+def test_the_end_of_a_route_that_was_left(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A foreign route that was left ahead of ours, and goes: the log says so at once, since ours decides again."""
+    caplog.set_level(logging.INFO)
+
+    def is_told(words: str) -> bool:
+        return any(words in message for message in caplog.messages)
+
+    while not is_told("is left in the place"):
+        watched.node.insert_route(FOREIGN, verb="prepend")
+        watched.until(lambda: is_told("is left in the place") or standing(watched) == [OURS[0]])
+    assert standing(watched) == [str(FOREIGN), OURS[0]]
+    watched.node.delete_route(FOREIGN)
+    watched.until(lambda: is_told(f"foreign route '{FOREIGN}' is no longer left in the place of a route of the config"))
+    assert standing(watched) == [OURS[0]]
+
+
 def test_a_device_goes_down_and_comes_up(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """The route of a device that is down waits, with one line; it returns with the device, though no event names it."""
     watched.node.set_up("eth1", up=False)
