@@ -335,13 +335,14 @@ class TestIntent:
 
     @pytest.mark.parametrize("content", [b"{", b"{}"])
     def test_a_damaged_intent(self, host: FakeHost, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-        """A damaged file is said once, and the routes of the config before it are kept."""
+        """A damaged file is said once, with its path and the next step; the routes of the config before it are kept."""
         with watching(host, host.routes) as watched:
             host.files.write(INTENT_PATH, content, mode=0o644)
             for _ in range(2):
                 host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
                 watched.until_repaired()
-        assert len([message for message in caplog.messages if "the installed config cannot be read" in message]) == 1
+        [told] = [message for message in caplog.messages if "the installed config cannot be read" in message]
+        assert f"run: hostrouting apply CONFIG, which writes {INTENT_PATH} again" in told
 
     def test_an_intent_that_cannot_be_read(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """If the file cannot be read (a folder has its name), the routes of the config before it are kept."""
