@@ -5,7 +5,7 @@
     route_overlap/  CheckRouteOverlap and prove_egress prove that every address leaves by the node's own device
     probe_snat/     ConfigureProbeSNAT lets IPv6 load-balancer probes reach pods
     stale_cni/      CleanStaleCNI removes the objects that a removed CNI left
-    watch/          Watch keeps the routes in force
+    watch/          Watch keeps routes, proof and siblings right
     boot/           how a capability installs its boot half; the gates
     journal.py      the record of displaced and swept objects
     config/         HostRoutingConfig and its sections: frozen, valid values

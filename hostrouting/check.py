@@ -185,7 +185,12 @@ class _Look:
     def _routes(self) -> Iterator[NodeFinding]:
         from hostrouting.static_routes import ConfigureStaticRoutes
 
-        for change in ConfigureStaticRoutes(self._config, host=self._host).plan_act(self._ctx):
+        changes = ConfigureStaticRoutes(self._config, host=self._host).plan_act(self._ctx)
+        wanted = {change.subject for change in changes if change.action != "-"}
+        for change in changes:
+            if change.action == "-" and change.subject in wanted:
+                # It stands after the foreign route that takes its place, of which the other change tells.
+                continue
             state = {"+": "is not in force", "-": "is ours, but not of this config", "~": "is another one now"}
             told = f"{state[change.action]} ({change.detail})" if change.detail else state[change.action]
             step = "" if is_refused(change.detail) else f"; {_APPLY}"

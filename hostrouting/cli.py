@@ -135,7 +135,7 @@ def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     added.add_argument(
         "--exit-code", action="store_true", help=f"with --dry-run: exit with {DIFFERS} if there is something to sweep"
     )
-    added = command("watch", _watch, "keep the routes of an applied config in force, until SIGTERM or SIGINT")
+    added = command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT")
     config(added)
     return parser
 

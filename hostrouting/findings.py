@@ -27,8 +27,8 @@ class NodeFinding:
     """
 
     #: `not-applied`, `lost-route`, `boot-file`, `gate-open`, `gate-missing` and other gate troubles, `held`,
-    #: `failed-unit`, `altered-unit`, `disabled`, `fabric`, `idle-device`, `silent-gateway`, `networkd`, of an image
-    #: `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
+    #: `failed-unit`, `altered-unit`, `disabled`, `fabric`, `nothing-proven`, `idle-device`, `silent-gateway`,
+    #: `networkd`, of an image `missing-tool`; or a sibling's: `probe-snat`, `stale-cni`, `watch`.
     kind: str
     subject: str
     reason: str

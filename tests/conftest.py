@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sysconfig
 from collections import Counter
@@ -67,6 +68,21 @@ def pytest_collection_finish() -> None:
     """Keep the cycle collector from walking through the tests that were collected, whenever a test calls it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Fail a test that leaves the log of the command: it writes to a closed file in all tests after it.
+
+    Such a test calls `run_here` of `support/in_process.py` instead of `main`.
+    """
+    yield
+    root = logging.getLogger()
+    left = [handler for handler in root.handlers if type(handler).__module__ == "hostrouting.output"]
+    for handler in left:
+        root.removeHandler(handler)
+    if left:
+        pytest.fail(f"the log of the command is left: {left}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import BackendError, ToolNotFoundError, UnitError
-from hostrouting.host import Host, RouteChange
+from hostrouting.host import Host, Route, RouteChange
 from hostrouting.testing import FakeHost
 from phases import Context, TaskFailedError, execute
 from phases.testing import ManualClock
@@ -150,6 +150,16 @@ def test_files_that_are_right_in_another_folder(host: FakeHost) -> None:
     assert told(check(host, config)) == [("error", "boot-file", "/etc/aks-flex-node/hostrouting")]
     applied(host, **ROUTES)
     assert told(check(host, config)) == []
+
+
+def test_a_foreign_route_before_ours(host: FakeHost) -> None:
+    """One finding, which names it: ours is of this config, and stands after it."""
+    config = applied(host, **ROUTES)
+    host.routes.insert_route(
+        Route.parse("172.16.8.0/22", gateway="10.224.0.9", dev="eth0", protocol=16), verb="prepend"
+    )
+    [finding] = [finding for finding in check(host, config).findings if finding.kind == "lost-route"]
+    assert "displaces '172.16.8.0/22 via 10.224.0.9" in finding.reason
 
 
 def test_a_plan_after_a_run_that_was_killed(

@@ -120,8 +120,7 @@ def _config_of(content: bytes) -> HostRoutingConfig:
     config = HostRoutingConfig.from_json(content)
     # Ours always has a section. A file like `{}` was damaged: it does not ask to remove all routes.
     if not json.loads(content).get("hostRouting"):
-        reason = "is missing or empty in the installed config; to install it again, run: hostrouting apply CONFIG"
-        raise InvalidConfigError([ConfigError("hostRouting", reason)])
+        raise InvalidConfigError([ConfigError("hostRouting", "is missing or empty in the installed config")])
     return config
 
 

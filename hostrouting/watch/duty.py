@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
@@ -96,14 +97,15 @@ class Duty:
         self.due = inf
         try:
             seconds = self._keeper.act(ctx)
-            self._trouble = ""
+            if seconds:
+                # One that goes on at once may fail next, and would then be told again and again.
+                self._trouble = ""
         except (CancelledError, DeadlineExceededError):
             if not ctx.over:
                 raise
-        except PermissionDeniedError:
-            # It would fail for ever.
-            raise
         except HostRoutingError as error:
+            if _is_for_ever(error):
+                raise
             self._tell_once(error)
         self._pace = self._pace.after(time.thread_time() - started, now=time.monotonic())
         now = ctx.clock.monotonic()
@@ -113,3 +115,9 @@ class Duty:
         if self._trouble != str(error):
             self._logger.error("%s: %s", self._keeper.failure, error)
         self._trouble = str(error)
+
+
+def _is_for_ever(error: HostRoutingError) -> bool:
+    """Return True if the process lacks a privilege; root may be refused a file for a while."""
+    lacks_root = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
+    return lacks_root or isinstance(error, PermissionDeniedError)

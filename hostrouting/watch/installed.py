@@ -62,6 +62,10 @@ class InstalledConfig:
 
     def _tell_once(self, error: Exception) -> None:
         if self._trouble != str(error):
-            message = "the installed config cannot be read, and the routes of the one before it are kept: %s"
-            self._logger.error(message, error)
+            # hostrouting owns the file: an apply writes it again.
+            message = (
+                "the installed config cannot be read, and the one before it stays in force; run: hostrouting apply "
+                "CONFIG, which writes %s again; the reason: %s"
+            )
+            self._logger.error(message, INTENT_PATH, error)
         self._trouble = str(error)

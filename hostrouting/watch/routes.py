@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from logging import ERROR, INFO, WARNING
 from math import inf
@@ -40,26 +40,30 @@ _MOST_LINES_A_MINUTE: Final = 60
 
 
 class _Lines:
-    """The lines of a log, of which a minute has only so many; the number of the others follows."""
+    """The lines of a log, of which a minute has only so many of one message; the number of the others follows.
+
+    Each message is counted by itself: repairs without end do not keep an error from the log.
+    """
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._since = -inf
-        self._left = 0
+        self._asked: Counter[str] = Counter()
 
     def at(self, now: float) -> None:
         """Begin another minute if the last one is over."""
         if now - self._since < 60:
             return
-        if self._left < 0:
+        left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._asked.values())
+        if left_out:
             message = "%d lines were left out: another program changes routes of the config all the time"
-            self._logger.warning(message, -self._left)
-        self._since, self._left = now, _MOST_LINES_A_MINUTE
+            self._logger.warning(message, left_out)
+        self._since, self._asked = now, Counter()
 
     def write(self, level: int, message: str, *values: object, **extra: object) -> None:
-        """Write a line if the minute has one left."""
-        self._left -= 1
-        if self._left >= 0:
+        """Write a line if the minute has one left for this message."""
+        self._asked[message] += 1
+        if self._asked[message] <= _MOST_LINES_A_MINUTE:
             self._logger.log(level, message, *values, extra=extra)
 
 
@@ -191,8 +195,9 @@ class RouteKeeper:
         wanted = self._last.wanted.get(spot)
         if wanted is None:
             return spot in self._places or all(route.protocol != OUR_PROTOCOL for route in standing)
-        if any(route.fulfils(foreign) for foreign in self._last.spared for route in standing[:1]):
-            return True
+        if left := [foreign for foreign in self._last.spared if place(foreign) == spot]:
+            # Once it is gone, the end is to be told.
+            return bool(standing) and standing[0].fulfils(left[0])
         return _is_first(wanted, standing) and all(route.protocol != OUR_PROTOCOL for route in standing[1:])
 
     # --- repairs
@@ -201,6 +206,8 @@ class RouteKeeper:
         """Make the routes of the config right where events say that they are not, and all of them now and then."""
         self._catch_up()
         routes, now = config.static_routes.routes, ctx.clock.monotonic()
+        # Also without a repair: a storm that is over has an end in the log.
+        self._lines.at(now)
         if routes is not self._routes:
             self._begin(routes)
         if self._is_whole or now >= self._compare_at or self._compare_at == inf:
@@ -241,7 +248,6 @@ class RouteKeeper:
             self._displacements[place(route)].append(now)
         # Its own changes are events, too.
         self._catch_up()
-        self._lines.at(now)
         self._tell_changes(account.changes)
         self._tell_waiting(before.waiting)
         self._tell_spared(before.spared)
@@ -298,6 +304,11 @@ class RouteKeeper:
                     _MOST_DISPLACEMENTS,
                     foreign=str(route),
                 )
+        left = {place(route) for route in self._last.spared}
+        for route in before:
+            if place(route) not in left:
+                message = "foreign route '%s' is no longer left in the place of a route of the config"
+                self._lines.write(INFO, message, route, foreign=str(route))
 
 
 def _is_first(wanted: Route, standing: Sequence[ObservedRoute]) -> bool:

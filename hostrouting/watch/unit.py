@@ -20,7 +20,7 @@ from hostrouting.boot import (
 from hostrouting.config import WatchMode
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import NodeFinding, refused
+from hostrouting.findings import NodeFinding, is_refused, refused
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
@@ -35,12 +35,16 @@ __all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties
 #: The unit of each mode.
 UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
 #: The detail of the change that runs the unit, and of one that runs it anew.
-_STARTS: Final = ("started", "restarted")
+_STARTED: Final = "started"
+_RESTARTED: Final = "restarted"
 _COMMAND: Final = "hostrouting"
 _APPLY: Final = "run: hostrouting apply CONFIG"
 _IDLE: Final = (
     "there is nothing to keep in this mode; the timer keeps the sections staticRoutes, routeOverlap and probeSnat, and "
     "mode 'service' keeps staleCni as well"
+)
+_NO_SWEEP: Final = (
+    "nothing is swept after an apply, because the timer does not sweep; set hostRouting.watch.mode to 'service'"
 )
 _NO_COMMAND: Final = "install hostrouting there, or set hostRouting.watch.mode to 'timer', which needs no command"
 
@@ -150,7 +154,10 @@ class ConfigureWatch(NodeTask):
         if unit is not None and obstacle:
             return [Change("~", unit.name, f"{obstacle}: {refused('it is optional, and the rest goes on')}")]
         planned = self._boot.plan_install(ctx, *parts)
-        return planned if unit is None else [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
+        # A masked unit is not installed, so it is not started either.
+        if unit is None or any(is_refused(change.detail) for change in planned):
+            return planned
+        return [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
 
     def undo(self, ctx: Context) -> None:
         """Stop and remove the unit."""
@@ -162,10 +169,13 @@ class ConfigureWatch(NodeTask):
         found = [
             NodeFinding("watch", change.subject, _told(change), "warning")
             for change in self.plan(ctx)
-            if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH))
+            # A unit is restarted because of its files, of which others tell.
+            if any(name in change.subject for name in (*UNIT_OF.values(), DROP_IN_PATH)) and change.detail != _RESTARTED
         ]
         if self._config.watch.enabled and not has_duties(self._config):
             found.append(NodeFinding("watch", "hostRouting.watch", _IDLE, "warning"))
+        elif _asks_a_timer_to_sweep(self._config):
+            found.append(NodeFinding("watch", "hostRouting.staleCni.sweep", _NO_SWEEP, "warning"))
         return found
 
     def _parts(self) -> tuple[list[Part], BootUnit | None]:
@@ -190,7 +200,7 @@ class ConfigureWatch(NodeTask):
         runs = state.is_running or (state.active_state == "activating" and state.sub_state != "auto-restart")
         if not self._host.is_live or (runs and not is_outdated):
             return []
-        return [Change("~", unit, _STARTS[runs])]
+        return [Change("~", unit, _RESTARTED if runs else _STARTED)]
 
     def _run(self, ctx: Context, unit: str, *, is_outdated: bool) -> None:
         services = self._host.services
@@ -202,11 +212,20 @@ class ConfigureWatch(NodeTask):
             ctx.record(change, undo=lambda _: None)
 
 
+def _asks_a_timer_to_sweep(config: HostRoutingConfig) -> bool:
+    section = config.stale_cni
+    by_timer = config.watch.enabled and config.watch.mode is WatchMode.TIMER
+    return by_timer and section.enabled and section.sweep == "clean"
+
+
 def _told(change: Change) -> str:
-    if change.subject not in UNIT_OF.values():
-        return f"is not as this config wants it; {_APPLY}"
-    # Otherwise it is one that cannot be made.
-    return f"does not run; {_APPLY}" if change.detail in _STARTS else str(change.detail)
+    if change.detail == _STARTED:
+        return f"does not run; {_APPLY}"
+    # It cannot be made, and no apply helps.
+    if change.detail:
+        return change.detail
+    state = {"+": "is missing", "-": "is not of this config", "~": "is not as this config wants it"}
+    return f"{state[change.action]}; {_APPLY}"
 
 
 def _departures(unit: BootUnit | None) -> list[Departure]:

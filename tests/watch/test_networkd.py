@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.in_process import run_here
 from support.intent_nodes import ROUTES, apply, config, in_time, node
 
 from hostrouting.boot_files import boot_files
 from hostrouting.check import check_node
-from hostrouting.cli import main
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure, Reset
 from hostrouting.exceptions import InvalidConfigError
@@ -184,15 +184,15 @@ def test_the_file_that_says_so_is_named() -> None:
     assert findings(host, **ROUTES) == []
 
 
-def test_plan_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a notice, beside the changes."""
     host = managing(node())
     monkeypatch.setattr(Host, "live", lambda: host)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"hostRouting": ROUTES}))
-    assert main(["plan", "--json", str(path)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert any("systemd-networkd manages it" in notice for notice in told["notices"])
+    planned = run_here("plan", "--json", path)
+    assert planned.returncode == 0
+    assert any("systemd-networkd manages it" in notice for notice in json.loads(planned.stdout)["notices"])
 
 
 # --- the drop-in

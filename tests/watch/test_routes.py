@@ -145,6 +145,25 @@ def test_a_route_that_is_deleted_all_the_time_fills_no_log(
     assert len(caplog.messages) == 62
 
 
+def test_a_storm_leaves_room_for_other_lines_and_has_an_end(
+    kept: Kept, node: MemoryBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error is written while repairs are left out, and the number of these follows without another repair."""
+    clock = ManualClock()
+    for _ in range(100):
+        kept.keeper.act(Context(clock=clock))
+        node.delete_route(next(route for route in node.routes() if route.protocol == OUR_PROTOCOL))
+    for _ in range(4):
+        node.insert_route(FOREIGN, verb="replace")
+        kept.keeper.act(Context(clock=clock))
+    assert [record.levelno for record in caplog.records if "is left in the place" in record.getMessage()] == [
+        logging.ERROR
+    ]
+    clock.advance(60)
+    kept.keeper.act(Context(clock=clock))
+    assert "lines were left out" in caplog.messages[-1]
+
+
 def test_a_displaced_route_that_cannot_return_is_told_once(
     node: MemoryBackend, caplog: pytest.LogCaptureFixture
 ) -> None:

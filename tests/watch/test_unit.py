@@ -180,6 +180,38 @@ class TestApply:
         apply(host, **ROUTES, **BY_TIMER)
         assert host.services.state(in_time(), TIMER).is_running
 
+    def test_a_masked_unit_is_told_with_the_way_out(self) -> None:
+        """`check` does not advise an apply, which leaves a mask; nothing that cannot start is announced to start."""
+        host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
+        apply(host, **ROUTES, **BY_TIMER)
+        host.services.stop(in_time(), TIMER)
+        host.files.link(f"{UNITS}/{TIMER}", "/dev/null")
+        [finding] = check_node(in_time(), wanted, host).findings
+        assert finding.subject == f"{UNITS}/{TIMER}"
+        assert "has masked it" in finding.reason
+        assert "hostrouting apply" not in finding.reason
+        assert not any("started" in str(change) for change in plan(Configure(wanted, host=host), in_time()).changes)
+
+    def test_a_disabled_unit_that_runs(self) -> None:
+        """The link is missing; that it does not run would be wrong."""
+        host, wanted = with_command(), config(**ROUTES, **BY_TIMER)
+        apply(host, **ROUTES, **BY_TIMER)
+        link = f"{UNITS}/timers.target.wants/{TIMER}"
+        host.files.remove(link)
+        assert [str(finding) for finding in check_node(in_time(), wanted, host).findings] == [
+            f"warning: watch: {link}: is missing; run: hostrouting apply CONFIG"
+        ]
+
+    def test_a_timer_that_is_to_sweep(self) -> None:
+        """It runs the scripts of the boot, which sweep nothing: `check` names the mode that does."""
+        host = with_command()
+        apply(host, **ROUTES, **CLEAN, **BY_TIMER)
+        [finding] = check_node(in_time(), config(**ROUTES, **CLEAN, **BY_TIMER), host).findings
+        assert (finding.kind, finding.subject, finding.severity) == ("watch", "hostRouting.staleCni.sweep", "warning")
+        assert "set hostRouting.watch.mode to 'service'" in finding.reason
+        apply(host, **ROUTES, **CLEAN, **BY_SERVICE)
+        assert not check_node(in_time(), config(**ROUTES, **CLEAN, **BY_SERVICE), host).findings
+
     def test_another_interval_restarts_the_timer(self) -> None:
         """A timer counts by the interval that it was started with."""
         host = with_command()

@@ -91,6 +91,22 @@ def test_an_owner_that_insists_is_left(watched: Watched, caplog: pytest.LogCaptu
     watched.until_repaired()
 
 
+def test_the_end_of_a_route_that_was_left(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A foreign route that was left ahead of ours, and goes: the log says so at once, since ours decides again."""
+    caplog.set_level(logging.INFO)
+
+    def is_told(words: str) -> bool:
+        return any(words in message for message in caplog.messages)
+
+    while not is_told("is left in the place"):
+        watched.node.insert_route(FOREIGN, verb="prepend")
+        watched.until(lambda: is_told("is left in the place") or standing(watched) == [OURS[0]])
+    assert standing(watched) == [str(FOREIGN), OURS[0]]
+    watched.node.delete_route(FOREIGN)
+    watched.until(lambda: is_told(f"foreign route '{FOREIGN}' is no longer left in the place of a route of the config"))
+    assert standing(watched) == [OURS[0]]
+
+
 def test_a_device_goes_down_and_comes_up(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """The route of a device that is down waits, with one line; it returns with the device, though no event names it."""
     watched.node.set_up("eth1", up=False)
@@ -247,13 +263,14 @@ class TestIntent:
 
     @pytest.mark.parametrize("content", [b"{", b"{}"])
     def test_a_damaged_intent(self, host: FakeHost, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-        """A damaged file is said once, and the routes of the config before it are kept."""
+        """A damaged file is said once, with its path and the next step; the routes of the config before it are kept."""
         with watching(host, host.routes) as watched:
             host.files.write(INTENT_PATH, content, mode=0o644)
             for _ in range(2):
                 host.routes.delete_route(next(r for r in host.routes.routes() if str(r) == OURS[0]))
                 watched.until_repaired()
-        assert len([message for message in caplog.messages if "the installed config cannot be read" in message]) == 1
+        [told] = [message for message in caplog.messages if "the installed config cannot be read" in message]
+        assert f"run: hostrouting apply CONFIG, which writes {INTENT_PATH} again" in told
 
     def test_an_intent_that_cannot_be_read(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
         """If the file cannot be read (a folder has its name), the routes of the config before it are kept."""

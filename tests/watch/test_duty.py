@@ -1,0 +1,74 @@
+"""A duty: how often a failure is told, and which failure ends the watch."""
+
+from __future__ import annotations
+
+import logging
+import os
+from math import inf
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostrouting.exceptions import HostFileError
+from hostrouting.watch.duty import Duty
+from phases import Context
+from phases.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostrouting.host import NetworkEvent
+
+LOGGER = logging.getLogger(__name__)
+
+
+class Player:
+    """A keeper whose looks end as it is told: with the seconds to the next look, or with an error."""
+
+    failure = "nothing can be kept"
+
+    def __init__(self, *ends: float | Exception) -> None:
+        self._ends = list(ends)
+
+    def hear(self, _events: Sequence[NetworkEvent]) -> float:
+        return inf
+
+    def lose(self) -> None:
+        pass
+
+    def act(self, _ctx: Context) -> float:
+        end = self._ends.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+def refused() -> HostFileError:
+    error = HostFileError("cannot open the lock: Permission denied")
+    error.__cause__ = PermissionError()
+    return error
+
+
+def test_a_failure_after_half_of_the_work_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A look that goes on at once, as the proof does after its reading, is no end of the trouble; a whole one is."""
+    ctx = Context(clock=ManualClock(auto=True))
+    duty = Duty(Player(0, HostFileError("full"), 0, HostFileError("full"), 0, 60, HostFileError("full")), LOGGER)
+    for _ in range(5):
+        duty.act(ctx)
+    assert caplog.messages == ["nothing can be kept: full"]
+    assert duty.trouble
+    duty.act(ctx)
+    assert not duty.trouble
+    duty.act(ctx)
+    assert caplog.messages == ["nothing can be kept: full"] * 2
+
+
+def test_without_root_it_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The run lock cannot be opened, and never will be; root may be refused a file for a while, and tries again."""
+    ctx = Context(clock=ManualClock(auto=True))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    Duty(Player(refused()), LOGGER).act(ctx)
+    assert len(caplog.messages) == 1
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    with pytest.raises(HostFileError, match="Permission denied"):
+        Duty(Player(refused()), LOGGER).act(ctx)
