@@ -169,6 +169,23 @@ def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
     assert machine.state(UNIT).result == "success"
 
 
+#: A program that hangs, whatever it is asked to do, and ends by no signal but SIGKILL.
+STUBBORN: Final = "#!/bin/bash\ntrap '' TERM\n: > /run/stuck\nwhile :; do sleep 1000; done\n"
+
+
+def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None:
+    """A stop succeeds while a sibling runs a program that ignores SIGTERM: systemd kills that one at once."""
+    machine.files.remove("/usr/sbin/ebtables-nft")
+    machine.files.write("/usr/sbin/ebtables-nft", STUBBORN.encode(), mode=0o755)
+    machine.run("ip", "link", "add", "azure0", "type", "bridge")
+    apply(machine.host, staleCni={"enabled": True, "podCidrs": ["10.240.0.0/16"]})
+    machine.until("[[ -e /run/stuck ]]")
+    assert machine.systemctl("stop", UNIT) == 0
+    assert machine.state(UNIT).result == "success"
+    said = machine.journal(f"--unit={UNIT}")
+    assert [line for line in said if "timed out" in line] == []
+
+
 def test_nothing_waits_for_it(tmp_path: Path) -> None:
     """A boot with a service that never gets ready is as any other: machines run, multi-user.target is reached."""
     never = "[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n"
