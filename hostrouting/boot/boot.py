@@ -328,11 +328,16 @@ class Boot:
 
     def _reload(self, ctx: Context) -> None:
         """Make systemd read all files, and reset units whose files are gone: failed ones, and those of upstream."""
+        # Before: systemd forgets with the file how to stop a service, and waits 90 s for a program that hangs.
+        self._stop_gone(ctx, WATCH_UNITS)
         self._host.services.daemon_reload(ctx)
         # Not before: while systemd still knows the gates, a gate that restarts by itself would be held again.
         self._forget_held(ctx)
         # All units of hostrouting, because a killed run may have removed others.
-        for name in sorted(OWN_UNITS):
+        self._stop_gone(ctx, OWN_UNITS)
+
+    def _stop_gone(self, ctx: Context, names: Collection[str]) -> None:
+        for name in sorted(names):
             gone = not self._disk.has(unit_path(name))
             if gone and self._host.services.state(ctx, name).active_state != "inactive":
                 self._stop(ctx, name)

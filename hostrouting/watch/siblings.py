@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -31,12 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["siblings"]
 
+#: The longest wait for the thread when the watch ends. Programs that obey SIGTERM take less.
+_SECONDS_TO_END: Final = 0.5
+
 
 @contextmanager
 def siblings(host: Host, logger: logging.Logger, installed: InstalledConfig, *, clock: Clock) -> Iterator[Relay]:
     """Keep the siblings of the installed config while the block runs; they hear the events that the relay gets.
 
     `host` has the lock that all threads of the watch share.
+
+    The end of the block does not wait long for a program that hangs, or for a sweep that restores what it removed: the
+    thread goes on without an owner, and ends with the process at the latest. A sweep that is cut off is in its record.
     """
     # No child of the caller's context: each event of a route would wake this thread, too.
     ctx = Context(clock=clock)
@@ -46,14 +52,15 @@ def siblings(host: Host, logger: logging.Logger, installed: InstalledConfig, *, 
         _Tolerated(StaleObjectKeeper(host, logger, installed), 60.0, logger, installed),
     )
     duties = [Duty(keeper, logger) for keeper in keepers]
-    thread = threading.Thread(target=keep, args=(ctx, duties, relay, Rounds()), name="hostrouting-siblings")
+    arguments = (ctx, duties, relay, Rounds())
+    thread = threading.Thread(target=keep, args=arguments, name="hostrouting-siblings", daemon=True)
     thread.start()
     try:
         yield relay
     finally:
         # It ends the programs that the thread runs.
         ctx.cancel("the watch ends")
-        thread.join()
+        thread.join(_SECONDS_TO_END)
 
 
 @attrs.define(eq=False)

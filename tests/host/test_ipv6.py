@@ -155,7 +155,7 @@ class TestOnTheKernel:
         monkeypatch.setattr("hostrouting.host.netlink.classifiers._system_call", lambda: refuse)
         number = errno.EPERM
         assert layer.classifiers("eth0") == ()
-        assert "which BPF programs are attached by tcx cannot be told without root" in caplog.messages
+        assert "which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN" in caplog.messages
         number = errno.EIO
         with pytest.raises(BackendError, match="bpf: refused"):
             layer.classifiers("eth0")

@@ -169,6 +169,39 @@ def test_it_is_restarted_if_its_unit_changed(machine: WatchedMachine) -> None:
     assert machine.state(UNIT).result == "success"
 
 
+#: A program that hangs, whatever it is asked to do, and ends by no signal but SIGKILL.
+STUBBORN: Final = "#!/bin/bash\ntrap '' TERM\n: > /run/stuck\nwhile :; do sleep 1000; done\n"
+
+
+def test_a_program_that_hangs_is_killed_with_it(machine: WatchedMachine) -> None:
+    """A stop succeeds while a sibling runs a program that ignores SIGTERM: systemd kills that one at once.
+
+    So does the stop by an apply or reset that removes the unit.
+    """
+    sweep = {"enabled": True, "podCidrs": ["10.240.0.0/16"]}
+    machine.files.remove("/usr/sbin/ebtables-nft")
+    machine.files.write("/usr/sbin/ebtables-nft", STUBBORN.encode(), mode=0o755)
+    machine.run("ip", "link", "add", "azure0", "type", "bridge")
+
+    def stick() -> None:
+        machine.files.remove("/run/stuck")
+        apply(machine.host, staleCni=sweep)
+        machine.until("[[ -e /run/stuck ]]")
+
+    stick()
+    assert machine.systemctl("stop", UNIT) == 0
+    assert machine.state(UNIT).result == "success"
+    stick()
+    apply(machine.host, watch={"enabled": True})
+    assert not machine.state(UNIT).exists
+    stick()
+    Reset(config(), host=machine.host).do(Context(timeout=60))
+    assert not machine.state(UNIT).exists
+    assert machine.run("pgrep", "--full", "sleep 1000", check=False).stdout == ""
+    said = machine.journal(f"--unit={UNIT}")
+    assert [line for line in said if "timed out" in line or "reception is disabled" in line] == []
+
+
 def test_nothing_waits_for_it(tmp_path: Path) -> None:
     """A boot with a service that never gets ready is as any other: machines run, multi-user.target is reached."""
     never = "[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n"

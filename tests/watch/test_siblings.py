@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import ExitStack, contextmanager
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import attrs
@@ -139,6 +139,25 @@ def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture
         assert ours(host) == [OURS]
         told = [message for message in caplog.messages if "cannot be looked for now" in message]
         assert told == ["stale objects of azure-vnet cannot be looked for now: ZeroDivisionError()"]
+
+
+def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:
+    """A watch ends while a sibling is stuck, as one that restores what it removed with a program that hangs."""
+    stuck, released, went_on = Event(), Event(), Event()
+
+    class Stuck(MemoryLinkLayer):
+        def devices(self) -> list[Device]:
+            stuck.set()
+            if released.wait(SECONDS):
+                went_on.set()
+            return super().devices()
+
+    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+    with watching(Host(**{**ports, "link_layer": Stuck()}), CONFIG):
+        assert stuck.wait(SECONDS)
+    # The block is left: the watch has ended.
+    released.set()
+    assert went_on.wait(SECONDS)
 
 
 def test_the_rules_for_probes_are_kept(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:

@@ -141,7 +141,7 @@ class NetlinkLinkLayer(Adapter):
         try:
             return in_namespace(self._netns, lambda: classifiers.program_names(index))
         except PermissionError:
-            _logger.info("which BPF programs are attached by tcx cannot be told without root")
+            _logger.info("which BPF programs are attached by tcx cannot be told without CAP_SYS_ADMIN")
         except OSError as error:
             raise BackendError(f"bpf: {error.strerror or error}", errno=error.errno) from error
         return frozenset()
