@@ -174,7 +174,10 @@ def with_own_routes(fib: Fib, name: str, address: DeviceAddress) -> Fib:
     """Return the model with the routes that the kernel makes for an address of a device, see `own_routes`."""
     device = fib.devices[name]
     for route in own_routes(device, address):
-        fib = with_route(fib, with_state(route, device))
+        # The kernel refuses a source that is not local. If the local route of a primary address was deleted, its
+        # secondary addresses get no routes.
+        if (route.kind == "local" and route.source == route.network) or fib.is_local(route.source or 0):
+            fib = with_route(fib, with_state(route, device))
     return fib
 
 

@@ -146,3 +146,15 @@ class TestOnTheKernel:
         after = events.device_renamed(before, "ib0", "fab0")
         assert after.routes() == backend.routes()
         assert after.links() == backend.links()
+
+    def test_a_secondary_address_without_the_local_route_of_its_primary(self, node: KernelNode) -> None:
+        """The kernel adds no route for it, since the source of each would not be local."""
+        memory = MemoryBackend()
+        furnish(memory)
+        kernel = NetlinkBackend(netns=node.name)
+        local = next(route for route in kernel.routes() if str(route).startswith("local 172.16.1.4"))
+        for world in memory, node:
+            world.delete_route(local)
+            world.add_address("ib0", "172.16.1.6/16")
+        assert memory.routes() == kernel.routes()
+        assert [str(route) for route in kernel.routes() if "172.16.1.6" in str(route)] == []

@@ -182,8 +182,8 @@ def test_a_removed_device_with_a_secondary_address(followed: Followed) -> None:
 def test_a_deleted_nexthop_object(followed: Followed) -> None:
     """Its routes go in silence, and those of its groups lose a next hop in silence: the node must be read."""
     node = followed.node
-    for number in 7, 8:
-        node.ip("nexthop", "add", "id", str(number), "via", f"10.224.0.{number}", "dev", "eth0")
+    for last in "78":
+        node.ip("nexthop", "add", "id", last, "via", f"10.224.0.{last}", "dev", "eth0")
     node.ip("nexthop", "add", "id", "10", "group", "7/8")
     assert followed.check() == ""
     for destination, number in ("9.0.0.0/8", "10"), ("8.0.0.0/8", "8"):

@@ -274,7 +274,7 @@ class TestPlaces:
         kept.catch_up()
         kept.keeper.act(Context())
         assert kept.keeper.hear([NexthopEvent("set", 8), NexthopEvent("remove", 8)]) == inf
-        node.fib = node.fib.changed([RouteChange.remove(attrs.evolve(FOREIGN, nexthop_id=7))])
+        node.fib = node.fib.changed([RouteChange.remove(resting(attrs.evolve(FOREIGN, nexthop_id=7)))])
         assert kept.keeper.hear([NexthopEvent("remove", 7)]) == 0
         kept.keeper.act(Context())
         assert kept.keeper._known.at(place(OURS)) == (resting(OURS),)
