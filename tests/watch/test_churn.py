@@ -205,5 +205,5 @@ def test_random_churn(node: KernelNode) -> None:
 
 @pytest.mark.soak
 def test_an_hour_of_random_churn(node: KernelNode) -> None:
-    """The same for 60,000 changes, more than a busy node has in an hour; neither memory nor descriptors leak."""
-    churn_without_growth(60_000, node)
+    """The same for 20,000 changes, more than a busy node has in an hour; neither memory nor descriptors leak."""
+    churn_without_growth(20_000, node)
