@@ -120,10 +120,10 @@ def _changes(seen: _Seen, ours: Sequence[Route], rounds: int) -> Result:
 
 
 def _timer(seen: _Seen, others: Sequence[Route], period: float) -> Result:
-    """Delete routes spread over one period, which ends with all of them added again."""
+    """Delete routes spread over one period (a slow machine needs two), which ends with all of them added again."""
     deleted: dict[int, float] = {}
     seen.forget()
-    with _shell(f"sleep {period}; ip -force -batch - <<< '{_batch('add', others)}'"):
+    with _shell(f"while sleep {period}; do ip -force -batch - <<< '{_batch('add', others)}'; done"):
         for route in others:
             _delete(route)
             deleted[route.network] = time.perf_counter()
