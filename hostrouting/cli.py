@@ -137,6 +137,7 @@ def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     )
     added = command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT")
     config(added)
+    command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
     return parser
 
 
@@ -327,6 +328,13 @@ def _watch(arguments: argparse.Namespace) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         watch.do(ctx)
     _answer(arguments, {"ok": True}, ())
+    return FINE
+
+
+def _schema(_arguments: argparse.Namespace) -> int:
+    from hostrouting.config.schema import config_schema
+
+    print_json(config_schema())
     return FINE
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
+from support.config_json import FULL
 
 from hostrouting.config import (
     DEFAULT_ALLOWED_DEVS,
@@ -26,45 +27,6 @@ from hostrouting.config import (
 )
 from hostrouting.config.wire import WireValue, wire_names
 from hostrouting.exceptions import ConfigError, HostRoutingError, InvalidConfigError
-
-#: The whole wire form, every field away from its default.
-FULL: dict[str, Any] = {
-    "staticRoutes": {
-        "enabled": True,
-        "routes": [
-            {"destination": "172.16.1.0/24", "gateway": "10.224.0.1", "dev": "eth0", "metric": 100},
-            {"destination": "172.16.2.0/24"},
-        ],
-    },
-    "routeOverlap": {
-        "expectedCidrs": ["172.16.0.0/16"],
-        "expected": ["azure"],
-        "mode": "STRICT",
-        "allowedDevs": ["mesh*"],
-        "expectedDevs": ["eth0"],
-        "fabric": ["172.16.0.0/16"],
-    },
-    "probeSnat": {
-        "enabled": True,
-        "dev": "eth0",
-        "source": "fe80::1",
-        "address": "2001:db8::1",
-        "detect": "address",
-        "required": True,
-    },
-    "staleCni": {
-        "enabled": True,
-        "podCidrs": ["10.240.0.0/16", "fd00::/64"],
-        "bridge": "azure1",
-        "confirmations": 3,
-        "backupDir": "/var/backups",
-        "force": {"conflist": True, "lock": True},
-        "required": True,
-        "sweep": "clean",
-    },
-    "watch": {"enabled": True, "mode": "service", "interval": "90s", "readings": 3, "keepForeignRoutes": True},
-    "gates": ["kubelet.service"],
-}
 
 
 def test_every_field_of_the_wire_form_reaches_its_attribute() -> None:

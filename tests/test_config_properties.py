@@ -6,11 +6,12 @@ import copy
 import fnmatch
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.config_json import JSON_VALUES, KEYS, SCALARS, places
 
 from hostrouting.config import HostRoutingConfig, rules
 from hostrouting.exceptions import InvalidConfigError
@@ -24,31 +25,6 @@ from hostrouting.testing.strategies import (
     gateways,
     ipv4_addresses,
     static_routes,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-WIRE_NAMES = """
-    hostRouting staticRoutes routeOverlap probeSnat staleCni watch gates enabled routes destination gateway dev metric
-    expectedCidrs mode allowedDevs source address detect podCidrs bridge confirmations backupDir force conflist lock
-    required interval expected expectedDevs fabric
-"""
-KEYS = st.sampled_from(WIRE_NAMES.split())
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text()
-    | st.sampled_from(
-        ["", "10.0.0.0/8", "10.0.0.1", "eth0", "STRICT", "azure", "off", "60s", "a.service", "fe80::1", "/x", "\ud800"]
-    )
-)
-JSON_VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(), inner, max_size=5),
-    max_leaves=25,
 )
 
 
@@ -108,9 +84,9 @@ def test_any_text_is_a_config_or_refused(document: str | bytes) -> None:
 def test_a_config_with_one_value_changed_is_a_config_or_refused(config: HostRoutingConfig, data: st.DataObject) -> None:
     """Near a valid config, too, there is no third outcome; and if it is refused, the path leads to the change."""
     mapping = copy.deepcopy(config.to_mapping())
-    places = list(_places(mapping))
-    assume(places)
-    container, key, path = data.draw(st.sampled_from(places), label="place")
+    found = list(places(mapping))
+    assume(found)
+    container, key, path = data.draw(st.sampled_from(found), label="place")
     value: Any = data.draw(SCALARS | st.just([]) | st.just({}), label="value")
     container[key] = value
     _is_config_or_refused(HostRoutingConfig.from_mapping, mapping)
@@ -118,18 +94,6 @@ def test_a_config_with_one_value_changed_is_a_config_or_refused(config: HostRout
         with pytest.raises(InvalidConfigError) as caught:
             HostRoutingConfig.from_mapping(mapping)
         assert f"hostRouting{path}" in [error.path for error in caught.value.errors]
-
-
-def _places(value: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
-    steps: list[tuple[Any, str]] = (
-        [(key, f"{path}.{key}") for key in value]
-        if isinstance(value, dict)
-        else [(index, f"{path}[{index}]") for index in range(len(value))]
-    )
-    for key, below in steps:
-        yield value, key, below
-        if isinstance(value[key], dict | list):
-            yield from _places(value[key], below)
 
 
 @given(configs(), KEYS)

@@ -7,22 +7,19 @@ import subprocess
 import sys
 from functools import cache
 from importlib.metadata import metadata
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from importlinter.api import read_configuration
+from support.documents import ROOT, blocks
 from support.needs import needs
 
 from hostrouting.config import HostRoutingConfig
 from hostrouting.configure import Configure
 from hostrouting.testing import FakeHost
 
-ROOT = Path(__file__).parents[1]
-
-
-def blocks(document: str, *, language: str = "python") -> list[str]:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def run(*argv: str) -> str:

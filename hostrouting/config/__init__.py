@@ -9,6 +9,7 @@ wire        JSON to values and back: types, unknown keys, all errors at once
 from __future__ import annotations
 
 from hostrouting.config.rules import OWN_UNITS
+from hostrouting.config.schema import config_schema
 from hostrouting.config.sections import (
     DEFAULT_ALLOWED_DEVS,
     DEFAULT_GATES,
@@ -37,5 +38,6 @@ __all__ = [
     "StaticRoutesConfig",
     "WatchConfig",
     "WatchMode",
+    "config_schema",
     "require_config",
 ]

@@ -26,10 +26,12 @@ from hostrouting.config import rules
 from hostrouting.config.siblings import ProbeSNATConfig, StaleCNIConfig, WatchConfig
 from hostrouting.config.wire import (
     WireValue,
+    accepting,
     closest,
     describe,
     read_json,
     repeated_keys,
+    schema_of,
     section,
     structured,
     wire,
@@ -179,6 +181,7 @@ class OverlapMode(str, enum.Enum):
         return self.value
 
 
+@accepting({"type": "string", "pattern": "^(?:[Ww][Aa][Rr][Nn]|[Ss][Tt][Rr][Ii][Cc][Tt])?$"})
 def _mode(value: object) -> OverlapMode:
     # upper() would turn a long s into an S.
     if isinstance(value, str) and value.isascii() and value.upper() in {"", *OverlapMode}:
@@ -186,6 +189,11 @@ def _mode(value: object) -> OverlapMode:
     raise ValueError(f"expected 'WARN' or 'STRICT', found {describe(value)}")
 
 
+_cidrs = rules.list_of(rules.ipv4_cidr)
+_cloud = rules.one_of(*PRESETS)
+
+
+@accepting({"anyOf": [{"enum": ["auto", "off"]}, schema_of(_cidrs)]})
 def _fabric(value: object) -> str | tuple[str, ...]:
     if isinstance(value, str) and value in {"auto", "off"}:
         return value
@@ -194,6 +202,7 @@ def _fabric(value: object) -> str | tuple[str, ...]:
     raise ValueError(f"expected 'auto', 'off' or a list of IPv4 CIDRs, found {describe(value)}")
 
 
+@accepting(schema_of(_cloud))
 def _preset(value: object) -> str:
     try:
         return _cloud(value)
@@ -203,14 +212,11 @@ def _preset(value: object) -> str:
         raise
 
 
+@accepting(schema_of(rules.ipv4_cidr))
 def _expected_cidr(value: object) -> str:
     if isinstance(value, str) and value.lower() in PRESETS:
         raise ValueError(f"{value!r} is a cloud, and no CIDR; name it in expected, as {value.lower()!r}")
     return rules.ipv4_cidr(value)
-
-
-_cloud = rules.one_of(*PRESETS)
-_cidrs = rules.list_of(rules.ipv4_cidr)
 
 
 @attrs.frozen(kw_only=True)

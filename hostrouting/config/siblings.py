@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from hostrouting.config import rules
-from hostrouting.config.wire import WireValue, describe, section, wire
+from hostrouting.config.wire import WireValue, accepting, describe, schema_of, section, wire
 from hostrouting.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class StaleCNIForce(WireValue):
 _force_section = section(StaleCNIForce)
 
 
+@accepting(schema_of(_force_section))
 def _force(value: object) -> StaleCNIForce:
     if isinstance(value, bool):
         switches = f'{{"conflist": {str(value).lower()}, "lock": {str(value).lower()}}}'
@@ -98,6 +99,7 @@ class WatchMode(str, enum.Enum):
 _one_mode = rules.one_of(*(mode.value for mode in WatchMode))
 
 
+@accepting(schema_of(_one_mode))
 def _watch_mode(value: object) -> WatchMode:
     return WatchMode(_one_mode(value))
 

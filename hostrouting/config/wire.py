@@ -20,18 +20,22 @@ from hostrouting.exceptions import ConfigError, InvalidConfigError
 __all__ = [
     "Rule",
     "WireValue",
+    "accepting",
     "closest",
     "describe",
     "errors_under",
     "read_json",
     "repeated_keys",
+    "schema_of",
     "section",
     "structured",
     "wire",
+    "wire_fields",
     "wire_names",
 ]
 
 Rule = Callable[[object], Any]
+R = TypeVar("R", bound="Rule")
 V = TypeVar("V", bound="WireValue")
 
 _NONE_BROKEN: frozenset[str] = frozenset()
@@ -56,6 +60,32 @@ def _to_wire(value: object) -> object:
 
 def _unchanged(value: object) -> object:
     return value
+
+
+def accepting(schema: Mapping[str, object]) -> Callable[[R], R]:
+    """Return a decorator that stores the JSON Schema of the values that a rule accepts with the rule.
+
+    Each value that the rule accepts is valid by the schema. The schema may be less strict, since it knows no routes.
+    A class of `WireValue` stands for its own schema.
+
+    >>> @accepting({"type": "string"})
+    ... def name(value: object) -> str:
+    ...     return str(value)
+    >>> schema_of(name)
+    {'type': 'string'}
+    """
+
+    def decorate(rule: R) -> R:
+        rule.schema = schema  # type: ignore[attr-defined]
+        return rule
+
+    return decorate
+
+
+def schema_of(rule: Rule) -> Mapping[str, object]:
+    """Return the JSON Schema of the values that a rule accepts; {}, which is that of all values, if none is stored."""
+    schema: Mapping[str, object] = getattr(rule, "schema", {})
+    return schema
 
 
 def wire(
@@ -90,7 +120,7 @@ class WireValue:
 
     def __attrs_post_init__(self) -> None:
         errors: list[ConfigError] = []
-        for name, field in _fields(type(self)).items():
+        for name, field in wire_fields(type(self)).items():
             given = getattr(self, field.name)
             if given is field.default:
                 continue
@@ -118,13 +148,14 @@ class WireValue:
     def to_mapping(self) -> dict[str, Any]:
         """Return the canonical wire form, ready for JSON: without defaults, in a fixed order."""
         mapping = {}
-        for name, field in _fields(type(self)).items():
+        for name, field in wire_fields(type(self)).items():
             value = getattr(self, field.name)
             if value != field.default:
                 mapping[name] = field.metadata["write"](value)
         return mapping
 
 
+@accepting({"type": "boolean"})
 def boolean(value: object) -> bool:
     """Return a boolean; refuse every other type."""
     if not isinstance(value, bool):
@@ -135,6 +166,7 @@ def boolean(value: object) -> bool:
 def section(cls: type[V]) -> Callable[[object], V]:
     """Return the rule of a field that holds another value; it also takes that value's wire mapping."""
 
+    @accepting({"$ref": cls})
     def rule(value: object) -> V:
         return value if isinstance(value, cls) else structured(cls, value)
 
@@ -145,7 +177,7 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
     """Build a value from its wire mapping; `also_known` are more keys to suggest for a misspelled one."""
     if not isinstance(mapping, dict | Mapping):  # most are a dict, and that is quick to see
         raise InvalidConfigError([ConfigError(cls._path, f"expected an object, found {describe(mapping)}")])
-    fields = _fields(cls)
+    fields = wire_fields(cls)
     # A required field that is absent goes through its own rule as None, whose error names the expected value.
     values: dict[str, object] = {field.name: None for field in fields.values() if field.default is attrs.NOTHING}
     errors = [
@@ -173,7 +205,7 @@ def structured(cls: type[V], mapping: object, *, also_known: Iterable[str] = ())
 
 def wire_names(cls: type[WireValue]) -> tuple[str, ...]:
     """Return the keys of a value's wire form."""
-    return tuple(_fields(cls))
+    return tuple(wire_fields(cls))
 
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> Collection[str]:
@@ -190,8 +222,8 @@ def _usual(field: attrs.Attribute[Any]) -> dict[str, Callable[[Any], Any]]:
     return wire(boolean if isinstance(field.default, bool) else section(type(field.default)))
 
 
-# Fields by wire name, read once for a class.
-_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
+#: The fields of a class by their names in JSON, read once for a class.
+wire_fields: Callable[[type[Any]], dict[str, attrs.Attribute[Any]]] = functools.cache(_read_fields)  # type: ignore[assignment] # classes do hash
 
 
 def _camel_case(name: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IPV4",
     "IPV6",
+    "SHELL_ACTIVE",
     "Address",
     "Networks",
     "Prefix",
@@ -42,7 +43,7 @@ _LONGEST_DEVICE_NAME: Final = 15
 #: Names of folders: in any filesystem, and in /proc/sys/net/ipv4/conf, where the kernel keeps 'all' and 'default'.
 _RESERVED_DEVICE_NAMES: Final = frozenset({".", "..", "all", "default"})
 #: Characters that bash, `ip` or a systemd unit could take for something other than part of a name.
-_SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
+SHELL_ACTIVE: Final = frozenset("\"'`$|&;<>()[]{}*?!#~\\%=^,")
 _PREFIX_LENGTHS: Final = {str(length): length for length in range(129)}
 
 
@@ -301,7 +302,7 @@ def _device_name_problem(name: str) -> str | None:
     if name.startswith("-"):
         return "a leading '-' reads as an option"
     for character in name:
-        if character in "/:" or character in _SHELL_ACTIVE:
+        if character in "/:" or character in SHELL_ACTIVE:
             return f"{character!r} is not allowed in it"
         if character.isspace():
             return "white space is not allowed in it"

@@ -17,6 +17,7 @@ from support.kernel import needs_kernel, powerless
 from support.needs import needs
 
 from hostrouting.cli import main
+from hostrouting.config import config_schema
 from hostrouting.host.files.lock import FileLock
 from phases import Context
 
@@ -101,6 +102,13 @@ def test_a_config_without_anything_for_us_is_taken_for_a_mistake_unless_allowed(
     assert "--allow-empty" in refused.stderr
     allowed = run_here("plan", "--root", tmp_path, config, "--allow-empty")
     assert (allowed.returncode, allowed.stdout) == (0, "")
+
+
+def test_the_schema_of_a_config_is_printed() -> None:
+    """`schema` needs neither a config nor root; with --json it is the same text."""
+    printed, as_json = run_here("schema"), run_here("schema", "--json")
+    assert json.loads(printed.stdout) == config_schema()
+    assert (printed.returncode, printed.stderr, as_json.stdout) == (0, "", printed.stdout)
 
 
 def test_rendering_a_file_that_is_not_installed_is_refused(config: Path) -> None:

@@ -1,0 +1,84 @@
+"""The JSON Schema of the config, made from the rules of its fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostrouting.config.sections import HostRoutingConfig
+from hostrouting.config.wire import WireValue, schema_of, wire_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["config_schema"]
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_KEY: Final = "hostRouting"
+
+
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a config file: the `hostRouting` object, or a whole config that has it.
+
+    A config that hostrouting accepts is valid by it. It cannot express every rule: a valid document may still be
+    refused, for example for two routes that contradict each other.
+
+    >>> schema = config_schema()
+    >>> sorted(schema["$defs"]["StaticRoute"]["properties"])
+    ['destination', 'dev', 'gateway', 'metric']
+    """
+    sections: dict[str, Any] = {}
+    _define(HostRoutingConfig, sections)
+    reference = {"$ref": f"#/$defs/{HostRoutingConfig.__name__}"}
+    return {
+        "$schema": _DIALECT,
+        "title": "The config of hostrouting",
+        "type": "object",
+        # The other keys of a whole config are not ours.
+        "if": {"required": [_KEY]},
+        "then": {"properties": {_KEY: reference}},
+        "else": {**reference, "minProperties": 1},
+        "$defs": sections,
+    }
+
+
+def _define(cls: type[WireValue], sections: dict[str, Any]) -> None:
+    """Add the schema of a class, and those of the classes that it names."""
+    if cls.__name__ in sections:
+        return
+    # First, because a class may name itself one day.
+    schema: dict[str, Any] = {"type": "object", "description": (cls.__doc__ or "").partition("\n")[0]}
+    sections[cls.__name__], fields = schema, wire_fields(cls)
+    schema |= {
+        "additionalProperties": False,
+        "properties": {name: _property(field, sections) for name, field in fields.items()},
+    }
+    if required := [name for name, field in fields.items() if field.default is attrs.NOTHING]:
+        schema["required"] = required
+
+
+def _property(field: attrs.Attribute[Any], sections: dict[str, Any]) -> dict[str, Any]:
+    metadata = field.metadata
+    schema = _resolved(schema_of(metadata["read"]) or schema_of(metadata["rule"]), sections)
+    if field.default is attrs.NOTHING:
+        return schema
+    # Null is read as absent.
+    schema = {"anyOf": [schema, {"type": "null"}]}
+    return schema if isinstance(field.default, WireValue) else {**schema, "default": metadata["write"](field.default)}
+
+
+def _resolved(schema: Mapping[str, Any], sections: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema in which each class is a reference to its definition."""
+    return {key: _resolved_value(value, sections) for key, value in schema.items()}
+
+
+def _resolved_value(value: Any, sections: dict[str, Any]) -> Any:
+    if isinstance(value, type):
+        _define(value, sections)
+        return f"#/$defs/{value.__name__}"
+    if isinstance(value, dict):
+        return _resolved(value, sections)
+    if isinstance(value, list):
+        return [_resolved_value(item, sections) for item in value]
+    return value

@@ -1,0 +1,29 @@
+"""The JSON Schema of the config, as a validator that knows nothing of the rules reads it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from hostrouting.config import config_schema
+
+__all__ = ["is_valid", "problems"]
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    schema = config_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def is_valid(document: Any) -> bool:
+    """Return True if the schema allows a config file with this content."""
+    return _validator().is_valid(document)
+
+
+def problems(document: Any) -> list[str]:
+    """Return the reasons why the schema refuses a document."""
+    return [error.message for error in _validator().iter_errors(document)]

@@ -1,0 +1,74 @@
+"""The JSON Schema of the config against its rules: it never refuses a config that they accept.
+
+The refusals are compared in `support.config_errors`, for each refused config of the tests.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.config_json import FULL, JSON_VALUES, SCALARS, places
+from support.config_schema import problems
+from support.documents import blocks
+
+from hostrouting.config import HostRoutingConfig, config_schema
+from hostrouting.exceptions import InvalidConfigError
+from hostrouting.testing.strategies import configs
+
+
+def assert_valid_if_accepted(mapping: Any) -> None:
+    try:
+        HostRoutingConfig.from_mapping(mapping, allow_empty=False)
+    except InvalidConfigError:
+        return
+    assert problems(mapping) == []
+
+
+def test_examples_are_valid() -> None:
+    """The config of the README, and one with every field, are valid alone and as a part of an agent's config."""
+    (document,) = blocks("README.md", language="json")
+    for mapping in (HostRoutingConfig.from_json(document).to_mapping(), FULL):
+        assert problems(mapping) == []
+        assert problems({"hostRouting": mapping, "cluster": {"name": "x"}}) == []
+
+
+def test_a_config_that_would_remove_everything_by_mistake_is_refused() -> None:
+    """As by the command, which asks for --allow-empty; an empty object under the key is meant."""
+    for mapping in ({}, {"nodeName": "gpu-1"}, {"hostRouting": None}):
+        assert problems(mapping) != []
+    assert problems({"hostRouting": {}}) == []
+
+
+@given(configs())
+def test_every_config_is_valid(config: HostRoutingConfig) -> None:
+    """The schema accepts each config that the rules accept."""
+    assert problems({"hostRouting": config.to_mapping()}) == []
+
+
+@given(configs(), st.data())
+def test_a_config_with_one_value_changed_is_valid_if_it_is_accepted(
+    config: HostRoutingConfig, data: st.DataObject
+) -> None:
+    """Near a config, too, the schema is no stricter than the rules."""
+    mapping = copy.deepcopy(config.to_mapping())
+    if found := list(places(mapping)):
+        container, key, _ = data.draw(st.sampled_from(found), label="place")
+        container[key] = data.draw(SCALARS | st.just([]) | st.just({}), label="value")
+    assert_valid_if_accepted(mapping)
+
+
+@given(JSON_VALUES)
+def test_any_json_value_is_valid_if_it_is_accepted(value: Any) -> None:
+    """Whatever the document is, the schema is no stricter than the rules."""
+    assert_valid_if_accepted(value)
+    assert_valid_if_accepted({"hostRouting": value})
+
+
+def test_every_field_has_a_rule_with_a_schema() -> None:
+    """A rule without a schema would leave its field open to all values."""
+    for name, section in config_schema()["$defs"].items():
+        for key, schema in section["properties"].items():
+            assert schema.get("anyOf", [schema])[0], f"{name}.{key}"
