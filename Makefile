@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick pythons coverage properties check lint types public-types layers scripts wheel wheel-test matrix matrix-table \
+.PHONY: demo test quick pythons coverage properties check lint types public-types layers scripts wheel wheel-test pyz pyz-test matrix matrix-table \
 	bench fuzz soak other-kernel tools-bullseye tools-bookworm tools-trixie format clean
 
 demo: $(VENV)/ready
@@ -55,7 +55,7 @@ lint: $(VENV)/ready
 
 types: $(VENV)/ready
 	$(BIN)/mypy
-	$(BIN)/mypy --config-file pyproject.toml tests examples
+	$(BIN)/mypy --config-file pyproject.toml tests examples release
 
 layers: $(VENV)/ready
 	$(BIN)/lint-imports
@@ -73,6 +73,17 @@ wheel: $(VENV)/ready
 wheel-test: wheel
 	HYPOTHESIS_PROFILE=quick $(WHEEL_VENV)/bin/pytest $(PYTEST_OPTIONS) -q
 	$(WHEEL_VENV)/bin/hostrouting --version
+
+# The command as one file. It has compiled modules for each supported Python of this machine: .ci/pythons lists them.
+pyz: $(VENV)/ready
+	$(BIN)/python release/pyz.py dist/hostrouting.pyz $$(.ci/pythons)
+
+# The tests of the command, run by that file, on each of these Pythons.
+pyz-test: pyz
+	set -e; .ci/pythons | while read -r version python; do \
+		echo "== Python $$version"; \
+		HOSTROUTING_COMMAND="$$python -I $(CURDIR)/dist/hostrouting.pyz" $(PYTEST) -q tests/cli; \
+	done
 
 # The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
 # is not in the usual environment: it installs Node.js.

@@ -11,6 +11,7 @@ import struct
 import threading
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hostrouting.exceptions import BackendError
@@ -40,6 +41,9 @@ class Pyroute2Backend(NetlinkBackend):
 
     def __init__(self, ipr: Any) -> None:
         super().__init__()
+        if find_spec("pyroute2") is None:
+            step = "install pyroute2, or use NetlinkBackend, which needs no package"
+            raise BackendError(f"Pyroute2Backend needs pyroute2, which is not installed for this Python; {step}")
         self._ipr = ipr
         # The socket belongs to the caller: one request at a time.
         self._lock = threading.RLock()

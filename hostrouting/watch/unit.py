@@ -59,14 +59,17 @@ def has_duties(config: HostRoutingConfig) -> bool:
 def command_path(files: FileStore) -> str:
     """Return the path of the command `hostrouting` on a machine or image; without one, where it should be.
 
-    That of the installation that runs now comes first, then the one that was called, then one that systemd finds by its
-    name.
+    That of the installation that runs now comes first, which may be one file; then the one that was called, then one
+    that systemd finds by its name.
     """
     import sysconfig  # 5 ms, for nodes with a service only
 
+    # Set if this module is loaded from a zip file, which is then the command.
+    archive: str | None = getattr(__spec__.loader, "archive", None)
     beside = f"{sysconfig.get_path('scripts')}/{_COMMAND}"
     called = os.path.abspath(sys.argv[0])  # noqa: PTH100 (pathlib would be loaded for this line alone)
     known = [beside, called] if called.endswith(f"/{_COMMAND}") else [beside]
+    known = [os.path.abspath(archive), *known] if archive else known  # noqa: PTH100
     return next((path for path in known if is_program(files, path)), None) or program_path(files, _COMMAND) or beside
 
 

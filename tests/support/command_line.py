@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
 
     from hostrouting.testing import KernelNode
 
-__all__ = ["CHECKED", "COMMAND", "MENDED", "run"]
+__all__ = ["CHECKED", "COMMAND", "MENDED", "OTHER_COMMAND", "run"]
 
 
-COMMAND = [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
+#: As its words are given in the environment, for another form of the package; by default that of the tests' own Python.
+OTHER_COMMAND = shlex.split(os.environ.get("HOSTROUTING_COMMAND", ""))
+COMMAND = OTHER_COMMAND or [sys.executable, str(Path(sysconfig.get_path("scripts"), "hostrouting"))]
 CHECKED = {"routeOverlap": {"expectedCidrs": ["172.16.8.0/22"], "mode": "STRICT"}}
 MENDED = {**CHECKED, "staticRoutes": {"enabled": True, "routes": [{"destination": "172.16.8.0/22"}]}}
 

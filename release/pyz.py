@@ -1,0 +1,101 @@
+"""Build dist/hostrouting.pyz: the command as one file, which runs on any supported Python with nothing installed.
+
+    python release/pyz.py OUTPUT [VERSION PYTHON]...
+
+It has the sources of hostrouting (without its `testing`), phases and attrs, and compiled modules for each VERSION in a
+folder of this name: Python stores none for a zip file, and to compile at each start takes three times as long as the
+start. A Python without a folder reads the sources. Nothing is compressed, since that starts faster. Each entry has the
+same time, so two builds of the same sources with the same Pythons are the same bytes.
+"""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+#: The first time that a zip file can express.
+_TIME = (1980, 1, 1, 0, 0, 0)
+_INTERPRETER = b"#!/usr/bin/env python3\n"
+#: Runs before anything of ours can be imported, on any Python, so it has the syntax of old ones.
+_MAIN = b"""\
+import sys
+
+if sys.version_info < (3, 10):
+    sys.exit("hostrouting needs Python 3.10 or newer, and this is %d.%d" % sys.version_info[:2])
+# The compiled modules for this Python come before the sources, which serve every other one.
+sys.path.insert(0, "%s/%d.%d" % (sys.path[0], *sys.version_info[:2]))
+from hostrouting.__main__ import main
+
+main()
+"""
+#: Compiles a tree for the Python that runs it. The code names no file of the machine that built it, and is never
+#: compared with a source: the zip file holds both, and changes as a whole.
+_COMPILE = """\
+import pathlib, py_compile, sys
+mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+for line in sys.stdin.read().splitlines():
+    target = pathlib.Path(sys.argv[2], line + "c")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    py_compile.compile(pathlib.Path(sys.argv[1], line), target, dfile=line, doraise=True, invalidation_mode=mode)
+"""
+
+
+def build(output: Path, pythons: dict[str, str]) -> None:
+    """Write the file; `pythons` maps versions such as "3.11" to interpreters."""
+    files = dict(sources())
+    entries = {"__main__.py": _MAIN, **files}
+    for version, python in pythons.items():
+        compiled = _compiled(files, python)
+        assets = {name: content for name, content in files.items() if not name.endswith(".py")}
+        entries |= {f"{version}/{name}": content for name, content in (compiled | assets).items()}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("wb") as file:
+        file.write(_INTERPRETER)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name in sorted(entries):
+                entry = zipfile.ZipInfo(name, _TIME)
+                entry.external_attr = (stat.S_IFREG | 0o644) << 16
+                archive.writestr(entry, entries[name])
+    output.chmod(0o755)
+
+
+def sources() -> Iterator[tuple[str, bytes]]:
+    """Yield the files of the packages that the command needs, by their names in the archive."""
+    for package in ("hostrouting", "phases"):
+        for path in sorted((ROOT / package).rglob("*")):
+            name = path.relative_to(ROOT)
+            if path.is_file() and "__pycache__" not in name.parts and name.parts[1] != "testing":
+                yield str(name), path.read_bytes()
+    attrs = distribution("attrs")
+    for file in attrs.files or ():
+        if file.suffix in {".py", ".typed"} or file.name == "LICENSE":
+            yield str(file), Path(str(attrs.locate_file(file))).read_bytes()
+
+
+def _compiled(files: dict[str, bytes], python: str) -> dict[str, bytes]:
+    names = [name for name in files if name.endswith(".py")]
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "source"), Path(folder, "target")
+        for name in names:
+            path = source / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[name])
+        words = [python, "-sB", "-c", _COMPILE, str(source), str(target)]
+        # The order of a set of words in compiled code follows their hashes, whose seed -I would ignore.
+        subprocess.run(words, input="\n".join(names), text=True, check=True, env={"PYTHONHASHSEED": "0"})
+        return {f"{name}c": (target / f"{name}c").read_bytes() for name in names}
+
+
+if __name__ == "__main__":
+    output, *words = sys.argv[1:]
+    build(Path(output), dict(zip(words[::2], words[1::2], strict=True)))

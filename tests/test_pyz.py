@@ -1,0 +1,85 @@
+"""The command as one file: it needs nothing but Python, and is the same bytes whenever it is built."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from support.documents import ROOT
+
+from hostrouting import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSION = "{}.{}".format(*sys.version_info)
+
+
+def build(output: Path, *pythons: str) -> Path:
+    subprocess.run([sys.executable, ROOT / "release/pyz.py", output, *pythons], check=True)
+    return output
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a bare Python: without any package, and without settings from the environment."""
+    return subprocess.run([sys.executable, "-IS", *words], check=False, capture_output=True, text=True, cwd="/")
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("pyz") / "hostrouting", VERSION, sys.executable)
+
+
+def test_two_builds_are_the_same_bytes(pyz: Path, tmp_path: Path) -> None:
+    """Neither the time, the folder of the build, nor the order of sets is in it."""
+    assert build(tmp_path / "again", VERSION, sys.executable).read_bytes() == pyz.read_bytes()
+
+
+def test_the_file_needs_no_package(pyz: Path) -> None:
+    """A Python without site-packages runs it, with its compiled modules."""
+    told = run(pyz, "--version")
+    assert (told.returncode, told.stdout) == (0, f"hostrouting {__version__}\n"), told.stderr
+    used = run("-v", pyz, "--version").stderr
+    assert f"import 'hostrouting.cli' # <zipimporter object \"{pyz}/{VERSION}/hostrouting/\">" in used
+
+
+def test_a_python_without_compiled_modules_reads_the_sources(tmp_path: Path) -> None:
+    """The file may meet a Python that its build did not have."""
+    told = run(build(tmp_path / "sources"), "schema")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["title"] == "The config of hostrouting"
+
+
+def test_an_old_python_is_named(pyz: Path) -> None:
+    """Its first lines have no syntax that an old Python lacks, and come before all imports of ours."""
+    main = zipfile.ZipFile(pyz).read("__main__.py").decode()
+    old = "import sys; sys.version_info = (3, 9, 2)\n"
+    told = run("-c", old + main)
+    assert (told.returncode, told.stderr) == (1, "hostrouting needs Python 3.10 or newer, and this is 3.9\n")
+
+
+@pytest.mark.parametrize("form", [(), (VERSION, sys.executable)], ids=["sources", "compiled"])
+def test_files_come_from_the_archive(form: tuple[str, ...], tmp_path: Path) -> None:
+    """Scripts and units are rendered as from the package; the service of watch starts the file itself."""
+    pyz, config = build(tmp_path / "one.file", *form), tmp_path / "config.json"
+    routes = {"enabled": True, "routes": [{"destination": "172.16.0.0/16"}]}
+    config.write_text(json.dumps({"staticRoutes": routes, "watch": {"enabled": True, "mode": "service"}}))
+    assert run(pyz, "render", config, "--out", tmp_path / "files").returncode == 0
+    script = tmp_path / "files/etc/aks-flex-node/static-routes.sh"
+    subprocess.run(["bash", "-n", script], check=True)
+    unit = (tmp_path / "files/etc/systemd/system/hostrouting-watch.service").read_text()
+    assert f"\nExecStart={pyz} watch " in unit
+
+
+def test_the_library_says_which_backend_needs_pyroute2(pyz: Path) -> None:
+    """The file has no pyroute2; the one class over it names the package, and the class that needs none."""
+    asked = f"import sys; sys.path.insert(0, {str(pyz)!r}); import hostrouting.host.pyroute as p; p.Pyroute2Backend(0)"
+    last = run("-c", asked).stderr.splitlines()[-1]
+    assert last == (
+        "hostrouting.exceptions.BackendError: Pyroute2Backend needs pyroute2, which is not installed for this Python; "
+        "install pyroute2, or use NetlinkBackend, which needs no package"
+    )
