@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest $(PYTEST_OPTIONS)
 # Without compiled files each process of a test run compiles its tests and packages again, which takes longer than the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick pythons coverage properties check lint types public-types layers scripts wheel wheel-test pyz pyz-test matrix matrix-table \
+.PHONY: demo test quick pythons coverage properties check lint types public-types layers scripts wheel wheel-test pyz pyz-test packages matrix matrix-table \
 	bench fuzz soak other-kernel tools-bullseye tools-bookworm tools-trixie format clean
 
 demo: $(VENV)/ready
@@ -84,6 +84,11 @@ pyz-test: pyz
 		echo "== Python $$version"; \
 		HOSTROUTING_COMMAND="$$python -I $(CURDIR)/dist/hostrouting.pyz" $(PYTEST) -q tests/cli; \
 	done
+
+# A package for Debian and Ubuntu, and one for distributions with rpm; needs dpkg-deb and rpmbuild. The same sources and
+# Pythons give the same bytes.
+packages: $(VENV)/ready
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python release/packages.py dist $$(.ci/pythons)
 
 # The share of public names whose types a user's type checker knows, of an installed wheel. The type checker is pyright, which
 # is not in the usual environment: it installs Node.js.

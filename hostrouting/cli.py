@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.host import Host
     from phases import Change, Context, Plan, Task
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 FINE, BAD, USAGE, FAILED, DIFFERS = 0, 1, 2, 3, 4
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     prepare_streams()
     argv = sys.argv[1:] if argv is None else argv
-    arguments = _parser(as_json="--json" in argv).parse_args(argv)
+    arguments = parser(as_json="--json" in argv).parse_args(argv)
     # Only the sweep answers with the result that its task logs.
     answered = "removed" if arguments.command == "sweep" else ""
     talks = arguments.command in {"apply", "reset", "sweep", "watch"}
@@ -67,16 +67,17 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _parser(*, as_json: bool) -> argparse.ArgumentParser:
-    parser = _Parser(
+def parser(*, as_json: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of the command; with `as_json` it reports usage errors as JSON."""
+    root = _Parser(
         prog="hostrouting",
         description="Make a Kubernetes node's host routing right, and prove it.",
         epilog="Exit status: 0 fine; 1 the answer is bad; 2 usage or an invalid config; 3 it could not be done; "
         "4 plan --exit-code, sweep --dry-run --exit-code: there is something to change.",
     )
-    parser.as_json = as_json
-    parser.add_argument("--version", action="version", version=f"hostrouting {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    root.as_json = as_json
+    root.add_argument("--version", action="version", version=f"hostrouting {__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
@@ -138,7 +139,7 @@ def _parser(*, as_json: bool) -> argparse.ArgumentParser:
     added = command("watch", _watch, "keep the routing of an applied config right, until SIGTERM or SIGINT")
     config(added)
     command("schema", _schema, "print the JSON Schema of CONFIG, for editors and for programs that write one")
-    return parser
+    return root
 
 
 def _seconds(text: str) -> float:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 #: The first time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
-_INTERPRETER = b"#!/usr/bin/env python3\n"
 #: Runs before anything of ours can be imported, on any Python, so it has the syntax of old ones.
 _MAIN = b"""\
 import sys
@@ -50,8 +49,8 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-def build(output: Path, pythons: dict[str, str]) -> None:
-    """Write the file; `pythons` maps versions such as "3.11" to interpreters."""
+def build(output: Path, pythons: dict[str, str], *, interpreter: str = "/usr/bin/env python3") -> None:
+    """Write the file, to be run by `interpreter`; `pythons` maps versions such as "3.11" to Pythons of the build."""
     files = dict(sources())
     entries = {"__main__.py": _MAIN, **files}
     for version, python in pythons.items():
@@ -60,7 +59,7 @@ def build(output: Path, pythons: dict[str, str]) -> None:
         entries |= {f"{version}/{name}": content for name, content in (compiled | assets).items()}
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("wb") as file:
-        file.write(_INTERPRETER)
+        file.write(f"#!{interpreter}\n".encode())
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name in sorted(entries):
                 entry = zipfile.ZipInfo(name, _TIME)

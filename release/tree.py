@@ -1,0 +1,55 @@
+"""Build the files of a package: the command with its manual page, completions and documents.
+
+python release/tree.py FOLDER [VERSION PYTHON]...
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import manual
+import pyz
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: The distribution's Python, without settings and packages of the user who calls it.
+_INTERPRETER = "/usr/bin/python3 -I"
+
+
+def build(folder: Path, pythons: dict[str, str], *, time: int) -> None:
+    """Write all files below a folder; each gets this time, in seconds since 1970."""
+    pyz.build(folder / "usr/bin/hostrouting", pythons, interpreter=_INTERPRETER)
+    manual.write(folder)
+    documents = folder / "usr/share/doc/hostrouting"
+    documents.mkdir(parents=True)
+    (documents / "changelog.gz").write_bytes(gzip.compress((pyz.ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
+    (documents / "copyright").write_text(_copyright())
+    settle(folder.rglob("*"), time)
+
+
+def _copyright() -> str:
+    attrs = distribution("attrs")
+    [license_path] = [file for file in attrs.files or () if file.name == "LICENSE"]
+    parts = {
+        "hostrouting": pyz.ROOT / "LICENSE",
+        "attrs, a part of /usr/bin/hostrouting": attrs.locate_file(license_path),
+    }
+    return "\n\n".join(f"{name}\n\n{Path(str(path)).read_text()}" for name, path in parts.items())
+
+
+def settle(paths: Iterable[Path], time: int) -> None:
+    """Give files and folders the modes and the time that do not depend on the build."""
+    for path in sorted(paths, reverse=True):
+        path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+        os.utime(path, (time, time))
+
+
+if __name__ == "__main__":
+    folder, *words = sys.argv[1:]
+    build(Path(folder), dict(zip(words[::2], words[1::2], strict=True)), time=int(os.environ["SOURCE_DATE_EPOCH"]))
