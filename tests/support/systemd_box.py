@@ -36,12 +36,13 @@ class SystemdBox:
     """A machine, from `with` to the end of the block.
 
     `image` is a folder whose files are laid over those of the machine, as an image that was prepared for it;
-    `prepare` is bash that then runs in it before systemd does.
+    `prepare` is bash that then runs in it before systemd does. `tree` is the root that the machine is a copy of.
     """
 
-    def __init__(self, *, prepare: str = "", image: Path | None = None) -> None:
+    def __init__(self, *, prepare: str = "", image: Path | None = None, tree: Path = BOX_ROOT) -> None:
         self._prepare = prepare
         self._image = image
+        self._tree = tree
         self._process: subprocess.Popen[bytes] | None = None
         #: PID 1 of the machine, by its number out here.
         self.pid = 0
@@ -114,7 +115,7 @@ class SystemdBox:
             notifications.bind(str(self._scratch / "host" / "notify"))
             namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
             self._process = subprocess.Popen(
-                ["unshare", *namespaces, "--fork", "--kill-child", "bash", _SCRIPT, self._scratch, BOX_ROOT],
+                ["unshare", *namespaces, "--fork", "--kill-child", "bash", _SCRIPT, self._scratch, self._tree],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
