@@ -8,6 +8,7 @@ moment. Changes that it does not announce go with an event of a device or an add
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import attrs
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.net.rules import Rule
+    from phases import Context
 
 __all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes", "after"]
 
@@ -157,11 +159,20 @@ class _Reading:
 
 
 class WholeRoutes(_Reading):
-    """The backend itself; what it reads is known from then on."""
+    """The backend itself; what it reads is known from then on.
+
+    A signal that cancels the context ends a reading at once, but never one between two changes of a repair.
+    """
+
+    def __init__(self, known: KnownRoutes, ctx: Context) -> None:
+        super().__init__(known)
+        self._ctx = ctx
+        self._has_changed = False
 
     def routes(self) -> list[ObservedRoute]:
         """Return the routes of every table."""
-        return self._known.read()
+        with nullcontext() if self._has_changed else self._ctx.interruptible():
+            return self._known.read()
 
     def apply(
         self,
@@ -171,6 +182,7 @@ class WholeRoutes(_Reading):
         standing: Sequence[ObservedRoute] | None = None,
     ) -> None:
         """See `RouteBackend.apply`."""
+        self._has_changed = True
         self._backend.apply(changes, verify=verify, standing=standing)
 
 

@@ -116,13 +116,20 @@ class ProofKeeper:
         if not self._section.cidrs:
             return config.watch.interval
         now = ctx.clock.monotonic()
-        if self._view.is_read:
-            self._compare(now)
-        elif self._must_read(now):
-            self._read(ctx, config)
-            # The events from before it are heard next.
-            return 0
-        seconds = self._judge(ctx, config, self._findings(), now)
+        difference = ""
+        # On a node with many routes each of these takes seconds.
+        with ctx.interruptible():
+            if self._view.is_read:
+                difference = self._compare(now)
+            elif self._must_read(now):
+                self._read(ctx, config)
+                # The events from before it are heard next.
+                return 0
+            found = self._findings()
+        if difference:
+            message = "the model of the routing differs from the kernel, which counts: %s"
+            self._logger.error(message, difference, extra={"task": TASK})
+        seconds = self._judge(ctx, config, found, now)
         return max(0, min(seconds, self._next_reading - now))
 
     # --- the findings, by the model and by the kernel
@@ -157,14 +164,14 @@ class ProofKeeper:
             # The proof tells of a file that cannot be read.
             return None
 
-    def _compare(self, now: float) -> None:
-        """Hold the model to the kernel: first its routing, then its findings."""
+    def _compare(self, now: float) -> str:
+        """Hold the model to the kernel: first its routing, then its findings; return the difference, if any."""
         is_first = self._view.fib is None
         difference = self._view.compare()
         if difference is None:
             if is_first or self._view.is_early:
                 self._next_reading = now + 2 * _WINDOW
-            return
+            return ""
         if is_first or difference:
             self._proof.forget()
         self._is_model_trusted = True
@@ -173,9 +180,7 @@ class ProofKeeper:
             if found not in {None, self._kernels}:
                 self._is_model_trusted = False
                 difference = f"it finds {_lines(found)}, and the kernel {_lines(self._kernels)}"
-        if difference:
-            message = "the model of the routing differs from the kernel, which counts: %s"
-            self._logger.error(message, difference, extra={"task": TASK})
+        return difference
 
     def _by_model(self) -> Found | None:
         """Return the findings of the model; None if it does not know them."""
@@ -217,7 +222,8 @@ class ProofKeeper:
             config = self._installed.read()
             if self._installed.is_reset or config.route_overlap != self._section:
                 return 0
-            report = check_now(held, config, self._host, seconds=0)
+            with held.interruptible():
+                report = check_now(held, config, self._host, seconds=0)
             found = _found(report)
             if found != expected:
                 # A change is under way, or the model is wrong.

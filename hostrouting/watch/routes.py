@@ -259,7 +259,7 @@ class RouteKeeper:
                 near = self._host_with(NearRoutes(self._known, places))
                 return repair_places(ctx, places, self._last, near, self._logger, spare=contested)
         self._is_whole = False
-        whole = self._host_with(WholeRoutes(self._known))
+        whole = self._host_with(WholeRoutes(self._known, ctx))
         made = repair(ctx, routes, whole, self._logger, before=self._last, spare=contested)
         left_by = {route.dev for route in routes} | {route.dev for route in made.wanted.values()}
         self._devices = left_by | made.completed_by

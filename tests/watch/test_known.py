@@ -119,7 +119,7 @@ def test_an_event_that_does_not_fit(seen: Seen) -> None:
     assert seen.known.at(SPOT) is None
     with pytest.raises(BackendError):
         NearRoutes(seen.known, [SPOT]).routes()
-    WholeRoutes(seen.known).routes()
+    WholeRoutes(seen.known, Context()).routes()
     assert seen.known.at(SPOT) == ()
 
 
