@@ -5,6 +5,7 @@ unit           ConfigureWatch: the unit that runs a Watch, or the timer that run
 task           Watch: the threads, and their end
 loop, duty     one thread: what is due, after events, after a time, after a failure; pace: how often
 installed      the config in force
+trouble        a failure that lasts, in the log and in the state
 routes         the keeper of the static routes
 proof          the keeper of the proof: alarms, their ends, markers; view: a model of the node, compared with readings
 siblings       the thread of the siblings: probes (the rules for IPv6 probes), stale_objects (of azure-vnet)

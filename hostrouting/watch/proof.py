@@ -25,7 +25,7 @@ from hostrouting.route_overlap.task import (
     tell_notes,
 )
 from hostrouting.watch.account import Account
-from hostrouting.watch.duty import TASK
+from hostrouting.watch.trouble import TASK
 from hostrouting.watch.view import Reading, View
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ __all__ = ["ProofKeeper"]
 _WINDOW: Final = 1.0
 #: The share of a core that readings without an event may take: one of 500,000 routes takes seconds.
 _SHARE: Final = 0.005
+#: The state names so many CIDRs.
+_MOST_NAMED: Final = 3
 
 
 @attrs.define(eq=False)
@@ -88,6 +90,15 @@ class ProofKeeper:
         self._proof = LiveProof(section)
         self._view = View(self._proof.concerns)
         self._told, self._bad_readings, self._next_count = None, 0, -inf
+
+    @property
+    def state(self) -> str:
+        """The alarm in a few words; empty if there is none."""
+        bad = [cidr for cidr, findings in zip(self._section.cidrs, self._told or (), strict=False) if findings]
+        if not bad:
+            return ""
+        more = f" and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
+        return f"alarm: {', '.join(bad[:_MOST_NAMED])}{more}"
 
     def hear(self, events: Sequence[NetworkEvent]) -> float:
         """See `Keeper`."""

@@ -17,6 +17,7 @@ from hostrouting.static_routes.repair import Repair, repair, repair_places
 from hostrouting.static_routes.resolve import place_of
 from hostrouting.watch.account import Account
 from hostrouting.watch.known import KnownRoutes, NearRoutes, WholeRoutes
+from hostrouting.watch.trouble import TASK
 
 if TYPE_CHECKING:
     import logging
@@ -57,14 +58,14 @@ class _Lines:
         left_out = sum(max(0, count - _MOST_LINES_A_MINUTE) for count in self._asked.values())
         if left_out:
             message = "%d lines were left out: another program changes routes of the config all the time"
-            self._logger.warning(message, left_out)
+            self._logger.warning(message, left_out, extra={"task": TASK})
         self._since, self._asked = now, Counter()
 
     def write(self, level: int, message: str, *values: object, **extra: object) -> None:
         """Write a line if the minute has one left for this message."""
         self._asked[message] += 1
         if self._asked[message] <= _MOST_LINES_A_MINUTE:
-            self._logger.log(level, message, *values, extra=extra)
+            self._logger.log(level, message, *values, extra={"task": TASK, **extra})
 
 
 @attrs.define(eq=False)

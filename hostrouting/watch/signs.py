@@ -85,7 +85,8 @@ class WatchRounds(Rounds):
     @property
     def is_called(self) -> bool:
         """See `Rounds`."""
-        return bool(self._calls)
+        # A thread of the siblings may have changed the state.
+        return bool(self._calls) or (self._is_ready and self._state() != self._told)
 
     def begin(self, duties: Sequence[Duty]) -> None:
         """Reload, if that was asked for."""

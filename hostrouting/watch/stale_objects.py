@@ -16,6 +16,7 @@ import attrs
 from hostrouting.host import DeviceEvent, NeighbourEvent
 from hostrouting.stale_cni import POD_DEVICE, CleanStaleCNI, last_changes
 from hostrouting.watch.account import Account
+from hostrouting.watch.trouble import TASK
 
 if TYPE_CHECKING:
     import logging
@@ -142,9 +143,9 @@ class StaleObjectKeeper:
 
     def _log(self, level: int, lines: Sequence[str]) -> None:
         for line in lines[:_MOST_LINES]:
-            self._logger.log(level, "%s", line)
+            self._logger.log(level, "%s", line, extra={"task": TASK})
         if len(lines) > _MOST_LINES:
-            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES)
+            self._logger.log(level, "and %d more", len(lines) - _MOST_LINES, extra={"task": TASK})
 
     # --- sweep: clean
 
@@ -176,7 +177,7 @@ class StaleObjectKeeper:
                 "nothing stale is removed for now: '%s' came back after %d sweeps within an hour; find the program "
                 "that adds it (azure-vnet, its monitor, a script?), and stop it"
             )
-            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"object": name})
+            self._logger.log(ERROR, message, name, _MOST_SWEEPS, extra={"task": TASK, "object": name})
         self._contested = contested
         return bool(contested)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hostrouting.host import FileStore
     from phases import Context
 
-__all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties"]
+__all__ = ["UNIT_OF", "ConfigureWatch", "boot_unit", "command_path", "has_duties", "keeps_something"]
 
 #: The unit of each mode.
 UNIT_OF: Final = {WatchMode.TIMER: "hostrouting-watch.timer", WatchMode.SERVICE: "hostrouting-watch.service"}
@@ -51,9 +51,13 @@ _NO_COMMAND: Final = "install hostrouting there, or set hostRouting.watch.mode t
 
 def has_duties(config: HostRoutingConfig) -> bool:
     """Return True if the section is enabled, and its unit has something to keep right."""
+    return config.watch.enabled and keeps_something(config, config.watch.mode)
+
+
+def keeps_something(config: HostRoutingConfig, mode: WatchMode) -> bool:
+    """Return True if a watch of this mode has something to keep right."""
     keeps_boot = bool(config.static_routes.routes or config.route_overlap.cidrs or config.probe_snat.enabled)
-    keeps_more = config.watch.mode is WatchMode.SERVICE and config.stale_cni.enabled
-    return config.watch.enabled and (keeps_boot or keeps_more)
+    return keeps_boot or (mode is WatchMode.SERVICE and config.stale_cni.enabled)
 
 
 def command_path(files: FileStore) -> str:

@@ -23,7 +23,7 @@ from hostrouting.host.netlink.events import NetlinkEvents
 from hostrouting.host.packets.ebtables import EbtablesCommand
 from hostrouting.host.packets.nft import NftCommand
 from hostrouting.probe_snat.ruleset import RULESET_PATH, ProbeRules, delete_script, render
-from hostrouting.testing import FakeHost, KernelNode, MemoryLinkLayer
+from hostrouting.testing import FakeHost, KernelNode, MemoryLinkLayer, MemorySupervisor
 from phases import Context
 
 if TYPE_CHECKING:
@@ -139,6 +139,38 @@ def test_a_mistake_in_a_sibling(host: FakeHost, caplog: pytest.LogCaptureFixture
         assert ours(host) == [OURS]
         told = [message for message in caplog.messages if "cannot be looked for now" in message]
         assert told == ["stale objects of azure-vnet cannot be looked for now: ZeroDivisionError()"]
+
+
+def test_the_trouble_of_a_sibling_is_part_of_the_state(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """The manager hears of it, and of its end, which the log has, too."""
+
+    class Broken(MemoryLinkLayer):
+        is_broken = True
+
+        def devices(self) -> list[Device]:
+            if self.is_broken:
+                raise ZeroDivisionError
+            return super().devices()
+
+    caplog.set_level(logging.INFO)
+    layer, supervisor = Broken(), MemorySupervisor()
+    layer.add_device("eth0")
+    ports = {field.name: getattr(host, field.name) for field in attrs.fields(Host)}
+    broken = Host(**{**ports, "link_layer": layer, "supervisor": supervisor})
+    troubles = [
+        "the rules for IPv6 probes cannot be kept now",
+        "stale objects of azure-vnet cannot be looked for now",
+    ]
+
+    def state() -> str:
+        return next((sign["STATUS"] for sign in reversed(supervisor.heard) if "STATUS" in sign), "")
+
+    with watching(broken, CONFIG):
+        told = [f"{trouble}: ZeroDivisionError()" for trouble in troubles]
+        until(lambda: state() == "; ".join(["routes in force: 1", *told]))
+        layer.is_broken = False
+        until(lambda: state() == "routes in force: 1")
+    assert {f"this is over: {trouble}" for trouble in troubles} <= set(caplog.messages)
 
 
 def test_the_end_does_not_wait_for_a_sibling(host: FakeHost) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 from hostrouting import HostRoutingConfig
 from hostrouting.exceptions import InvalidConfigError
+from hostrouting.host import Route
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.watch import LivingClock, Watch
 from phases import Context
@@ -106,6 +108,41 @@ def test_a_failure_is_the_state(host: FakeHost) -> None:
     assert ready["READY"] == "1"
     assert ready["STATUS"] == "the routes cannot be repaired now: cannot open the lock: Read-only file system"
     assert stopping == {"STOPPING": "1"}
+
+
+def test_an_alarm_is_part_of_the_state(host: FakeHost) -> None:
+    """It names the expected CIDRs, and goes with the alarm."""
+    host.routes.add_route("default", gateway="10.224.0.1", dev="eth0")
+    host.routes.add_link("ib0")
+    cidrs = [f"172.{number}.0.0/16" for number in range(16, 21)]
+    proven = HostRoutingConfig.from_mapping(
+        {"routeOverlap": {"expectedCidrs": cidrs}, "watch": {"enabled": True, "readings": 1}}
+    )
+    one, all_of_them = (Route.parse(network, dev="ib0", protocol=16) for network in ("172.17.4.0/24", "172.16.0.0/12"))
+    signs = watch(
+        host,
+        Watch(proven, host=host),
+        lambda: host.routes.insert_route(one),
+        lambda: host.routes.insert_route(all_of_them),
+        lambda: host.routes.set_up("ib0", up=False),
+    )
+    assert signs[:-1] == [
+        {"READY": "1", "STATUS": "routes in force: 0"},
+        {"STATUS": "routes in force: 0; alarm: 172.17.0.0/16"},
+        {"STATUS": "routes in force: 0; alarm: 172.16.0.0/16, 172.17.0.0/16, 172.18.0.0/16 and 2 more"},
+        {"STATUS": "routes in force: 0"},
+    ]
+
+
+def test_a_config_with_nothing_to_keep(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    """One line says so, with the next step, for each config that is like that; no other config has such a line."""
+    caplog.set_level(logging.INFO)
+    watching = Watch(config(), host=host)
+    reload = [lambda each=each: watching.reload(lambda: each) for each in (config("172.16.1.0/24"), config())]
+    watch(host, watching, *reload)
+    told = [message for message in caplog.messages if message.startswith("there is nothing to keep")]
+    assert len(told) == 2
+    assert told[0].endswith("add one of them, and run: hostrouting apply CONFIG")
 
 
 class TestLivingClock:
