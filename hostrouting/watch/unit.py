@@ -20,7 +20,7 @@ from hostrouting.boot import (
 from hostrouting.config import WatchMode
 from hostrouting.config.rules import write_duration
 from hostrouting.exceptions import UnitError
-from hostrouting.findings import NodeFinding, is_refused, refused
+from hostrouting.findings import OPTIONAL, NodeFinding, is_refused, of_optional, refused
 from hostrouting.watch.networkd import DROP_IN_PATH, drop_in
 from phases import Change
 
@@ -156,11 +156,13 @@ class ConfigureWatch(NodeTask):
         parts, unit = self._parts()
         obstacle = self._obstacle()
         if unit is not None and obstacle:
-            return [Change("~", unit.name, f"{obstacle}: {refused('it is optional, and the rest goes on')}")]
+            return [Change("~", unit.name, f"{obstacle}: {refused(OPTIONAL)}")]
         planned = self._boot.plan_install(ctx, *parts)
-        # A masked unit is not installed, so it is not started either.
-        if unit is None or any(is_refused(change.detail) for change in planned):
+        if unit is None:
             return planned
+        # A masked unit is not installed, so it is not started either.
+        if any(is_refused(change.detail) for change in planned):
+            return of_optional(planned, [file.path for file in unit.files])
         return [*planned, *self._plan_start(ctx, unit.name, is_outdated=bool(planned))]
 
     def undo(self, ctx: Context) -> None:
