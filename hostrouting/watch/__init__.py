@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 from hostrouting.watch.unit import ConfigureWatch
 
 if TYPE_CHECKING:
+    from hostrouting.watch.installed import wait_for_installed
     from hostrouting.watch.signs import LivingClock
     from hostrouting.watch.task import Watch
 
-__all__ = ["ConfigureWatch", "LivingClock", "Watch"]
+__all__ = ["ConfigureWatch", "LivingClock", "Watch", "wait_for_installed"]
 
 #: Imported late: an apply needs the unit alone, and the rest takes 7 ms.
-_HOMES = {"LivingClock": "signs", "Watch": "task"}
+_HOMES = {"LivingClock": "signs", "Watch": "task", "wait_for_installed": "installed"}
 
 
 def __getattr__(name: str) -> object:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -17,9 +18,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostrouting.config import HostRoutingConfig
-    from hostrouting.host import FileStore
+    from hostrouting.host import FileStore, Host
+    from phases import Context
 
-__all__ = ["InstalledConfig"]
+__all__ = ["InstalledConfig", "wait_for_installed"]
+
+_SECONDS_BETWEEN_LOOKS: Final = 1.0
+
+
+def wait_for_installed(ctx: Context, host: Host, logger: logging.Logger) -> HostRoutingConfig | None:
+    """Return the installed config, as soon as it can be read; None if there is none, or if the context ends before.
+
+    For a service: one that ended because of a damaged file would be started again every few seconds. Its manager hears
+    that it is ready, as after a first look that failed, with the trouble as its state.
+    """
+    trouble = Trouble(logger, "the installed config cannot be read, so nothing is kept")
+    while not ctx.over:
+        before = str(trouble)
+        try:
+            config = read_intent(host.files)
+        except (HostFileError, InvalidConfigError) as error:
+            trouble.tell(_with_step(error))
+        else:
+            trouble.end()
+            return config
+        if str(trouble) != before:
+            host.supervisor.ready(str(trouble))
+        # No event tells of a file.
+        next_look = ctx.clock.monotonic() + _SECONDS_BETWEEN_LOOKS
+        ctx.wait(lambda: ctx.cancelled, until=min(next_look, inf if ctx.deadline is None else ctx.deadline))
+    host.supervisor.stopping()
+    return None
+
+
+def _with_step(error: Exception) -> str:
+    """Return the reason in one line, with the next step: hostrouting owns the file, and an apply writes it again."""
+    first, *more = (line.strip() for line in str(error).splitlines())
+    reason = " ".join(filter(None, [first, "; ".join(more)]))
+    return f"{reason}; run: hostrouting apply CONFIG, which writes {INTENT_PATH} again"
 
 
 @attrs.define(eq=False)
@@ -57,8 +93,7 @@ class InstalledConfig:
         except (HostFileError, InvalidConfigError) as error:
             # A file is there: it may have been damaged before this began, and a reset removes it.
             self._is_there = True
-            # hostrouting owns the file: an apply writes it again.
-            self._trouble.tell(f"{error}; run: hostrouting apply CONFIG, which writes {INTENT_PATH} again")
+            self._trouble.tell(_with_step(error))
             return
         self._trouble.end()
         self.is_reset = intent is None and self._is_there

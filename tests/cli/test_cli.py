@@ -316,7 +316,7 @@ def test_lines_for_the_journal_have_their_priority(tmp_path: Path) -> None:
 
 @needs("kernel")
 def test_lines_for_the_journal_have_one_name(tmp_path: Path) -> None:
-    """systemd writes the name of a unit before the lines of its process, but not the name of a program that it runs."""
+    """The journal has the name of a unit before the lines of its process, and no name of a program that this runs."""
     log = tmp_path / "log"
     for starting in (), ("unshare", "--pid", "--fork", "sh", "-c", '"$@"; exit $?', "sh"):
         with log.open("w") as stream:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostrouting import HostRoutingConfig
+from hostrouting.boot import INTENT_PATH, Intent
 from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Route
 from hostrouting.testing import FakeHost, MemorySupervisor
-from hostrouting.watch import LivingClock, Watch
+from hostrouting.watch import LivingClock, Watch, wait_for_installed
 from phases import Context
+from phases.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +145,49 @@ def test_a_config_with_nothing_to_keep(host: FakeHost, caplog: pytest.LogCapture
     told = [message for message in caplog.messages if message.startswith("there is nothing to keep")]
     assert len(told) == 2
     assert told[0].endswith("add one of them, and run: hostrouting apply CONFIG")
+
+
+class TestADamagedConfigAtTheStart:
+    """The service waits for another one; it is ready meanwhile, with the trouble as its state."""
+
+    @pytest.fixture
+    def host(self, host: FakeHost) -> FakeHost:
+        host.files.write(INTENT_PATH, b'{"hostRouting": {"staticRoutes": {"enabled": 1, "routes": 2}}}', mode=0o644)
+        return host
+
+    def waited(self, host: FakeHost, *steps: Callable[[], object]) -> tuple[HostRoutingConfig | None, Told]:
+        told = Told(*steps)
+        told.ctx = Context(timeout=SECONDS, clock=ManualClock(auto=True))
+        object.__setattr__(host, "supervisor", told)
+        return wait_for_installed(told.ctx, host, logging.getLogger("service")), told
+
+    def test_until_it_is_written_again(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """One line has the file, the reasons and the next step; another one says that it is over."""
+        caplog.set_level(logging.INFO)
+        wanted = config("172.16.1.0/24")
+        new = Intent(config=wanted).file.content
+        found, told = self.waited(host, lambda: host.files.write(INTENT_PATH, new, mode=0o644))
+        assert found == wanted
+        trouble = "the installed config cannot be read, so nothing is kept"
+        told_once = (
+            f"{trouble}: 2 errors in the config: hostRouting.staticRoutes.enabled: expected true or false, found the "
+            "number 1; hostRouting.staticRoutes.routes: expected a list, found the number 2; "
+            f"run: hostrouting apply CONFIG, which writes {INTENT_PATH} again"
+        )
+        assert caplog.messages == [told_once, f"this is over: {trouble}"]
+        assert told.heard == [{"READY": "1", "STATUS": told_once}]
+
+    def test_until_other_damage(self, host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+        """Each trouble is told once, however long it lasts; the end of the context ends the wait."""
+        found, told = self.waited(host, lambda: host.files.write(INTENT_PATH, b"{", mode=0o644))
+        assert found is None
+        assert [message.keys() for message in told.heard] == [{"READY", "STATUS"}, {"READY", "STATUS"}, {"STOPPING"}]
+        assert len(caplog.messages) == 2
+
+    def test_until_a_reset(self, host: FakeHost) -> None:
+        """Then there is nothing to keep."""
+        found, _ = self.waited(host, lambda: host.files.remove(INTENT_PATH))
+        assert found is None
 
 
 class TestLivingClock:
