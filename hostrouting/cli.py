@@ -321,13 +321,14 @@ def _watch(arguments: argparse.Namespace) -> int:
         from hostrouting.watch import LivingClock, Watch
 
         host = _host(arguments)
-        ctx.clock = LivingClock(host.supervisor)
-        config = _config_to_watch(ctx, arguments, host)
-        if config is not None:
-            watch = Watch(config, host=host, logger=_logger)
-            signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-            watch.do(ctx)
+        ctx.clock = clock = LivingClock(host.supervisor)
+        with clock.woken_by_signals():
+            config = _config_to_watch(ctx, arguments, host)
+            if config is not None:
+                watch = Watch(config, host=host, logger=_logger)
+                signal.signal(signal.SIGHUP, lambda *_: watch.reload(partial(_config, arguments)))
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+                watch.do(ctx)
     _answer(arguments, {"ok": True}, ())
     return FINE
 

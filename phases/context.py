@@ -77,13 +77,15 @@ class SystemClock:
 
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     time: Callable[[], float] = staticmethod(time.time)
+    #: The longest wait of the main thread in seconds.
+    longest: float = _TICK
 
     def wait(self, doorbell: threading.Lock, until: float | None) -> None:
         """See `Clock`."""
         left = threading.TIMEOUT_MAX if until is None else until - time.monotonic()
         # Python handles signals in the main thread once it is awake. A signal that another thread received, or
         # that arrived just before the wait, does not wake it: SIGTERM would be lost.
-        longest = _TICK if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
+        longest = self.longest if threading.current_thread() is threading.main_thread() else threading.TIMEOUT_MAX
         doorbell.acquire(timeout=min(max(left, 0), longest))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,7 +17,8 @@ from hostrouting.exceptions import InvalidConfigError
 from hostrouting.host import Route
 from hostrouting.testing import FakeHost, MemorySupervisor
 from hostrouting.watch import LivingClock, Watch, wait_for_installed
-from phases import Context
+from phases import CancelledError, Context, cancel_on_signals
+from phases.context import SystemClock
 from phases.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -215,6 +219,36 @@ class TestLivingClock:
         thread.start()
         thread.join()
         assert supervisor.heard == []
+
+    def test_a_signal_that_another_thread_caught(self) -> None:
+        """It ends the wait of the main thread, which looks for no signals by itself; nothing is left behind."""
+        clock = LivingClock(MemorySupervisor())
+        main, code = threading.get_ident(), SystemClock.wait.__code__
+        last_line = max(line for _, _, line in code.co_lines() if line)
+
+        def kill() -> None:
+            # The main thread is inside of `acquire`: it has given up the interpreter at that line.
+            while not ((frame := sys._current_frames()[main]).f_code is code and frame.f_lineno == last_line):
+                pass
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+        before = sorted(os.listdir("/proc/self/fd")), threading.active_count()  # noqa: PTH208
+        with cancel_on_signals(Context(timeout=SECONDS, clock=clock)) as ctx, clock.woken_by_signals():
+            thread = threading.Thread(target=kill)
+            thread.start()
+            with pytest.raises(CancelledError, match="SIGTERM"):
+                ctx.shielded().wait(lambda: bool(ctx.check()), until=clock.monotonic() + SECONDS)  # type: ignore[func-returns-value]
+            thread.join()
+        assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before  # noqa: PTH208
+        assert signal.set_wakeup_fd(-1) == -1
+
+    def test_a_long_wait_gives_signs(self, supervisor: MemorySupervisor) -> None:
+        """It ends for each of them, although nothing else wakes it."""
+        supervisor.seconds_between_signs = 0.001
+        clock = LivingClock(supervisor)
+        with clock.woken_by_signals():
+            ctx = Context(clock=clock)
+            assert ctx.wait(lambda: len(supervisor.heard) >= 3, until=clock.monotonic() + SECONDS)
 
     def test_no_sign_is_due_without_a_manager(self) -> None:
         """A watch that a person started gives none."""
