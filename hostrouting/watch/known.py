@@ -3,6 +3,9 @@
 The kernel shows all routes of a node or none, and 500,000 of them take seconds. But it announces each change of a
 route, so the routes of a few places are known without another reading: `NearRoutes` are as true as a dump at that
 moment. Changes that it does not announce go with an event of a device or an address; then everything is read.
+
+A `LiveFib` would follow those, too. But it makes the best of an event that does not fit its routes, because a later
+reading corrects it; a repair changes the node at once, so here such an event leaves the place in doubt.
 """
 
 from __future__ import annotations
@@ -13,36 +16,22 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostrouting.exceptions import BackendError
+from hostrouting.fib.buckets import after, fits
 from hostrouting.fib.model import resting
+from hostrouting.net.events import RouteEvent
 from hostrouting.net.routes import OUR_PROTOCOL, place
 from hostrouting.static_routes.reconcile import held_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange, RouteEvent
+    from hostrouting.fib.packed import Bucket
+    from hostrouting.host import Lookup, ObservedRoute, RouteBackend, RouteChange
     from hostrouting.net.links import Device
     from hostrouting.net.routes import Place
     from hostrouting.net.rules import Rule
 
-__all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes", "after"]
-
-
-def after(standing: Sequence[ObservedRoute], event: RouteEvent) -> tuple[ObservedRoute, ...] | None:
-    """Return the routes of a place after an event, in their order; None if they cannot have been as `standing`."""
-    route = resting(event.route)
-    others = tuple(other for other in standing if not other.fulfils(route))
-    is_there = len(others) < len(standing)
-    if event.verb == "remove":
-        return others if is_there else None
-    if is_there or (event.verb == "add") == bool(standing):
-        return None
-    if event.verb == "append":
-        return (*standing, route)
-    if event.verb == "replace":
-        # A changed nexthop object replaces its routes wherever they stand.
-        return None if route.nexthop_id and len(standing) > 1 else (route, *standing[1:])
-    return (route, *standing)
+__all__ = ["KnownRoutes", "NearRoutes", "WholeRoutes"]
 
 
 @attrs.define(eq=False)
@@ -56,7 +45,7 @@ class KnownRoutes:
     catch_up: Callable[[], None]
     _places: Collection[Place] = ()
     #: None if all is to be read anew.
-    _held: dict[Place, tuple[ObservedRoute, ...]] | None = None
+    _held: dict[Place, Bucket] | None = None
     #: Places in which events and reading do not fit together.
     _doubtful: set[Place] = attrs.field(factory=set)
     #: An event that comes while the routes are read may be in the reading, or not.
@@ -98,10 +87,11 @@ class KnownRoutes:
         held = {} if self._held is None else self._held
         if spot not in self._places and spot not in held and event.route.protocol != OUR_PROTOCOL:
             return None
-        now = None if self._is_reading or self._held is None else after(held.get(spot, ()), event)
-        if now is None:
+        standing, event = held.get(spot, ()), RouteEvent(event.verb, resting(event.route))
+        if self._is_reading or self._held is None or not fits(standing, event):
             self._doubtful.add(spot)
             return spot
+        now = after(standing, event)
         self._note(now)
         if now:
             held[spot] = now
@@ -109,7 +99,7 @@ class KnownRoutes:
             held.pop(spot, None)
         return spot
 
-    def at(self, spot: Place) -> tuple[ObservedRoute, ...] | None:
+    def at(self, spot: Place) -> Bucket | None:
         """Return the routes of a place in their order; None if they are not known."""
         if self._held is None or spot in self._doubtful:
             return None
