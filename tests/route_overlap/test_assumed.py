@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import small_world
 from support.kernel import needs_kernel
-from support.overlap_worlds import World, claimed, parts_of, run_script, worlds
+from support.overlap_worlds import ScriptRun, World, claimed, parts_of, run_script, worlds
 
 from hostrouting.exceptions import BackendError
 from hostrouting.host.netlink import NetlinkBackend
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hostrouting.host.ports import Routing
+    from hostrouting.route_overlap import OverlapReport
 
 _EXAMPLES = {"wheel": 10, "soak": 2000, "hunt": 500}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 60)
 
@@ -170,6 +171,29 @@ def write_files(root: Path, fabric: Fabric) -> None:
         file.write_bytes(content)
 
 
+def both_answers(
+    node: KernelNode,
+    fabric: Fabric,
+    folder: Path,
+    cidrs: Sequence[str] = ("10.3.8.0/22",),
+    *,
+    allowed: Sequence[str] = (),
+    expected: Sequence[str] | None = None,
+    routes: Sequence[dict[str, str]] = (),
+) -> tuple[OverlapReport, ScriptRun]:
+    """Let the proof and the boot script answer under an announced fabric; the script reads its files below `folder`."""
+    write_files(folder, fabric)
+    kernel = NetlinkBackend(netns=node.name)
+    report = prove_egress(kernel, cidrs, allowed_devs=allowed, expected_devs=expected, fabric=fabric)
+    options = {"fabric": list(fabric.networks)} if fabric.networks else {}
+    if expected is not None:
+        options["expectedDevs"] = list(expected)
+    markers = folder / "markers"
+    shutil.rmtree(markers, ignore_errors=True)
+    ran = run_script(node, markers, cidrs, allowed=allowed, routes=routes, files=folder, options=options)
+    return report, ran
+
+
 @needs_kernel
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(world=_worlds(), announced=_announced)
@@ -227,12 +251,7 @@ def test_the_boot_script_finds_the_same(world: World, announced: Announced, tmp_
         # Where a rule selects by source, the script asks the kernel with the source of today. A route without one, by a
         # device that gets an address or has none, may send from a new one. Only the model knows that.
         assume(_sends_as_before(kernel, fabric, world.cidrs))
-        report = prove_egress(kernel, world.cidrs, allowed_devs=world.allowed, fabric=fabric)
-        write_files(tmp_path, fabric)
-        shutil.rmtree(tmp_path / "markers", ignore_errors=True)
-        options = {"fabric": list(fabric.networks)} if fabric.networks else {}
-        markers = tmp_path / "markers"
-        ran = run_script(node, markers, world.cidrs, allowed=world.allowed, files=tmp_path, options=options)
+        report, ran = both_answers(node, fabric, tmp_path, world.cidrs, allowed=world.allowed)
     assert ran.status == (0 if report.ok else 1), ran.output
     lines = ran.markers.get("route-overlap.detected", "").splitlines()
     by_script = [_LINE.fullmatch(line) for line in lines]
@@ -324,10 +343,7 @@ def test_an_address_that_is_there_brings_no_route(tmp_path: Path) -> None:
         World([_E0, ("e1", ("10.3.0.4/16", None))], [_DEFAULT], [], [], ()).arrange(node)
         node.ip("route", "del", "10.3.0.0/16")
         kernel = NetlinkBackend(netns=node.name)
-        fabric = announced.as_fabric(kernel)
-        write_files(tmp_path, fabric)
-        by_python = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
-        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path)
+        by_python, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
         announced.connect(node)
         assert prove_egress(kernel, ["10.3.8.0/22"]).ok
     assert by_python.ok
@@ -348,10 +364,7 @@ def test_rules_that_suppress_a_group(dev: str, table: str, tmp_path: Path) -> No
         node.ip("rule", "add", "pref", "100", "lookup", table, "suppress_ifgroup", group)
         node.ip("rule", "add", "pref", "101", "lookup", "77" if table == "main" else "main")
         kernel = NetlinkBackend(netns=node.name)
-        fabric = announced.as_fabric(kernel)
-        write_files(tmp_path, fabric)
-        by_python = prove_egress(kernel, ["10.3.8.0/22"], fabric=fabric)
-        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path)
+        by_python, ran = both_answers(node, announced.as_fabric(kernel), tmp_path)
         announced.connect(node)
         assert prove_egress(kernel, ["10.3.8.0/22"]).ok == by_python.ok
     assert ran.status == (0 if by_python.ok else 1), ran.output
@@ -396,11 +409,7 @@ def test_an_expected_device_of_the_fabric_is_set_up(tmp_path: Path) -> None:
     with KernelNode.made() as node:
         World([_E0], [_DEFAULT], [], [], (), down="e1").arrange(node)
         kernel = NetlinkBackend(netns=node.name)
-        fabric = announced.as_fabric(kernel)
-        write_files(tmp_path, fabric)
-        by_python = prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"], fabric=fabric)
-        options = {"expectedDevs": ["e0", "e1"]}
-        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, options=options)
+        by_python, ran = both_answers(node, announced.as_fabric(kernel), tmp_path, expected=["e0", "e1"])
         announced.connect(node)
         assert prove_egress(kernel, ["10.3.8.0/22"], expected_devs=["e0", "e1"]).ok
     assert by_python.ok
@@ -415,11 +424,8 @@ def test_an_allowed_device_may_come_second(is_first: bool, tmp_path: Path) -> No
     announced = Announced(pairs if is_first else pairs[::-1])
     with KernelNode.made() as node:
         World([_E0], [_DEFAULT], [], [], ()).arrange(node)
-        kernel = NetlinkBackend(netns=node.name)
-        fabric = announced.as_fabric(kernel)
-        write_files(tmp_path, fabric)
-        by_python = prove_egress(kernel, ["10.3.8.0/22"], allowed_devs=["e1"], fabric=fabric)
-        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, allowed=["e1"])
+        fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
+        by_python, ran = both_answers(node, fabric, tmp_path, allowed=["e1"])
     [(_, finding)] = by_python.findings
     assert (finding.kind, finding.devs, finding.dev) == ("announced", ("e2", "e1"), "e2")
     assert "announced 10.3.8.0-10.3.11.255 by e2,e1 (" in ran.markers["route-overlap.detected"]
@@ -434,9 +440,7 @@ def test_devices_with_one_hardware_address(allowed: tuple[str, ...], tmp_path: P
         for dev in ("f1", "f2"):
             node.ip("link", "add", dev, "address", "00:15:5d:33:ff:1d", "type", "bridge")
         fabric = Fabric(addresses=(FabricAddress("00155D33FF1D", parse_ipv4("10.3.0.4")),), source=POOL)
-        write_files(tmp_path, fabric)
-        by_python = prove_egress(NetlinkBackend(netns=node.name), ["10.3.8.0/22"], allowed_devs=allowed, fabric=fabric)
-        ran = run_script(node, tmp_path / "markers", ["10.3.8.0/22"], files=tmp_path, allowed=allowed)
+        by_python, ran = both_answers(node, fabric, tmp_path, allowed=allowed)
     [(_, finding)] = by_python.findings
     devs = ("f2", "f1") if "f1" in allowed else ("f1", "f2")
     assert (finding.kind, finding.devs) == ("announced", devs)
@@ -458,8 +462,7 @@ def test_networks_of_any_length(network: str, found: list[str], tmp_path: Path) 
     with KernelNode.made() as node:
         world.arrange(node)
         fabric = Fabric(networks=(network,), source="routeOverlap.fabric")
-        report = prove_egress(NetlinkBackend(netns=node.name), world.cidrs, fabric=fabric)
-        ran = run_script(node, tmp_path / "markers", world.cidrs, options={"fabric": [network]})
+        report, ran = both_answers(node, fabric, tmp_path, world.cidrs)
     assert [(finding.kind, finding.first, finding.own) for _, finding in report.findings] == [
         ("announced", address, ()) for address in found
     ]
@@ -479,11 +482,9 @@ def test_addresses_that_no_route_takes(cidr: str, tmp_path: Path) -> None:
     world = World([_E0], [default, routed] if cidr == "10.3.0.0/24" else [default], [], [cidr], ())
     with KernelNode.made() as node:
         world.arrange(node)
-        kernel = NetlinkBackend(netns=node.name)
-        report = prove_egress(kernel, world.cidrs, fabric=announced.as_fabric(kernel))
-        write_files(tmp_path, announced.as_fabric(kernel))
+        fabric = announced.as_fabric(NetlinkBackend(netns=node.name))
         routes = [{"destination": "10.3.0.0/24"}] if cidr == "10.3.0.0/24" else []
-        ran = run_script(node, tmp_path / "markers", world.cidrs, files=tmp_path, routes=routes)
+        report, ran = both_answers(node, fabric, tmp_path, world.cidrs, routes=routes)
     assert [(one.first, one.last) for _, one in report.findings] == [("10.3.0.4", "10.3.0.5")]
     told = "No route takes 10.3.0.4, 10.3.0.5 from the fabric"
     for advice in (report.advice, ran.output):
